@@ -1,0 +1,40 @@
+"""One background event loop, so that asynchronous code has a synchronous face that works anywhere.
+
+`run(coroutine)` blocks until it is done, also when the calling thread has a running loop of its own (Jupyter).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_owner = 0
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background loop and return its result.
+
+    A KeyboardInterrupt while waiting cancels it.
+    """
+    future = asyncio.run_coroutine_threadsafe(coroutine, _running_loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    global _loop, _owner
+    with _lock:
+        if _loop is None or _owner != os.getpid():  # after os.fork the thread of the parent is not here
+            _loop, _owner = asyncio.new_event_loop(), os.getpid()
+            threading.Thread(target=_loop.run_forever, name="arpo-env", daemon=True).start()
+        return _loop

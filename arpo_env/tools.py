@@ -1,0 +1,150 @@
+"""What the policy can call: the `Tool` interface, and the Python tool.
+
+A tool belongs to one episode. It is asynchronous, has a JSON schema, and if it holds state it can be forked along
+with the episode. A fault of the *caller* (bad code, time-out) is a `ToolResult` like any other; a fault of the
+machinery (the sandbox died) is an exception, so that nobody takes it for a wrong answer.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from arpo_env.schema import JsonSchema, function_schema
+from sandbox import Interpreter, Sandbox, default_sandbox
+
+Status = Literal["ok", "error", "timeout", "refused"]
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What came of a call.
+
+    Attributes:
+        text: what the model is shown.
+        status: "ok", "error" (the call itself failed), "timeout", or "refused" (a limit was reached).
+        seconds: wall time it took.
+    """
+
+    text: str
+    status: Status = "ok"
+    seconds: float = 0.0
+
+
+class Tool(ABC):
+    """One tool of one episode."""
+
+    name: str
+    schema: JsonSchema
+
+    @abstractmethod
+    async def call(self, **arguments: Any) -> ToolResult:
+        """Do it.
+
+        Raises:
+            Exception: the machinery failed; the episode is void.
+        """
+
+    @abstractmethod
+    async def reset(self, setup: str) -> None:
+        """Forget everything; `setup` is the task's code for a fresh interpreter."""
+
+    @abstractmethod
+    async def fork(self, n: int) -> list[Tool]:
+        """Return n copies with the same state, each independent from then on."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give back what it holds; may be called twice."""
+
+
+def python(code: str) -> str:
+    """Run Python code in a session whose variables stay alive from call to call.
+
+    Args:
+        code: The source to run; the value of a last expression is shown.
+    """
+    raise NotImplementedError(code)  # the schema's source; `PythonTool.call` does the work
+
+
+class PythonTool(Tool):
+    """A live Python session in the sandbox, opened at the first call.
+
+    Args:
+        timeout: seconds one call may take.
+        sandbox: where to run; None takes the process-wide one at the first call.
+        max_characters: a longer result keeps its head and tail.
+    """
+
+    name = "python"
+    schema = function_schema(python)
+
+    def __init__(self, timeout: float = 10.0, sandbox: Sandbox | None = None, max_characters: int = 2000) -> None:
+        self._timeout = timeout
+        self._sandbox = sandbox
+        self._max_characters = max_characters
+        self._setup = ""
+        self._interpreter: Interpreter | None = None
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        """Run `code`; a session that had to be killed is replaced by a fresh one, and the model is told."""
+        started = time.perf_counter()
+        if self._interpreter is None:
+            self._sandbox = self._sandbox or default_sandbox()
+            self._interpreter = await self._sandbox.interpreter(self._setup)
+        execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
+        text = shorten(execution.text, self._max_characters) or "(no output)"
+        if not execution.alive:
+            await self._drop()
+            text += "\n(the Python session had to be restarted: all variables are lost)"
+        status: Status = {"ok": "ok", "timeout": "timeout"}.get(execution.status, "error")  # type: ignore[assignment]
+        return ToolResult(text, status, time.perf_counter() - started)
+
+    async def reset(self, setup: str) -> None:
+        """Drop the session; the next call opens a fresh one and runs `setup` in it."""
+        await self._drop()
+        self._setup = setup
+
+    async def fork(self, n: int) -> list[Tool]:
+        """Fork the live session n times in one step; before the first call there is nothing to fork."""
+        sessions: list[Interpreter | None] = [None] * n
+        if self._interpreter is not None:
+            sessions = list(await self._interpreter.fork(n))
+        copies: list[Tool] = []
+        for session in sessions:
+            copy = PythonTool(self._timeout, self._sandbox, self._max_characters)
+            copy._setup, copy._interpreter = self._setup, session
+            copies.append(copy)
+        return copies
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self._drop()
+
+    async def _drop(self) -> None:
+        interpreter, self._interpreter = self._interpreter, None
+        if interpreter is not None:
+            await interpreter.close()
+
+
+def shorten(text: str, limit: int) -> str:
+    """Keep the head and the tail of a text that is longer than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+
+
+def make_tools(names: tuple[str, ...], timeout: float, sandbox: Sandbox | None) -> dict[str, Tool]:
+    """Return fresh tools by name.
+
+    Raises:
+        ValueError: a name that is no tool.
+    """
+    known = {"python": PythonTool}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no tool {name!r}; there are: {', '.join(sorted(known))}")
+    return {name: known[name](timeout, sandbox) for name in names}

@@ -1,0 +1,123 @@
+"""A short supervised start, so that a model that never saw the tags can use them at all.
+
+`demonstrations` plays the real environment with scripted turns: half of them call the tool, half answer at once,
+so the format is shown but not which of the two pays: that is left to be learned. `cold_start` fits the model to
+them with transformers' `Trainer`; prompts and tool results are masked out of the loss.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from arpo_env import ToolEnv
+from envs_registry import TaskSource
+
+IGNORED = -100
+_PLANS = ("I will compute it.", "Let me use Python.", "I run some code.", "Python can do this.")
+_CLOSES = ("That is it.", "I have the result.", "Done.", "The number is clear.")
+_GUESSES = ("I can tell.", "This is easy.", "I know this one.", "No need for code.")
+
+
+class SolvableSource(TaskSource, Protocol):
+    """A task source that knows a way to solve its tasks."""
+
+    def solution(self, index: int) -> tuple[str, ...]:
+        """Return code for the Python tool, one string a call."""
+
+
+Example = dict[str, list[int]]
+
+
+def demonstrations(
+    env: ToolEnv, source: SolvableSource, tokenizer: Any, count: int, tool_share: float = 0.5, seed: int = 0
+) -> Iterable[Example]:
+    """Play `count` tasks by script and yield training examples.
+
+    Args:
+        env: where they are played: results are the real tool's.
+        source: tasks and their solutions.
+        tokenizer: of the model.
+        count: how many.
+        tool_share: share that calls the tool; the rest answers at once.
+        seed: of the choices.
+
+    Yields:
+        {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
+    """
+    rng = random.Random(seed)
+    for index in range(count):
+        task = source.task(index)
+        _, info = env.reset(options={"task": task})
+        ids = tokenizer.apply_chat_template(info["messages"], add_generation_prompt=True, return_dict=False)
+        example: Example = {"input_ids": list(ids), "labels": [IGNORED] * len(ids)}
+        cells = source.solution(index) if rng.random() < tool_share else ()
+        for text in _turns(cells, task.answers[0], rng):
+            turn = tokenizer(text, add_special_tokens=False)["input_ids"]
+            example["input_ids"] += turn
+            example["labels"] += turn
+            result = env.step(text)[0]
+            if result:
+                ids = tokenizer(result, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+                example["input_ids"] += ids
+                example["labels"] += [IGNORED] * len(ids)
+        yield example
+
+
+def _turns(cells: Sequence[str], answer: str, rng: random.Random) -> Iterable[str]:
+    for cell in cells:
+        yield f"<think>{rng.choice(_PLANS)}</think><python>{cell}</python>"
+    thought = rng.choice(_CLOSES if cells else _GUESSES)
+    yield f"<think>{thought}</think><answer>\\boxed{{{answer}}}</answer>"
+
+
+def cold_start(
+    model: Any,
+    tokenizer: Any,
+    examples: list[Example],
+    folder: Path,
+    *,
+    epochs: int = 2,
+    batch_size: int = 8,
+    learning_rate: float = 5e-5,
+    bf16: bool = True,
+    seed: int = 0,
+    callbacks: Sequence[Callable[..., Any]] = (),
+) -> None:
+    """Fit the model, in place, to the examples' labelled tokens.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer.
+        examples: from `demonstrations`.
+        folder: where transformers may put its logs.
+        epochs: passes over the examples.
+        batch_size: examples a step.
+        learning_rate: of AdamW, falling linearly to 0.
+        bf16: compute in bfloat16 (weights stay as they are).
+        seed: of the order.
+        callbacks: transformers callbacks.
+    """
+    import torch
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=epochs,
+        per_device_train_batch_size=batch_size,
+        learning_rate=learning_rate,
+        warmup_steps=3,
+        bf16=bf16,
+        use_cpu=not torch.cuda.is_available(),
+        logging_steps=5,
+        save_strategy="no",
+        report_to=[],
+        seed=seed,
+        remove_unused_columns=False,
+    )
+    collator = DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=IGNORED)
+    trainer = Trainer(model, arguments, data_collator=collator, train_dataset=examples, callbacks=list(callbacks))
+    trainer.train()
+    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # take the autocast off `forward` again

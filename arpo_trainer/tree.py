@@ -1,0 +1,251 @@
+"""`RolloutTree`: everything that was sampled for one prompt, as one object. The only trajectory type there is.
+
+A tree's nodes are *spans* of token ids. A span was written either by the model (with a sampling log-probability
+and an entropy for each token) or by the environment (a tool's result). A *trajectory* is the path from the prompt
+to one leaf. A plain GRPO group is a tree whose branches all start at the prompt.
+
+Ids are the truth: `text` is for people only and is never tokenised again. What this module does not do: generate
+(see `engine`), score (`advantages`), or draw (`report`).
+
+    tree = RolloutTree.from_json(line)        # one line of traces.jsonl
+    [span.text for span in tree.path(0)]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Kind = Literal["model", "environment"]
+Origin = Literal["root", "branch", "top-up"]
+
+
+@dataclass
+class Decision:
+    """What was decided about branching at the end of an environment span (ARPO, eq. 4-5).
+
+    Attributes:
+        entropy: mean normalised entropy of the first k tokens after the result, in units of ln V.
+        delta: the rise of that entropy over the trajectory's first turn, in units of ln V.
+        score: the branch score P, compared with `threshold`.
+        threshold: tau.
+        branches: how many copies were made here.
+        reason: why, in a few words ("entropy rose", "no rise", "budget spent").
+    """
+
+    entropy: float
+    delta: float
+    score: float
+    threshold: float
+    branches: int
+    reason: str
+
+
+@dataclass
+class Span:
+    """One node: consecutive tokens by one author.
+
+    Attributes:
+        index: position in `RolloutTree.spans`.
+        parent: index of the span before it, or None if it follows the prompt.
+        kind: who wrote it.
+        ids: token ids, shape (n,).
+        logprobs: log-probability of each token when it was sampled, shape (n,); empty for the environment.
+        entropies: entropy of the distribution each token was drawn from, in nats, shape (n,); empty likewise.
+        text: the decoded ids, for people.
+        finish: how a model span ended: "stop" (a stop string), "eos" or "length".
+        tool: of an environment span: {"name", "status", "seconds"} of the call it answers.
+        decision: of an environment span: the branching decision taken after it.
+    """
+
+    index: int
+    parent: int | None
+    kind: Kind
+    ids: list[int]
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    text: str = ""
+    finish: str = ""
+    tool: dict[str, Any] | None = None
+    decision: Decision | None = None
+
+
+@dataclass
+class Trajectory:
+    """One leaf: where it ends, how it began, and what it earned.
+
+    Attributes:
+        leaf: index of its last span.
+        origin: "root" (planned start), "branch" (forked off `parent`), "top-up" (a start from unused budget).
+        parent: index of the trajectory it was forked from, or None.
+        fork_span: the environment span it was forked after, or None.
+        reward: the environment's reward; None when it is not valid.
+        components: the reward's named parts.
+        outcome: how the episode ended ("answered", "no answer", "truncated", "failed").
+        error: of a failed one: what broke. Such a sample is masked, never scored 0.
+        answer: the answer it gave, or None.
+        tool_calls: calls made along its path.
+    """
+
+    leaf: int
+    origin: Origin = "root"
+    parent: int | None = None
+    fork_span: int | None = None
+    reward: float | None = None
+    components: dict[str, float] = field(default_factory=dict)
+    outcome: str = ""
+    error: str | None = None
+    answer: str | None = None
+    tool_calls: int = 0
+
+    @property
+    def valid(self) -> bool:
+        """Whether it has a reward to learn from."""
+        return self.reward is not None
+
+
+@dataclass
+class Row:
+    """One trajectory as flat lists of one length n, the completion side of a training row.
+
+    Attributes:
+        ids: token ids.
+        mask: 1 for the model's tokens, 0 for the environment's.
+        logprobs: sampling log-probabilities, 0.0 at the environment's tokens.
+        entropies: entropies in nats, 0.0 at the environment's tokens.
+        span: for each token the index of the span it belongs to; equal in all rows that share the token.
+    """
+
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    entropies: list[float]
+    span: list[int]
+
+
+@dataclass
+class RolloutTree:
+    """One prompt with all that was sampled for it.
+
+    Attributes:
+        prompt_ids: token ids of the prompt, shape (n,).
+        spans: the nodes; a parent always comes before its children.
+        trajectories: the leaves, in the order they were started.
+        task: the task as plain data (id, question, answers, level, ...).
+        prompt: the prompt's text, for people.
+        meta: seed, step, group, algorithm and the like, as plain data.
+    """
+
+    prompt_ids: list[int]
+    spans: list[Span] = field(default_factory=list)
+    trajectories: list[Trajectory] = field(default_factory=list)
+    task: dict[str, Any] = field(default_factory=dict)
+    prompt: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def add_span(self, parent: int | None, kind: Kind, ids: list[int], **fields: Any) -> Span:
+        """Append a span after `parent` (None: after the prompt) and return it.
+
+        Raises:
+            ValueError: `parent` is no span of this tree, the span is empty, or a model span lacks a
+                log-probability or entropy for some token.
+        """
+        if parent is not None and not 0 <= parent < len(self.spans):
+            raise ValueError(f"parent span {parent} does not exist; this tree has {len(self.spans)} spans")
+        span = Span(len(self.spans), parent, kind, list(ids), **fields)
+        if not span.ids:
+            raise ValueError(f"a {kind} span must hold at least one token")
+        wanted = len(span.ids) if kind == "model" else 0
+        if len(span.logprobs) != wanted or len(span.entropies) != wanted:
+            raise ValueError(
+                f"a {kind} span of {len(span.ids)} tokens needs {wanted} log-probabilities and entropies, "
+                f"got {len(span.logprobs)} and {len(span.entropies)}"
+            )
+        self.spans.append(span)
+        return span
+
+    def path(self, trajectory: int) -> list[Span]:
+        """Return the spans of a trajectory, from the prompt to its leaf."""
+        return self.path_to(self.trajectories[trajectory].leaf)
+
+    def path_to(self, span: int | None) -> list[Span]:
+        """Return the spans from the prompt down to and including `span`."""
+        steps: list[Span] = []
+        while span is not None:
+            steps.append(self.spans[span])
+            span = self.spans[span].parent
+        return steps[::-1]
+
+    def leaves_below(self) -> list[list[int]]:
+        """Return for each span the trajectories that pass through it: `d` of the papers is its length."""
+        below: list[list[int]] = [[] for _ in self.spans]
+        for number in range(len(self.trajectories)):
+            for span in self.path(number):
+                below[span.index].append(number)
+        return below
+
+    def row(self, trajectory: int) -> Row:
+        """Return one trajectory as flat lists (see `Row`)."""
+        row = Row([], [], [], [], [])
+        for span in self.path(trajectory):
+            n, model = len(span.ids), span.kind == "model"
+            row.ids += span.ids
+            row.mask += [int(model)] * n
+            row.logprobs += span.logprobs if model else [0.0] * n
+            row.entropies += span.entropies if model else [0.0] * n
+            row.span += [span.index] * n
+        return row
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The trajectories' rewards, None where a trajectory is not valid."""
+        return [trajectory.reward for trajectory in self.trajectories]
+
+    def unique_tokens(self) -> int:
+        """Tokens after the prompt, each shared span counted once."""
+        return sum(len(span.ids) for span in self.spans)
+
+    def copied_tokens(self) -> int:
+        """Tokens after the prompt when every trajectory is written out in full."""
+        return sum(len(span.ids) for i in range(len(self.trajectories)) for span in self.path(i))
+
+    def to_json(self) -> str:
+        """Write the tree as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> RolloutTree:
+        """Read back what `to_json` wrote: the result equals the original."""
+        data = json.loads(line)
+        data["spans"] = [_span(entry) for entry in data["spans"]]
+        data["trajectories"] = [Trajectory(**entry) for entry in data["trajectories"]]
+        return cls(**data)
+
+
+def _span(entry: dict[str, Any]) -> Span:
+    decision = entry.pop("decision", None)
+    return Span(**entry, decision=Decision(**decision) if decision else None)
+
+
+def write_traces(path: Path, trees: Iterable[RolloutTree]) -> None:
+    """Append trees to a JSONL file, one a line."""
+    with path.open("a", encoding="utf-8") as file:
+        for tree in trees:
+            file.write(tree.to_json() + "\n")
+
+
+def read_traces(path: Path) -> Iterator[RolloutTree]:
+    """Yield the trees of a JSONL file.
+
+    Raises:
+        ValueError: a line is not a tree; names the file and the line.
+    """
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield RolloutTree.from_json(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path}, line {number}: not a rollout tree ({error})") from error

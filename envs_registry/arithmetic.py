@@ -1,0 +1,180 @@
+"""Arithmetic: an endless, seeded supply of problems that need the Python tool.
+
+Task number i of a split is always the same. Train and test never share a question: a question's checksum decides
+which split it belongs to. Five levels:
+
+    1  one step          a product or a long sum, beyond mental arithmetic
+    2  several steps     a chain of named quantities, or a word problem
+    3  look up           the numbers are in a variable of the interpreter, only its name is in the question
+    4  read, then work   a variable holds a note in words that says what to compute: two calls
+    5  dirty data        the numbers are text ("1,204"): the obvious code fails, the error has to be mended
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from envs_registry.sources import register_source
+from envs_registry.task import Task
+
+SPLITS = ("train", "test")
+TEST_SHARE = 10  # one question in ten belongs to the test split
+
+_THINGS = ("bolts", "gears", "lamps", "pipes", "tiles", "wires", "nails", "hinges", "panels", "valves")
+_PLACES = ("depot", "harbour", "mill", "station", "workshop", "market", "farm", "quarry")
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A problem with its answer, the setup it needs, and the calls that solve it."""
+
+    question: str
+    answer: int
+    cells: tuple[str, ...]
+    setup: str = ""
+
+
+class ArithmeticSource:
+    """The tasks of one split and level.
+
+    Args:
+        split: "train" or "test".
+        level: 1 to 5, or "mixed" for all of them in turn; several as in "2,3,4".
+        seed: another seed is another supply.
+
+    Raises:
+        ValueError: no such split or level.
+    """
+
+    size = None
+
+    def __init__(self, split: str = "train", level: int | str = "mixed", seed: int = 0) -> None:
+        if split not in SPLITS:
+            raise ValueError(f"Arithmetic has the splits {' and '.join(SPLITS)}, not {split!r}")
+        self.split, self.seed = split, seed
+        self.levels = _levels(level)
+
+    def task(self, index: int) -> Task:
+        """Return task number `index`."""
+        level, draft = self._draft(index)
+        name = f"arithmetic-{self.split}-{self.seed}-{level}-{index}"
+        answers = (str(draft.answer),)
+        return Task(
+            name, draft.question, answers, kind="math", source="arithmetic", level=str(level), setup=draft.setup
+        )
+
+    def solution(self, index: int) -> tuple[str, ...]:
+        """Return Python calls that solve task number `index`; the last one shows the answer."""
+        return self._draft(index)[1].cells
+
+    def _draft(self, index: int) -> tuple[int, _Draft]:
+        level = self.levels[index % len(self.levels)]
+        rng = random.Random(f"arithmetic/{self.seed}/{self.split}/{level}/{index}")
+        while True:
+            draft = rng.choice(_DRAFTS[level])(rng)
+            if _belongs(draft.question + draft.setup, self.split):
+                return level, draft
+
+
+def _levels(level: int | str) -> list[int]:
+    if level == "mixed":
+        return sorted(_DRAFTS)
+    parts = str(level).split(",")
+    if not all(part.strip().isdigit() and int(part) in _DRAFTS for part in parts):
+        raise ValueError(f"Arithmetic has the levels 1 to {max(_DRAFTS)}, 'mixed', or several as in '2,3'; not {level!r}")
+    return [int(part) for part in parts]
+
+
+def _belongs(text: str, split: str) -> bool:
+    in_test = zlib.crc32(text.encode()) % TEST_SHARE == 0
+    return in_test == (split == "test")
+
+
+def _product(rng: random.Random) -> _Draft:
+    a, b = rng.randint(120, 999), rng.randint(120, 999)
+    return _Draft(f"What is {a} * {b}?", a * b, (f"{a} * {b}",))
+
+
+def _sum(rng: random.Random) -> _Draft:
+    numbers = [rng.randint(1000, 9999) for _ in range(4)]
+    text = " + ".join(map(str, numbers))
+    return _Draft(f"What is {text}?", sum(numbers), (text,))
+
+
+def _chain(rng: random.Random) -> _Draft:
+    a, b, c = rng.randint(20, 99), rng.randint(20, 99), rng.randint(100, 999)
+    question = f"Let x = {a} * {b} and y = x - {c}. What is x * y?"
+    return _Draft(question, a * b * (a * b - c), (f"x = {a} * {b}\ny = x - {c}\nx * y",))
+
+
+def _crates(rng: random.Random) -> _Draft:
+    thing, boxes, each = rng.choice(_THINGS), rng.randint(23, 98), rng.randint(112, 480)
+    used = rng.randint(100, 999)
+    question = f"{boxes} boxes hold {each} {thing} each. {used} {thing} are used up. How many {thing} are left?"
+    return _Draft(question, boxes * each - used, (f"{boxes} * {each} - {used}",))
+
+
+def _stock(rng: random.Random) -> _Draft:
+    stock = {thing: rng.randint(1000, 9999) for thing in rng.sample(_THINGS, 4)}
+    one, two = rng.sample(sorted(stock), 2)
+    question = f"The variable stock is a dict. How many {one} and {two} does it hold together?"
+    return _Draft(question, stock[one] + stock[two], (f"stock['{one}'] + stock['{two}']",), f"stock = {stock!r}")
+
+
+def _readings(rng: random.Random) -> _Draft:
+    readings = [rng.randint(100, 999) for _ in range(7)]
+    question = "The variable readings is a list. What is the product of its largest and its smallest number?"
+    answer = max(readings) * min(readings)
+    return _Draft(question, answer, ("max(readings) * min(readings)",), f"readings = {readings!r}")
+
+
+def _note_product(rng: random.Random) -> _Draft:
+    place, a, b = rng.choice(_PLACES), rng.randint(120, 999), rng.randint(12, 99)
+    note = f"The {place} has {a} rows of {b}."
+    question = "Read the text in the variable note. How many are there in all?"
+    return _Draft(question, a * b, ("note", f"{a} * {b}"), f"note = {note!r}")
+
+
+def _note_difference(rng: random.Random) -> _Draft:
+    place, a, b = rng.choice(_PLACES), rng.randint(5000, 9999), rng.randint(1000, 4999)
+    note = f"The {place} had {a}. It sold {b}."
+    question = "Read the text in the variable note. How many are left?"
+    return _Draft(question, a - b, ("note", f"{a} - {b}"), f"note = {note!r}")
+
+
+def _prices(rng: random.Random) -> _Draft:
+    numbers = [rng.randint(1000, 9999) for _ in range(4)]
+    question = "The variable prices is a list. What is the sum of all prices?"
+    cells = ("sum(prices)", "sum(int(p.replace(',', '')) for p in prices)")
+    return _Draft(question, sum(numbers), cells, f"prices = {[f'{number:,}' for number in numbers]!r}")
+
+
+def _fee(rng: random.Random) -> _Draft:
+    a, b = rng.randint(1000, 9999), rng.randint(1000, 9999)
+    question = "The variables price and fee are given. What is price + fee?"
+    cells = ("price + fee", "int(price.replace(',', '')) + fee")
+    return _Draft(question, a + b, cells, f"price = '{a:,}'\nfee = {b}")
+
+
+_DRAFTS: dict[int, tuple[Callable[[random.Random], _Draft], ...]] = {
+    1: (_product, _sum),
+    2: (_chain, _crates),
+    3: (_stock, _readings),
+    4: (_note_product, _note_difference),
+    5: (_prices, _fee),
+}
+
+
+def load(
+    *, split: str = "train", data: str | None = None, level: int | str = "mixed", seed: int = 0
+) -> ArithmeticSource:
+    """Return the generated tasks; `data` is refused, there is no file to read."""
+    if data is not None:
+        raise ValueError("Arithmetic is generated and takes no `data`; use `level`, `seed` and `split`")
+    return ArithmeticSource(split, level, seed)
+
+
+register_source("arithmetic", load)

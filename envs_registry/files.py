@@ -1,0 +1,114 @@
+"""Rows out of a local file: JSON Lines, JSON, CSV or Parquet. A broken file is named with line and column."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+class DataFileError(ValueError):
+    """Raised when a data file cannot be read; the message names the file, the line and the column."""
+
+
+def read_rows(path: str | Path) -> Rows:
+    """Return the rows of a file, chosen by its ending: .jsonl, .json, .csv or .parquet.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataFileError: it is empty, broken, or of another kind.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(f"data file {str(path)!r} does not exist; give a .jsonl, .json, .csv or .parquet file")
+    readers = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
+    if file.suffix not in readers:
+        raise DataFileError(f"{file}: cannot read {file.suffix or 'a file without ending'}; use {', '.join(readers)}")
+    try:
+        rows = readers[file.suffix](file)
+    except UnicodeDecodeError as error:
+        line, column = _position(file.read_bytes()[: error.start])
+        raise DataFileError(f"{file}, line {line}, column {column}: not UTF-8 ({error.reason})") from error
+    if not rows:
+        raise DataFileError(f"{file}: holds no rows")
+    return rows
+
+
+def column(row: dict[str, Any], names: tuple[str, ...], where: str) -> str:
+    """Return the first of the named columns as text.
+
+    Raises:
+        DataFileError: none of them is in the row, or it is blank; `where` says which row.
+    """
+    for name in names:
+        if name in row and str(row[name]).strip():
+            return str(row[name])
+        if name in row:
+            raise DataFileError(f"{where}, column {name!r}: is blank")
+    raise DataFileError(f"{where}: no column {' or '.join(map(repr, names))}; it has {', '.join(map(repr, row))}")
+
+
+def _read_jsonl(file: Path) -> Rows:
+    rows: Rows = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+        if line.strip():
+            rows.append(_object(file, line, number))
+    return rows
+
+
+def _object(file: Path, text: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataFileError(f"{file}, line {number}, column {error.colno}: {error.msg}") from error
+    if not isinstance(value, dict):
+        raise DataFileError(f"{file}, line {number}, column 1: expected an object, got {type(value).__name__}")
+    return value
+
+
+def _read_json(file: Path) -> Rows:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and error.lineno > 1:
+            return _read_jsonl(file)
+        raise DataFileError(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}") from error
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise DataFileError(f"{file}, line 1, column 1: expected a list of objects")
+    return value
+
+
+def _read_csv(file: Path) -> Rows:
+    with file.open(encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle, strict=True)
+        rows: Rows = []
+        try:
+            for row in reader:
+                if None in row or None in row.values():
+                    got, wanted = sum(value is not None for value in row.values()), len(reader.fieldnames or ())
+                    raise DataFileError(f"{file}, line {reader.line_num}, column {got}: expected {wanted} columns")
+                rows.append(dict(row))
+        except csv.Error as error:
+            raise DataFileError(f"{file}, line {reader.line_num}, column 1: {error}") from error
+    return rows
+
+
+def _read_parquet(file: Path) -> Rows:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataFileError(f"{file}: reading Parquet needs pyarrow: pip install 'arpo-gym[data]'") from error
+    try:
+        rows: Rows = pyarrow.parquet.read_table(file).to_pylist()
+    except (OSError, ValueError) as error:
+        raise DataFileError(f"{file}: not a Parquet file ({error})") from error
+    return rows
+
+
+def _position(before: bytes) -> tuple[int, int]:
+    return before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1

@@ -1,0 +1,80 @@
+"""`EnvSpec`: what an environment id stands for, as a row of data. `register` and `get_spec` keep the table.
+
+It has no behaviour: `arpo_env` reads a spec and plays it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class UnknownEnvError(KeyError):
+    """Raised when an environment id is not registered; the message names the nearest ones."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """One environment.
+
+    Attributes:
+        id: Gymnasium id, `arpo/Name-vN`.
+        source: name of the task source in `envs_registry.sources`.
+        description: one line for tables.
+        tools: names of the tools the policy has.
+        protocol: how turns are written: "arpo-tags".
+        reward: name of the reward: "paper" (format, answer, multi-tool bonus; ARPO eq. 8).
+        max_turns: model turns in an episode; one more truncates it.
+        max_tool_calls: calls that are executed; later ones are answered with a request to answer now.
+        tool_timeout: seconds one call may take.
+        size: tasks by split, for tables ("endless", "train 7,473 / test 1,319").
+        licence: of the data.
+    """
+
+    id: str
+    source: str
+    description: str
+    tools: tuple[str, ...] = ("python",)
+    protocol: str = "arpo-tags"
+    reward: str = "paper"
+    max_turns: int = 6
+    max_tool_calls: int = 4
+    tool_timeout: float = 10.0
+    size: str = ""
+    licence: str = ""
+
+
+_SPECS: dict[str, EnvSpec] = {}
+
+
+def register(specs: Iterable[EnvSpec]) -> None:
+    """Add specs to the table; an id that is there already is replaced."""
+    _SPECS.update((spec.id, spec) for spec in specs)
+
+
+def all_specs() -> list[EnvSpec]:
+    """Return every registered spec, sorted by id."""
+    return [_SPECS[key] for key in sorted(_SPECS)]
+
+
+def get_spec(env_id: str) -> EnvSpec:
+    """Return the spec of an id.
+
+    Raises:
+        UnknownEnvError: no such id; the message names the nearest ones.
+    """
+    if env_id in _SPECS:
+        return _SPECS[env_id]
+    folded = {key.lower(): key for key in _SPECS}
+    short = {key.split("/")[-1].rsplit("-v", 1)[0].lower(): key for key in _SPECS}
+    wanted = env_id.lower()
+    near = [folded[key] for key in difflib.get_close_matches(wanted, folded, n=3, cutoff=0.5)]
+    near += [short[key] for key in difflib.get_close_matches(wanted.split("/")[-1].rsplit("-v", 1)[0], short, n=3)]
+    names = list(dict.fromkeys(near)) or sorted(_SPECS)
+    raise UnknownEnvError(
+        f"no environment {env_id!r}. Did you mean: {', '.join(names)}? `arpo envs` lists them all."
+    )
