@@ -1,0 +1,70 @@
+"""Plays episodes as trees, learns from the trees, evaluates and draws them.
+
+    from arpo_trainer import ARPOConfig, ARPOTrainer
+    trainer = ARPOTrainer("model-folder", env, args=ARPOConfig(output_dir="out", num_generations=8))
+    trainer.train()
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arpo_trainer.advantages import group_advantages, token_advantages
+    from arpo_trainer.branching import branch_score, split_budget
+    from arpo_trainer.config import ARPOConfig
+    from arpo_trainer.engine import Engine, RolloutSettings
+    from arpo_trainer.evaluation import evaluate
+    from arpo_trainer.generation import Backend, Generation, Request, TransformersBackend
+    from arpo_trainer.report import write_report
+    from arpo_trainer.trainer import ARPOTrainer, env_reward
+    from arpo_trainer.tree import RolloutTree, read_traces, write_traces
+
+__all__ = [
+    "ARPOConfig",
+    "ARPOTrainer",
+    "Backend",
+    "Engine",
+    "Generation",
+    "Request",
+    "RolloutSettings",
+    "RolloutTree",
+    "TransformersBackend",
+    "branch_score",
+    "env_reward",
+    "evaluate",
+    "group_advantages",
+    "read_traces",
+    "split_budget",
+    "token_advantages",
+    "write_report",
+    "write_traces",
+]
+
+_HOMES = {
+    "ARPOConfig": "config",
+    "ARPOTrainer": "trainer",
+    "Backend": "generation",
+    "Engine": "engine",
+    "Generation": "generation",
+    "Request": "generation",
+    "RolloutSettings": "engine",
+    "RolloutTree": "tree",
+    "TransformersBackend": "generation",
+    "branch_score": "branching",
+    "env_reward": "trainer",
+    "evaluate": "evaluation",
+    "group_advantages": "advantages",
+    "read_traces": "tree",
+    "split_budget": "branching",
+    "token_advantages": "advantages",
+    "write_report": "report",
+    "write_traces": "tree",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: the command line works without torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'arpo_trainer' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"arpo_trainer.{_HOMES[name]}"), name)

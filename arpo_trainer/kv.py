@@ -28,7 +28,6 @@ class _SlotLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         super().__init__()
         self.owner = owner
         self.lazy_initialization(keys, values)
-        # under autocast keys and values can be of different types
         self.keys = keys.new_zeros(1, keys.shape[0], BLOCK, keys.shape[2])
         self.values = values.new_zeros(1, values.shape[0], BLOCK, values.shape[2])
 
@@ -37,7 +36,9 @@ class _SlotLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one new token a row at the row's own length; return all keys and values as views."""
         rows, longest = self.owner.rows, self.owner.longest + 1
-        self.keys[self.owner.index, :, self.owner.position] = key_states[:, :, 0]
+        if self.values.dtype != value_states.dtype:  # autocast: keep what attention would cast to anyway
+            self.keys, self.values = self.keys.to(value_states.dtype), self.values.to(value_states.dtype)
+        self.keys[self.owner.index, :, self.owner.position] = key_states[:, :, 0].to(self.keys.dtype)
         self.values[self.owner.index, :, self.owner.position] = value_states[:, :, 0]
         return self.keys[:rows, :, :longest], self.values[:rows, :, :longest]
 

@@ -7,7 +7,7 @@ which split it belongs to. Five levels:
     2  several steps     a chain of named quantities, or a word problem
     3  look up           the numbers are in a variable of the interpreter, only its name is in the question
     4  read, then work   a variable holds a note in words that says what to compute: two calls
-    5  dirty data        the numbers are text ("1,204"): the obvious code fails, the error has to be mended
+    5  wrong type        the numbers are text ("1204"): the obvious code fails, the error has to be mended
 """
 
 from __future__ import annotations
@@ -148,15 +148,15 @@ def _note_difference(rng: random.Random) -> _Draft:
 def _prices(rng: random.Random) -> _Draft:
     numbers = [rng.randint(1000, 9999) for _ in range(4)]
     question = "The variable prices is a list. What is the sum of all prices?"
-    cells = ("sum(prices)", "sum(int(p.replace(',', '')) for p in prices)")
-    return _Draft(question, sum(numbers), cells, f"prices = {[f'{number:,}' for number in numbers]!r}")
+    cells = ("sum(prices)", "sum(map(int, prices))")
+    return _Draft(question, sum(numbers), cells, f"prices = {[str(number) for number in numbers]!r}")
 
 
 def _fee(rng: random.Random) -> _Draft:
     a, b = rng.randint(1000, 9999), rng.randint(1000, 9999)
     question = "The variables price and fee are given. What is price + fee?"
-    cells = ("price + fee", "int(price.replace(',', '')) + fee")
-    return _Draft(question, a + b, cells, f"price = '{a:,}'\nfee = {b}")
+    cells = ("price + fee", "int(price) + fee")
+    return _Draft(question, a + b, cells, f"price = '{a}'\nfee = {b}")
 
 
 _DRAFTS: dict[int, tuple[Callable[[random.Random], _Draft], ...]] = {

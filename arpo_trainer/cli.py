@@ -1,0 +1,128 @@
+"""The `arpo` command: `envs`, `play`, `train`, `report`, `doctor`.
+
+Heavy imports happen inside the subcommand that needs them, so that `arpo envs` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for name in ("arpo_trainer", "arpo_env", "sandbox"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    try:
+        status: int = arguments.run(arguments)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if arguments.traceback:
+            raise
+        _say(f"error: {error}\n(run again with --traceback before the command to see where)")
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="arpo", description="Tool-using language agents: environments and training.")
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    envs = commands.add_parser("envs", help="list the environments")
+    envs.set_defaults(run=_envs)
+
+    play = commands.add_parser("play", help="play an episode in the terminal, by hand or with a model")
+    play.add_argument("env", help="environment id, such as arpo/Arithmetic-v0")
+    play.add_argument("--model", help="let this model play: a folder, a hub id, or smollm2-135m-instruct")
+    play.add_argument("--seed", type=int, default=0, help="chooses the task (default 0)")
+    play.add_argument("--temperature", type=float, default=0.0, help="of the model; 0 is greedy (default)")
+    play.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
+    play.set_defaults(run=_play)
+
+    train = commands.add_parser("train", help="train, and write a report")
+    train.add_argument("--config", required=True, help="a YAML file, or the name of a recipe such as arithmetic-cpu")
+    train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a setting")
+    train.set_defaults(run=_train)
+
+    report = commands.add_parser("report", help="write report.html for the folder of a run, also while it goes on")
+    report.add_argument("folder", type=Path)
+    report.set_defaults(run=_report)
+
+    doctor = commands.add_parser("doctor", help="say what this machine has and lacks, and how to mend it")
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _envs(arguments: argparse.Namespace) -> int:
+    from envs_registry import all_specs
+
+    rows = [("ID", "TOOLS", "SIZE", "LICENCE", "DESCRIPTION")]
+    rows += [(s.id, ",".join(s.tools), s.size, s.licence, s.description) for s in all_specs()]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        sys.stdout.write("  ".join([*cells, row[4]]).rstrip() + "\n")
+    return 0
+
+
+def _play(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.play import play_by_hand, play_with_model
+
+    options = dict(_option(text) for text in arguments.option)
+    if arguments.model:
+        return play_with_model(arguments.env, options, arguments.seed, arguments.model, arguments.temperature)
+    return play_by_hand(arguments.env, options, arguments.seed)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"--option {text!r}: write name=value, such as level=2")
+    return name, int(value) if value.lstrip("-").isdigit() else value
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    try:
+        from arpo_trainer.train import read_settings, train
+    except ImportError as error:
+        raise RuntimeError(f"training needs more packages ({error}): pip install 'arpo-gym[train]'") from error
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func`: the seams' tests watch it for us
+    train(read_settings(arguments.config, getattr(arguments, "set")))
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.report import write_report
+
+    sys.stdout.write(f"{write_report(arguments.folder)}\n")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        sys.stdout.write(f"{finding}\n")
+    return 0 if all(finding.fine for finding in findings if finding.needed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

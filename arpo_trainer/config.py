@@ -1,0 +1,109 @@
+"""`ARPOConfig`: TRL's `GRPOConfig` plus how trees are grown and how credit is spread over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trl import GRPOConfig
+
+from arpo_trainer.engine import RolloutSettings
+
+ALGORITHMS = ("arpo", "grpo")
+ATTRIBUTIONS = ("soft", "hard")
+_UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
+
+
+@dataclass
+class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
+    """Settings of `ARPOTrainer`; everything of `GRPOConfig` is there too.
+
+    `num_generations` is M of the paper, `temperature` and `max_completion_length` (the environment's tokens
+    included) mean what they mean in TRL.
+
+    Raises:
+        ValueError: settings that cannot work together, before anything is loaded.
+    """
+
+    algorithm: str = field(
+        default="arpo",
+        metadata={"help": "'arpo' grows trees (branches after tool results); 'grpo' starts all at the prompt."},
+    )
+    initial_rollouts: int | None = field(
+        default=None,
+        metadata={"help": "N: trajectories that start at the prompt; the rest is for branches. Default: half."},
+    )
+    branch_width: int = field(
+        default=2,
+        metadata={"help": "Z: paths that leave a branching point, the original included."},
+    )
+    branch_alpha: float = field(default=0.5, metadata={"help": "alpha: base of the branch score (ARPO eq. 5)."})
+    branch_beta: float = field(default=0.2, metadata={"help": "beta: weight of the entropy rise (ARPO eq. 5)."})
+    branch_threshold: float = field(default=0.5, metadata={"help": "tau: a score above it branches."})
+    entropy_window: int = field(default=20, metadata={"help": "k: tokens whose entropy is compared."})
+    attribution: str = field(
+        default="soft",
+        metadata={"help": "'soft': each copy of a shared token keeps its trajectory's advantage; 'hard': their mean."},
+    )
+    max_turn_length: int = field(default=256, metadata={"help": "New tokens in one turn of the model."})
+    max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
+    trace_every: int = field(
+        default=1,
+        metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.initial_rollouts is None:
+            self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
+        self._check_budget()
+        _one_of("algorithm", self.algorithm, ALGORITHMS)
+        _one_of("attribution", self.attribution, ATTRIBUTIONS)
+        for name, unused in _UNUSED_SAMPLING.items():
+            if getattr(self, name) != unused:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r}: trees are sampled from the policy itself, so that its "
+                    f"log-probabilities and entropies are exact; only `temperature` can be set. Leave {name} out."
+                )
+        if self.use_vllm:
+            raise ValueError("use_vllm=True: rollouts run on transformers for now; leave use_vllm out")
+        self.rollout_settings()
+        super().__post_init__()
+
+    def _check_budget(self) -> None:
+        total, first = self.num_generations or 0, self.initial_rollouts or 0
+        if total < 2:
+            raise ValueError(f"num_generations must be at least 2: advantages compare trajectories; got {total}")
+        if not 1 <= first <= total:
+            raise ValueError(
+                f"initial_rollouts ({first}) must be between 1 and num_generations ({total}): it is how many of them "
+                "start at the prompt"
+            )
+        micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
+        if self.generation_batch_size is None and (micro * steps) % total:
+            raise ValueError(
+                f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) = {micro * steps} rows must "
+                f"be a multiple of num_generations ({total}), so that every group is whole on its device"
+            )
+
+    def rollout_settings(self, **overrides: Any) -> RolloutSettings:
+        """Return what the rollout engine needs of these settings, with some replaced."""
+        values: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "num_generations": self.num_generations,
+            "initial_rollouts": self.initial_rollouts,
+            "branch_width": self.branch_width,
+            "alpha": self.branch_alpha,
+            "beta": self.branch_beta,
+            "tau": self.branch_threshold,
+            "entropy_window": self.entropy_window,
+            "temperature": self.temperature,
+            "max_turn_tokens": self.max_turn_length,
+            "max_completion_length": self.max_completion_length,
+            "seed": self.seed,
+        }
+        return RolloutSettings(**{**values, **overrides})
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

@@ -1,0 +1,93 @@
+"""What this machine has and lacks for a run, each lack with the command that mends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TRAINING = ("torch", "transformers", "trl", "accelerate", "datasets")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes:
+        what: what was looked at.
+        fine: whether it is there.
+        detail: what was found.
+        cure: the command to run if not.
+        needed: whether a run is impossible without it.
+    """
+
+    what: str
+    fine: bool
+    detail: str
+    cure: str = ""
+    needed: bool = True
+
+    def __str__(self) -> str:
+        mark = "ok  " if self.fine else ("LACK" if self.needed else "--  ")
+        text = f"{mark} {self.what:<12} {self.detail}"
+        return text if self.fine or not self.cure else f"{text}\n     {'':<12} to mend: {self.cure}"
+
+
+def examine() -> list[Finding]:
+    """Look at everything; takes a few seconds, changes nothing."""
+    return [*_machine(), *_packages(), *_sandbox(), *_model()]
+
+
+def _machine() -> Iterator[Finding]:
+    version = platform.python_version()
+    yield Finding("Python", version >= "3.11", version, "install Python 3.11 or newer")
+    yield Finding("machine", True, f"{os.cpu_count()} cores, {_memory()}, load {os.getloadavg()[0]:.1f}")
+
+
+def _memory() -> str:
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return "memory unknown"
+    return f"{pages * size / 2**30:.0f} GiB memory"
+
+
+def _packages() -> Iterator[Finding]:
+    for name in TRAINING:
+        try:
+            yield Finding(name, True, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, False, "not installed", "make setup, or pip install 'arpo-gym[train]'")
+    yield _gpu()
+
+
+def _gpu() -> Finding:
+    try:
+        import torch
+    except ImportError:
+        return Finding("GPU", False, "unknown without torch", needed=False)
+    if torch.cuda.is_available():
+        return Finding("GPU", True, torch.cuda.get_device_name())
+    return Finding("GPU", False, "none: training runs on the CPU", needed=False)
+
+
+def _sandbox() -> Iterator[Finding]:
+    from sandbox import check_docker
+
+    docker = check_docker()
+    works, bwrap = docker.state == "ok", shutil.which("bwrap")
+    yield Finding("Docker", works, docker.detail, docker.cure, needed=not bwrap)
+    detail = bwrap or "not installed; used where Docker is not"
+    yield Finding("bubblewrap", bool(bwrap), detail, "sudo apt-get install bubblewrap", needed=False)
+
+
+def _model() -> Iterator[Finding]:
+    from arpo_trainer.models import FOLDER, cache_directory
+
+    folder = cache_directory() / FOLDER
+    there = (folder / "config.json").exists()
+    cure = "python -m arpo_trainer.models  (98 MB)"
+    yield Finding("demo model", there, str(folder) if there else "not fetched yet", cure, needed=False)

@@ -1,0 +1,90 @@
+"""An episode in the terminal, played by hand or by a model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium
+
+import arpo_env  # noqa: F401  (registers the environments)
+from arpo_env import ToolEnv
+from envs_registry import get_spec
+
+_HELP = "Write a turn; it ends with {stop}, or with an empty line. Ctrl-D leaves.\n"
+
+
+def play_by_hand(env_id: str, options: dict[str, Any], seed: int) -> int:
+    """Show the task, read turns from standard input, show what comes back."""
+    env = _make(env_id, options)
+    try:
+        question, info = env.reset(seed=seed)
+        _write(f"{info['messages'][0]['content']}\n\n{question}\n\n{_HELP.format(stop=' or '.join(info['stop']))}")
+        done = False
+        while not done:
+            turn = _read_turn(info["stop"])
+            if turn is None:
+                _write("left before the end\n")
+                return 0
+            observation, reward, terminated, truncated, step_info = env.step(turn)
+            done = terminated or truncated
+            _write(observation)
+        _write(_verdict(step_info["outcome"], reward, info["task"].answers))
+        return 0
+    finally:
+        env.close()
+
+
+def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str, temperature: float) -> int:
+    """Let a model play one episode and show it."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from arpo_env.background import run
+    from arpo_trainer.engine import Engine, RolloutSettings
+    from arpo_trainer.generation import TransformersBackend
+    from arpo_trainer.models import check_model_folder
+    from arpo_trainer.train import DEMO_MODEL, resolve_model
+
+    env = _make(env_id, options)
+    if model != DEMO_MODEL:
+        check_model_folder(model)
+    path = resolve_model(model)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    backend = TransformersBackend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
+    settings = RolloutSettings("grpo", 1, 1, temperature=temperature, seed=seed)
+    _, info = env.reset(seed=seed)
+    tree = run(Engine(backend, tokenizer, env, settings).rollout([info["task"]]))[0]
+    _write(tree.prompt)
+    for span in tree.path(0):
+        _write(span.text)
+    first = tree.trajectories[0]
+    _write(_verdict(first.outcome, first.reward, info["task"].answers))
+    return 0
+
+
+def _make(env_id: str, options: dict[str, Any]) -> ToolEnv:
+    get_spec(env_id)
+    env: ToolEnv = gymnasium.make(env_id, **options).unwrapped  # type: ignore[assignment]
+    return env
+
+
+def _read_turn(stops: list[str]) -> str | None:
+    lines: list[str] = []
+    while True:
+        if sys.stdin.isatty():
+            _write("> " if not lines else ". ")
+        line = sys.stdin.readline()
+        if not line:
+            return "\n".join(lines) if lines else None
+        lines.append(line.rstrip("\n"))
+        if not lines[-1] or any(stop in lines[-1] for stop in stops):
+            return "\n".join(lines).rstrip("\n")
+
+
+def _verdict(outcome: str, reward: float | None, answers: tuple[str, ...]) -> str:
+    return f"\n{outcome}, reward {reward}; the answer is {' or '.join(answers)}\n"
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,98 @@
+"""Writes a run down while it goes on: run.json, metrics.jsonl, eval.jsonl and traces.jsonl in one folder."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import math
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from arpo_trainer.evaluation import Evaluation
+from arpo_trainer.tree import RolloutTree, write_traces
+
+PACKAGES = ("arpo-gym", "torch", "transformers", "trl", "gymnasium", "accelerate")
+_PREFIX = "arpo/"
+
+
+class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """A trainer callback that records a run.
+
+    Args:
+        folder: made if missing; files of an earlier run in it are replaced.
+        facts: what to say of the run: name, env, model, algorithm, seed, settings, isolation.
+        trace_every: write the trees of every n-th rollout; 0 writes none.
+    """
+
+    def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1) -> None:
+        self.folder, self.trace_every = folder, trace_every
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("metrics.jsonl", "eval.jsonl", "traces.jsonl"):
+            (folder / name).unlink(missing_ok=True)
+        self._began = time.time()
+        self._rollouts = 0
+        self._step_began = 0.0
+        self._step_seconds = 0.0
+        self._facts = {**facts, "started": _now(), "versions": versions(), "status": "running"}
+        self.write_facts()
+
+    def write_facts(self, **more: Any) -> None:
+        """Add to run.json."""
+        self._facts.update(more, seconds=round(time.time() - self._began, 1))
+        text = json.dumps(self._facts, indent=2, ensure_ascii=False, default=str)
+        (self.folder / "run.json").write_text(text + "\n", encoding="utf-8")
+
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        """Append to eval.jsonl."""
+        self._append("eval.jsonl", evaluation.as_dict())
+
+    def on_rollout(self, trees: list[RolloutTree]) -> None:
+        """Append a training rollout's trees to traces.jsonl, if it is one of those to keep."""
+        if self.trace_every and self._rollouts % self.trace_every == 0:
+            write_traces(self.folder / "traces.jsonl", trees)
+        self._rollouts += 1
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the step's clock."""
+        self._step_began = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop the step's clock."""
+        self._step_seconds = time.perf_counter() - self._step_began
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Append a training step's numbers to metrics.jsonl."""
+        if not logs or f"{_PREFIX}reward" not in logs:
+            return
+        row: dict[str, Any] = {"step": state.global_step}
+        for key, value in logs.items():
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                row[key.removeprefix(_PREFIX)] = value
+        row["seconds_step"] = self._step_seconds
+        spent = row.get("seconds_rollout", 0.0) + row.get("seconds_score", 0.0)
+        row["seconds_update"] = max(0.0, self._step_seconds - spent)
+        self._append("metrics.jsonl", row)
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        with (self.folder / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that matter."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,167 @@
+"""The steps of one run, one after the other; `train.train` checks the settings first."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+import arpo_env  # noqa: F401  (registers the environments)
+from arpo_env import ToolEnv
+from arpo_trainer.coldstart import cold_start, demonstrations
+from arpo_trainer.config import ARPOConfig
+from arpo_trainer.evaluation import Evaluation, evaluate
+from arpo_trainer.recording import RunRecorder
+from arpo_trainer.report import write_report
+from arpo_trainer.train import RunArguments, cold_start_folder, resolve_model
+from arpo_trainer.trainer import ARPOTrainer
+from sandbox import default_sandbox
+
+logger = logging.getLogger(__name__)
+
+
+class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """One line and one tick of a progress bar a training step."""
+
+    def __init__(self, steps: int) -> None:
+        self.bar = tqdm(total=steps, desc="training", unit="step")
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Show the step's numbers."""
+        if logs and "arpo/reward" in logs:
+            self.bar.write(
+                f"step {state.global_step:>3}  reward {logs['arpo/reward']:+.2f}  "
+                f"accuracy {logs['arpo/accuracy']:.2f}  tool calls {logs['arpo/tool_calls']:.2f}  "
+                f"entropy {logs['arpo/entropy']:.2f}  branches {logs['arpo/branches']:.0f}"
+            )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Advance the bar."""
+        self.bar.update()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Close the bar."""
+        self.bar.close()
+
+
+class Session:
+    """One run: its parts, and the order they are used in."""
+
+    def __init__(self, run: RunArguments, args: ARPOConfig, settings: dict[str, Any]) -> None:
+        self.run, self.args, self.settings = run, args, settings
+        self.folder = Path(args.output_dir)
+
+    def play(self) -> Path:
+        """Do everything; whatever happens after the start, there is a report of it."""
+        env = self._make_env(self.run.env_kwargs)
+        isolation = default_sandbox().isolation
+        logger.info("sandbox: %s", isolation)
+        recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every)
+        status = "failed"
+        try:
+            self._learn(env, recorder)
+            status = "finished"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            recorder.write_facts(status=status)
+            logger.info("report: %s", write_report(self.folder))
+        return self.folder
+
+    def _learn(self, env: ToolEnv, recorder: RunRecorder) -> None:
+        trainer = self._make_trainer(env, recorder)
+        before = self._evaluate(trainer, "before", recorder)
+        trainer.train()
+        after = self._evaluate(trainer, "after", recorder)
+        if before and after:
+            logger.info("%s\n%s", before, after)
+        if self.run.save_final_model:
+            trainer.save_model(str(self.folder / "model"))
+            logger.info("model: %s", self.folder / "model")
+
+    def _make_env(self, kwargs: dict[str, Any]) -> ToolEnv:
+        env = gymnasium.make(self.run.env, **kwargs)
+        assert isinstance(env.unwrapped, ToolEnv)  # for the type checker: our ids are registered without wrappers
+        return env.unwrapped
+
+    def _make_trainer(self, env: ToolEnv, recorder: RunRecorder) -> ARPOTrainer:
+        path = resolve_model(self.run.model)
+        tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
+        if self.run.cold_start_examples:
+            path = str(self._cold_started(path, tokenizer, env))
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        trainer = ARPOTrainer(
+            model,
+            env,
+            args=self.args,
+            processing_class=tokenizer,
+            on_rollout=recorder.on_rollout,
+            callbacks=[recorder, StepPrinter(self.args.max_steps)],
+        )
+        trainer.remove_callback(ProgressCallback)
+        trainer.remove_callback(PrinterCallback)
+        return trainer
+
+    def _cold_started(self, path: str, tokenizer: Any, env: ToolEnv) -> Path:
+        """Return the folder of the cold-started model; it is made once for each set of settings."""
+        run, seed = self.run, self.args.seed
+        folder = cold_start_folder(run, path, env.protocol.system_prompt(env.schemas), seed)
+        if (folder / "config.json").exists():
+            logger.info("cold start: taken from %s", folder)
+            return folder
+        logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
+        source: Any = env.tasks
+        share = run.cold_start_tool_share
+        examples = list(demonstrations(env.spawn(), source, tokenizer, run.cold_start_examples, share, seed))
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        scratch = folder.with_suffix(".unfinished")
+        cold_start(
+            model,
+            tokenizer,
+            examples,
+            scratch,
+            epochs=run.cold_start_epochs,
+            learning_rate=run.cold_start_learning_rate,
+            seed=seed,
+        )
+        model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        shutil.rmtree(folder, ignore_errors=True)
+        scratch.rename(folder)
+        return folder
+
+    def _evaluate(self, trainer: ARPOTrainer, name: str, recorder: RunRecorder) -> Evaluation | None:
+        if not self.run.eval_tasks:
+            return None
+        env = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
+        count = min(self.run.eval_tasks, env.tasks.size or self.run.eval_tasks)
+        trainer.backend.forget()
+        with tqdm(total=count, desc=f"evaluating {name} training", unit="task") as bar:
+            result = evaluate(
+                trainer.engine,
+                [env.tasks.task(number) for number in range(count)],
+                name,
+                trainer.state.global_step,
+                lambda: bar.update() and None,
+            )
+        recorder.add_evaluation(result)
+        return result
+
+    def _facts(self, isolation: str) -> dict[str, Any]:
+        return {
+            "name": self.args.run_name or self.folder.name,
+            "algorithm": self.args.algorithm,
+            "env": {"id": self.run.env, "kwargs": self.run.env_kwargs},
+            "model": self.run.model,
+            "seed": self.args.seed,
+            "settings": self.settings,
+            "isolation": isolation,
+        }

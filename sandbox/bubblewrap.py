@@ -1,0 +1,92 @@
+"""The backend "bubblewrap": the server in namespaces of its own, without any daemon.
+
+The sandbox has no network, sees no processes but its own, and of the file system only the Python that runs this
+program and the system libraries, read-only. Home directories, /etc and everything else are not there. What it lacks
+compared with Docker: a limit on the memory of all sessions together, and a seccomp filter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from pathlib import PurePath
+
+from sandbox.limits import Limits
+from sandbox.local import ProcessStream, base_python, server_config
+from sandbox.server_source import BOOTSTRAP
+
+_SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
+_ROOT = "/slots"
+_uids = itertools.count(1_000_000 + os.getpid() % 100_000 * 100)
+
+
+_TRIAL = """
+import os, sys
+if os.getuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+os.execv(sys.executable, [sys.executable, "-I", "-c", "print(6 * 7)"])
+"""
+
+
+@cache
+def why_no_bubblewrap() -> str:
+    """Try bubblewrap; return what is wrong with it and how to mend it, or nothing."""
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed. To mend it: sudo apt-get install bubblewrap"
+    command = [*_command(Limits()), base_python(), "-I", "-c", _TRIAL]
+    try:
+        trial = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not work: {error}"
+    if trial.stdout.strip() == "42":
+        return ""
+    return (
+        f"bubblewrap does not work here: {trial.stderr.strip()[:300] or f'exit code {trial.returncode}'}. "
+        "It needs user namespaces; where AppArmor restricts them: "
+        "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+    )
+
+
+def start_bubblewrap(limits: Limits) -> ProcessStream:
+    """Start the server in bubblewrap.
+
+    As root the server first gives up root for a user that nothing else belongs to; else the namespace does that.
+    """
+    uid = next(_uids) if os.geteuid() == 0 else 0
+    config = server_config(limits, _ROOT, uid)
+    return ProcessStream([*_command(limits), base_python(), "-I", "-c", BOOTSTRAP], "bubblewrap", config)
+
+
+def _command(limits: Limits) -> list[str]:
+    namespaces = ["--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
+    rights = ["--cap-drop", "ALL"]
+    if os.geteuid() == 0:
+        namespaces[:1] = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        rights += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    binds = [argument for path in _needed() for argument in _bind(path)]
+    slots = ["--perms", "1733", "--size", str(limits.disk), "--tmpfs", _ROOT]
+    links = ["--symlink", "/proc/self/fd/200", "/work", "--symlink", "/work", "/tmp"]
+    rest = ["--proc", "/proc", "--dev", "/dev", *slots, *links, "--remount-ro", "/", "--chdir", "/"]
+    return ["bwrap", *namespaces, *rights, *binds, *rest, "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]
+
+
+def _bind(path: str) -> list[str]:
+    if os.path.islink(path):
+        return ["--symlink", os.readlink(path), path]
+    above = [str(parent) for parent in reversed(PurePath(path).parents)][1:]
+    parents = [argument for parent in above for argument in ("--perms", "0755", "--dir", parent)]
+    return [*parents, "--ro-bind", path, path]
+
+
+def _needed() -> list[str]:
+    """Return the system's directories and this Python's own, without its virtual environment."""
+    paths = [path for path in _SYSTEM if os.path.lexists(path)]
+    for path in (sys.base_prefix, sys.base_exec_prefix, sysconfig.get_path("stdlib")):
+        if not any(path == one or path.startswith(one + "/") for one in paths):
+            paths.append(path)
+    return paths

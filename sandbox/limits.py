@@ -1,0 +1,68 @@
+"""How much a sandbox and each of its sessions may use.
+
+What the operating system cannot enforce for a backend is said at the field; nothing here is a promise that is not
+kept by a kernel limit or by the supervisor.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a sandbox.
+
+    Attributes:
+        memory: of all sessions together, "2g" or bytes (docker: the container's memory; elsewhere not limited).
+        session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
+        processes: processes and threads of all sessions together (docker: pids limit; bubblewrap: RLIMIT_NPROC;
+            unsafe_local: not limited).
+        disk: bytes of all session directories together (docker and bubblewrap: size of the tmpfs).
+        file_size: bytes of one file.
+        open_files: descriptors of one process.
+        output_bytes: how much of each of stdout, stderr, value and error is kept: half from the head, half from
+            the tail.
+        output_limit: bytes a cell may write before it is stopped with status "output_limit".
+        timeout: seconds a cell may take when `run` is not told otherwise.
+        grace: seconds between the interrupt (the session lives on) and the kill (it does not).
+    """
+
+    memory: str | int = "2g"
+    session_memory: int = 1 << 30
+    processes: int = 512
+    disk: int = 512 << 20
+    file_size: int = 64 << 20
+    open_files: int = 512
+    output_bytes: int = 64 << 10
+    output_limit: int = 8 << 20
+    timeout: float = 10.0
+    grace: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("session_memory", "processes", "disk", "file_size", "output_bytes", "output_limit"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("open_files", self.open_files, 256)
+        _at_least("grace", self.grace, 0.01)
+        _at_least("timeout", self.timeout, 0.01)
+        parse_size(self.memory)
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if value < least:
+        raise ValueError(f"Limits.{name} is {value}; it has to be at least {least}")
+
+
+def parse_size(size: str | int) -> int:
+    """Return a number of bytes: 1024, "512m", "2g".
+
+    Raises:
+        ValueError: not a size.
+    """
+    match = re.fullmatch(r"(\d+)([kmg]?)b?", str(size).strip().lower())
+    if match is None:
+        raise ValueError(f"{size!r} is no size; write bytes, or a number with k, m or g, such as '2g'")
+    return int(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,110 @@
+"""The server as a plain subprocess: the stream that bubblewrap uses, and the backend "unsafe_local".
+
+"unsafe_local" limits memory, files and time, and isolates nothing. It is there for machines without Docker and
+bubblewrap, and for code one would run anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sandbox.errors import SandboxError
+from sandbox.limits import Limits
+from sandbox.server_source import BOOTSTRAP, greeting
+
+_CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+_PATIENCE = 8.0
+
+
+class ProcessStream:
+    """Bytes to and from a server that is a subprocess of this one.
+
+    Args:
+        command: what to start.
+        isolation: what stands around it.
+        config: for the server.
+    """
+
+    def __init__(self, command: Sequence[str], isolation: str, config: dict[str, Any]) -> None:
+        self.isolation = isolation
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=theirs,
+                    stdout=theirs,
+                    stderr=self._log,
+                    env=_CLEAN,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise SandboxError(f"{command[0]} does not start: {error}") from error
+        with contextlib.suppress(BrokenPipeError):  # it ended at once; `receive` sees the end, too
+            self.send(greeting(config))
+
+    def send(self, data: bytes) -> None:
+        """Send everything."""
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """Wait for bytes; empty at the end."""
+        return self._socket.recv(1 << 18)
+
+    def post_mortem(self) -> str:
+        """Return exit code and last words."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 2000))
+        words = self._log.read().decode("utf-8", "replace").strip()
+        return f"its process ended with code {self._process.returncode}{': ' if words else ''}{words}"
+
+    def close(self) -> None:
+        """Tell the server to end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        """End the server by force."""
+        self._process.kill()
+
+    def finish(self) -> None:
+        """Wait for the server's end and give back what is left."""
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._socket.close()
+        self._log.close()
+
+    def abandon(self) -> None:
+        """Close this process's copy of the socket."""
+        self._socket.close()
+
+
+def base_python() -> str:
+    """Return the interpreter that runs this program, the one behind a virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def server_config(limits: Limits, root: str | None, uid: int = 0) -> dict[str, Any]:
+    """Return what a server is told: limits, root of the session directories (None: make one), uid to become."""
+    return {"limits": asdict(limits), "root": root, "uid": uid}
+
+
+def start_local(limits: Limits) -> ProcessStream:
+    """Start the server without any isolation."""
+    command = [base_python(), "-I", "-c", BOOTSTRAP]
+    return ProcessStream(command, "none", server_config(limits, None))

@@ -1,0 +1,227 @@
+"""The supervisor: first process of the sandbox, mediates between the client and the sessions. Runs inside.
+
+It never runs the user's code. One loop serves the client (frames on descriptors 0 and 1), the zygote, every
+session, the timers and the deaths of children. When descriptor 0 ends, because the client closed it or died, the
+supervisor kills everything and ends, and the container with it.
+
+The modules `wire` and `server*` use nothing but the standard library; the client sends their source at the start
+(see `server_source`), so that any image with Python 3.9 or later will do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import secrets
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.server_handle import Handle, Request
+from sandbox.server_janitor import Janitor, remove_tree
+from sandbox.server_linux import (
+    adopt_orphans,
+    children,
+    drop_user,
+    hide_memory,
+    isolation_facts,
+    kill_tree,
+    now_in_ticks,
+    raise_file_limit,
+    start_time,
+)
+from sandbox.server_requests import Requests
+from sandbox.server_spawner import Spawner
+from sandbox.wire import HELLO, REPLY, Frames, pack
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class Supervisor:
+    """The loop and what hangs on it.
+
+    Args:
+        config: what the client sent: limits, the root of the session directories, an optional uid.
+        script: the server's own source, for the zygote.
+    """
+
+    def __init__(self, config: dict[str, Any], script: bytes) -> None:
+        self.config = config
+        self.sessions: dict[int, Handle] = {}
+        self.starting: set[Handle] = set()
+        self.janitor = Janitor()
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._incoming = Frames()
+        self._outgoing = bytearray()
+        self._ended = False
+        self._sweep_due = False
+        self.requests = Requests(self)
+        self.spawner = Spawner(self, script)
+
+    def serve(self) -> None:
+        """Say hello, then serve until the client is gone."""
+        self._listen_for_deaths()
+        for fd in (0, 1):
+            os.set_blocking(fd, False)
+        self.watch(0, self._read_client)
+        self.spawner.start_zygote()
+        self._write_client(HELLO, 0, {"python": sys.version.split()[0], "pid": os.getpid(), **isolation_facts()})
+        while not self._ended:
+            for key, _ in self._selector.select(self._until_next_timer()):
+                if self._selector.get_map().get(key.fd) is key:  # an earlier event may have closed it
+                    key.data()
+            self._fire_timers()
+            if self._sweep_due:
+                self._sweep()
+        self._end()
+
+    def watch(self, fd: int, callback: Callable[[], None], events: int = READ) -> None:
+        """Call back when there is something to read, or with WRITE room to write."""
+        if fd in self._selector.get_map():
+            self._selector.modify(fd, events, callback)
+        else:
+            self._selector.register(fd, events, callback)
+
+    def unwatch(self, fd: int) -> None:
+        """Stop calling back."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def call_in(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back once, later; the callback itself sees whether it still matters."""
+        self._sequence += 1
+        heapq.heappush(self._timers, (time.monotonic() + seconds, self._sequence, callback))
+
+    def _until_next_timer(self) -> float | None:
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+
+    def _fire_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2]()
+
+    def _read_client(self) -> None:
+        try:
+            data = os.read(0, 1 << 18)
+        except BlockingIOError:
+            return
+        if not data:
+            self._ended = True
+        for kind, number, payload in self._incoming.feed(data):
+            self.requests.take(Request(kind, number, json.loads(payload)))
+
+    def reply(self, number: int, fields: dict[str, Any]) -> None:
+        """Answer a request."""
+        self._write_client(REPLY, number, fields)
+
+    def fail(self, number: int, kind: str, message: str) -> None:
+        """Answer a request with an error of the machinery; `kind` is the name of the client's exception."""
+        self._write_client(REPLY, number, {"failure": kind, "message": message})
+
+    def _write_client(self, kind: int, number: int, fields: dict[str, Any]) -> None:
+        idle = not self._outgoing
+        self._outgoing += pack(kind, number, json.dumps(fields).encode())
+        if idle:
+            self._flush_client()
+
+    def _flush_client(self) -> None:
+        try:
+            del self._outgoing[: os.write(1, self._outgoing)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._ended = True
+            return
+        if self._outgoing:
+            self.watch(1, self._flush_client, WRITE)
+        else:
+            self.unwatch(1)
+
+    def new_handle(self, key: int) -> Handle:
+        """Make the supervisor's side of a session that is about to be forked."""
+        directory = os.path.join(self.config["root"], secrets.token_hex(16))
+        handle = Handle(key, directory, self.config["limits"])
+        handle.born_after = now_in_ticks()
+        self.sessions[key] = handle
+        self.starting.add(handle)
+        self.watch(handle.control.fileno(), lambda: self.requests.hear(handle))
+        return handle
+
+    def _listen_for_deaths(self) -> None:
+        reading, writing = os.pipe()
+        for fd in (reading, writing):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.watch(reading, lambda: self._reap(reading))
+
+    def _reap(self, reading: int) -> None:
+        os.read(reading, 1 << 12)
+        by_pid = {handle.pid: handle for handle in self.sessions.values() if handle.pid and not handle.lost}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            self._sweep_due = True
+            if pid == self.spawner.pid:
+                self.spawner.start_zygote()
+            elif pid in by_pid:
+                self.requests.bury(by_pid[pid], status)
+
+    def sweep_soon(self) -> None:
+        """Look for processes that sessions have left behind, at the end of this turn of the loop."""
+        self._sweep_due = True
+
+    def _sweep(self) -> None:
+        """Kill children that belong to no session: orphans of sessions that are gone.
+
+        A session that is being born is unknown, too; what started after the oldest one waited for is left alone.
+        """
+        self._sweep_due = False
+        known = {handle.pid for handle in self.sessions.values()} | {self.spawner.pid}
+        birth = min((handle.born_after for handle in self.starting), default=None)
+        for pid in children(os.getpid()):
+            if pid in known:
+                continue
+            if birth is not None and start_time(pid) >= birth:
+                self.call_in(0.05, self.sweep_soon)
+            else:
+                kill_tree(pid)
+
+    def _end(self) -> None:
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            for pid in children(os.getpid()):
+                kill_tree(pid)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    continue
+            except ChildProcessError:
+                break
+            time.sleep(0.005)
+        remove_tree(self.config["root"])
+
+
+def serve_client(config: dict[str, Any], script: bytes) -> None:
+    """Be the supervisor."""
+    os.umask(0o022)
+    raise_file_limit()
+    if config.get("uid"):
+        drop_user(config["uid"])
+    config["work"] = os.path.islink("/work") and os.readlink("/work") == "/proc/self/fd/200"
+    if config["root"] is None:
+        import tempfile
+
+        config["root"] = tempfile.mkdtemp(prefix="sandbox-")
+    hide_memory()
+    adopt_orphans()
+    Supervisor(config, script).serve()

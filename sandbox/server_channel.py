@@ -1,0 +1,66 @@
+"""The blocking end of a control socket, as zygote and sessions use it. Runs inside the sandbox.
+
+Frames may carry descriptors; the supervisor attaches them to the first byte of the frame.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+
+from sandbox.wire import HEADER, pack
+
+_MOST_DESCRIPTORS = 250
+
+
+class Channel:
+    """A control socket.
+
+    Args:
+        fd: its descriptor, owned by the channel from now on.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._socket.fileno()
+
+    def receive(self) -> tuple[int, int, bytes, list[int]]:
+        """Wait for a frame: kind, number, payload, descriptors.
+
+        Raises:
+            EOFError: the other end is gone.
+        """
+        fds: list[int] = []
+        head = self._exactly(HEADER.size, fds)
+        kind, number, length = HEADER.unpack(head)
+        return kind, number, self._exactly(length, fds), fds
+
+    def _exactly(self, size: int, fds: list[int]) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part, ancillary, _, _ = self._socket.recvmsg(
+                min(size - len(data), 1 << 16), socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
+            )
+            fds += _descriptors(ancillary)
+            if not part:
+                raise EOFError("the supervisor is gone")
+            data += part
+        return bytes(data)
+
+    def send(self, kind: int, number: int, payload: bytes = b"") -> None:
+        """Send a frame; blocks until it is taken."""
+        self._socket.sendall(pack(kind, number, payload))
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return list(fds)

@@ -1,0 +1,223 @@
+"""Copies what a session has on disk: its directory, and the files it has open. Runs inside the sandbox.
+
+After a fork, parent and child share each open file's offset and each file's content. `open_files` notes in the
+parent what is open where, `reopen` gives the child descriptors of its own, at the same offset, on its own copies.
+Locks, sockets, pipes and shared mappings are not copied.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+from typing import NamedTuple
+
+
+class OpenFile(NamedTuple):
+    """A regular file or directory that a session has open.
+
+    Attributes:
+        fd: the descriptor.
+        path: where it is; None for a file that has no name any more.
+        flags: as fcntl(F_GETFL) tells them.
+        offset: position.
+        twin: an earlier descriptor that shares the offset with this one (dup), or -1.
+    """
+
+    fd: int
+    path: str | None
+    flags: int
+    offset: int
+    twin: int
+
+
+def own_descriptors() -> list[int]:
+    """Return the descriptors of this process."""
+    listed = [int(name) for name in os.listdir("/proc/self/fd")]
+    return [fd for fd in sorted(listed) if _is_open(fd)]
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:  # the one that listed the directory
+        return False
+    return True
+
+
+def open_files() -> list[OpenFile]:
+    """Note every regular file and directory that is open."""
+    found: list[OpenFile] = []
+    for fd in own_descriptors():
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+            found.append(_note(fd, status, found))
+    return found
+
+
+def _note(fd: int, status: os.stat_result, earlier: list[OpenFile]) -> OpenFile:
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    path: str | None = os.readlink(f"/proc/self/fd/{fd}")
+    try:
+        named = os.stat(str(path))
+        same = (named.st_dev, named.st_ino) == (status.st_dev, status.st_ino)
+    except OSError:
+        same = False
+    if not same:
+        path = None
+    if stat.S_ISDIR(status.st_mode) or flags & os.O_PATH:
+        return OpenFile(fd, path, flags, -1, -1)
+    return OpenFile(fd, path, flags, os.lseek(fd, 0, os.SEEK_CUR), _twin(fd, status, flags, earlier))
+
+
+def _twin(fd: int, status: os.stat_result, flags: int, earlier: list[OpenFile]) -> int:
+    """Find an earlier descriptor that moves when this one moves."""
+    offset = os.lseek(fd, 0, os.SEEK_CUR)
+    for other in earlier:
+        if other.flags != flags or other.offset != offset or other.twin >= 0:
+            continue
+        theirs = os.fstat(other.fd)
+        if (theirs.st_dev, theirs.st_ino) != (status.st_dev, status.st_ino):
+            continue
+        os.lseek(other.fd, offset + 1, os.SEEK_SET)
+        moved = os.lseek(fd, 0, os.SEEK_CUR) == offset + 1
+        os.lseek(other.fd, offset, os.SEEK_SET)
+        if moved:
+            return other.fd
+    return -1
+
+
+def reopen(files: list[OpenFile], old: str, new: str) -> None:
+    """Give every descriptor a file of its own at the same offset; files under `old` are taken from `new`."""
+    for file in files:
+        inheritable = os.get_inheritable(file.fd)
+        if file.twin >= 0:
+            os.dup2(file.twin, file.fd, inheritable=inheritable)
+            continue
+        fd = _own_copy(file, old, new)
+        if fd is None:
+            continue
+        if file.offset >= 0:
+            os.lseek(fd, file.offset, os.SEEK_SET)
+        os.dup2(fd, file.fd, inheritable=inheritable)
+        os.close(fd)
+
+
+def _own_copy(file: OpenFile, old: str, new: str) -> int | None:
+    flags = file.flags if file.offset < 0 else file.flags & ~os.O_TMPFILE  # which contains O_DIRECTORY
+    if file.path is None:
+        return None if file.offset < 0 else _copy_of_nameless(file, new, flags)
+    if file.path == old or file.path.startswith(old + "/"):
+        return _open_anyway(new + file.path[len(old) :], flags)
+    try:
+        return os.open(f"/proc/self/fd/{file.fd}", flags)  # outside: the same file, an offset of its own
+    except OSError:
+        return None
+
+
+def _open_anyway(path: str, flags: int) -> int:
+    """Open an own file also where its mode has since been taken away."""
+    try:
+        return os.open(path, flags)
+    except PermissionError:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        os.chmod(path, 0o600)
+        try:
+            return os.open(path, flags)
+        finally:
+            os.chmod(path, mode)
+
+
+def _copy_of_nameless(file: OpenFile, directory: str, flags: int) -> int:
+    source = os.open(f"/proc/self/fd/{file.fd}", os.O_RDONLY)
+    target = _nameless(directory)
+    try:
+        _copy_bytes(source, target)
+        return os.open(f"/proc/self/fd/{target}", flags)
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+def _nameless(directory: str) -> int:
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError:  # a file system without O_TMPFILE
+        fd, path = tempfile.mkstemp(dir=directory)
+        os.unlink(path)
+        return fd
+
+
+def _copy_bytes(source: int, target: int) -> None:
+    """Copy from the start to the end, holes included as holes."""
+    size = os.fstat(source).st_size
+    os.ftruncate(target, size)
+    position = 0
+    while position < size:
+        try:
+            position = os.lseek(source, position, os.SEEK_DATA)
+            end = os.lseek(source, position, os.SEEK_HOLE)
+        except OSError:  # nothing but a hole from here on
+            return
+        os.lseek(source, position, os.SEEK_SET)
+        os.lseek(target, position, os.SEEK_SET)
+        while position < end:
+            sent = os.sendfile(target, source, None, end - position)
+            if sent == 0:
+                return
+            position += sent
+
+
+def copy_tree(old: str, new: str) -> None:
+    """Copy a directory with its modes, times, symbolic and hard links and FIFOs; sockets are left out.
+
+    Raises:
+        OSError: no space left, or a file that can not be read.
+    """
+    links: dict[int, str] = {}
+    directories: list[tuple[str, os.stat_result]] = []
+    waiting = [""]
+    while waiting:
+        here = waiting.pop()
+        directories.append((new + here, os.stat(old + here)))
+        if here:
+            os.mkdir(new + here, 0o700)
+        with os.scandir(old + here) as entries:
+            for entry in entries:
+                below = f"{here}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(below)
+                else:
+                    _copy_entry(old + below, new + below, links)
+    for path, status in reversed(directories):
+        os.chmod(path, stat.S_IMODE(status.st_mode))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_entry(old: str, new: str, links: dict[int, str]) -> None:
+    status = os.lstat(old)
+    if status.st_nlink > 1 and status.st_ino in links:
+        os.link(links[status.st_ino], new, follow_symlinks=False)
+        return
+    links[status.st_ino] = new
+    if stat.S_ISLNK(status.st_mode):
+        os.symlink(os.readlink(old), new)
+    elif stat.S_ISFIFO(status.st_mode):
+        os.mkfifo(new, stat.S_IMODE(status.st_mode))
+    elif stat.S_ISREG(status.st_mode):
+        _copy_file(old, new, status)
+
+
+def _copy_file(old: str, new: str, status: os.stat_result) -> None:
+    source = _open_anyway(old, os.O_RDONLY)
+    try:
+        target = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            _copy_bytes(source, target)
+            os.fchmod(target, stat.S_IMODE(status.st_mode))
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)

@@ -1,0 +1,200 @@
+"""One live Python session: a process that waits for cells, runs them, and forks when told to. Runs inside.
+
+It is forked from the zygote (`start`) or from another session (`server_fork`). Nothing it says is trusted by the
+supervisor: the user's code shares its memory and may do here whatever it likes.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import posix
+import signal
+import subprocess
+import sys
+import types
+from typing import Any
+
+from sandbox.server_cell import Outcome, flush_output, restore_input, run_cell
+from sandbox.server_channel import Channel
+from sandbox.server_files import own_descriptors
+from sandbox.server_fork import fork_session, forked_away, refuse
+from sandbox.server_linux import adopt_orphans, die_with_parent, limit_process
+from sandbox.wire import BRANCH, CELL, DONE, HAS_ERROR, HAS_VALUE, OUTCOME, READY, SHORTENED, STATUSES
+
+CONTROL_FD, WORK_FD = 199, 200
+WORK = "/work"
+_pid, _leave = os.getpid, os._exit  # kept, since the user's code may replace the names in `os`
+
+
+class Session:
+    """The state of a session that is not the user's: channel, directory, counter of cells.
+
+    Args:
+        config: what the client sent to the server; limits, mostly.
+        directory: real path of the session's own directory.
+    """
+
+    def __init__(self, config: dict[str, Any], directory: str) -> None:
+        self.config = config
+        self.directory = directory
+        self.channel: Channel
+        self.outputs: tuple[tuple[int, int], ...] = ()
+        self.pid = 0
+        self._cells = 0
+        self._running = False
+        self._namespace: dict[str, Any] = {}
+
+    def become_session(self, parent: int) -> None:
+        """Turn a freshly forked process into a process group of its own that its supervisor looks after."""
+        self.pid = _pid()
+        os.setsid()
+        adopt_orphans()
+        while posix.getppid() == parent:  # until the process in between has ended, see `forked_away`
+            os.sched_yield()
+        die_with_parent()
+
+    def prepare(self, control: int, out: int, err: int) -> None:
+        """Make a process forked from the zygote a session: directory, descriptors, limits, namespace."""
+        os.dup2(control, CONTROL_FD, inheritable=False)
+        self.channel = Channel(CONTROL_FD)
+        os.mkdir(self.directory, 0o700)
+        place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        os.dup2(place, WORK_FD, inheritable=True)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for fd in own_descriptors():
+            if fd > 2 and fd not in (CONTROL_FD, WORK_FD):
+                os.close(fd)
+        os.chdir(self.directory)
+        self.note_outputs()
+        self._open_streams()
+        limit_process(self.config["limits"])
+        self.point_to_directory()
+        self._make_namespace()
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def note_outputs(self) -> None:
+        """Remember which pipes are stdout and stderr, wherever the user's code may copy them to."""
+        self.outputs = tuple((os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in (1, 2))
+
+    def point_to_directory(self) -> None:
+        """Let everything that names the session's directory name the one it has now."""
+        home = WORK if self.config["work"] else self.directory
+        os.environ["HOME"] = os.environ["TMPDIR"] = home
+        tempfile = sys.modules.get("tempfile")
+        if tempfile is not None:
+            tempfile.tempdir = None  # type: ignore[attr-defined]
+
+    def _open_streams(self) -> None:
+        sys.stdin = sys.__stdin__ = open(os.devnull)  # type: ignore[misc]  # noqa: SIM115
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            stream = open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+    def _make_namespace(self) -> None:
+        main = types.ModuleType("__main__")
+        main.__builtins__ = builtins  # type: ignore[attr-defined]
+        self._namespace = main.__dict__
+        for name in [name for name in sys.modules if name.split(".")[0] == "sandbox"]:
+            del sys.modules[name]
+        sys.modules["__main__"] = main
+        sys.path.insert(0, "")
+        if self.config["work"]:
+            self._show_work()
+
+    def _show_work(self) -> None:
+        """Have getcwd() say /work/..., a path that means the same in every fork."""
+
+        def getcwd() -> str:
+            real = posix.getcwd()
+            inside = real == self.directory or real.startswith(self.directory + "/")
+            return WORK + real[len(self.directory) :] if inside else real
+
+        os.getcwd = getcwd
+        os.getcwdb = lambda: os.fsencode(getcwd())
+        _pass_work_on()
+
+    def _interrupt(self, number: int, frame: types.FrameType | None) -> None:
+        """Handle SIGINT: stop the cell; between cells it means nothing."""
+        if self._running:
+            raise KeyboardInterrupt
+
+    def serve(self) -> None:
+        """Say that the session is there, then do what is asked until the channel ends."""
+        self.channel.send(READY, 0)
+        while True:
+            try:
+                kind, number, payload, fds = self.channel.receive()
+                if kind == CELL:
+                    self._cell(number, payload)
+                elif kind == BRANCH:
+                    fork_session(self, number, payload, fds)
+            except KeyboardInterrupt:  # came a moment after the cell had ended
+                continue
+
+    def _cell(self, number: int, payload: bytes) -> None:
+        if payload[:1] == b"s":
+            name = "<setup>"
+        else:
+            self._cells += 1
+            name = f"<cell {self._cells}>"
+        outcome = self._guarded(payload[1:].decode("utf-8", "surrogatepass"), name)
+        flush_output()
+        if _pid() != self.pid:  # the code called os.fork() and this is the child
+            _leave(0)
+        restore_input()
+        self.channel.send(DONE, number, _packed(outcome))
+
+    def _guarded(self, source: str, name: str) -> Outcome:
+        own = ("<cell ", "<setup>", self.directory + "/", WORK + "/")
+        self._running = True
+        try:
+            return run_cell(source, name, self._namespace, self.config["limits"]["output_bytes"], own)
+        except BaseException as error:  # an interrupt between the cell and the next line
+            return Outcome("error", None, f"{type(error).__name__}: the cell was interrupted")
+        finally:
+            self._running = False
+
+
+def _packed(outcome: Outcome) -> bytes:
+    value = _encoded(outcome.value)
+    error = _encoded(outcome.error)
+    flags = HAS_VALUE * (outcome.value is not None) | HAS_ERROR * (outcome.error is not None)
+    flags |= SHORTENED * outcome.shortened
+    return OUTCOME.pack(STATUSES.index(outcome.status), flags, len(value), len(error)) + value + error
+
+
+def _encoded(text: str | None) -> bytes:
+    return (text or "").encode("utf-8", "backslashreplace")
+
+
+def _pass_work_on() -> None:
+    """Have subprocesses inherit the descriptor that /work stands for; subprocess closes it otherwise."""
+    plain = subprocess.Popen.__init__
+
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        if len(args) < 8 and options.get("close_fds", True):
+            options["pass_fds"] = (*options.get("pass_fds", ()), WORK_FD)
+        plain(self, *args, **options)
+
+    subprocess.Popen.__init__ = init  # type: ignore[method-assign]
+
+
+def start(config: dict[str, Any], directory: str, fds: list[int]) -> None:
+    """Fork a session from the zygote; returns in the zygote only."""
+    control, out, err = fds
+    between = forked_away(control)
+    if not between:
+        return
+    try:
+        session = Session(config, directory)
+        session.become_session(between)
+        session.prepare(control, out, err)
+        session.serve()
+    except EOFError:
+        _leave(0)
+    except BaseException as error:  # nothing may run on into the zygote's own code
+        refuse(control, error)
+        _leave(70)

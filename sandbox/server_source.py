@@ -1,0 +1,80 @@
+"""Puts the server together: the source that is sent to `python3 -c` in the sandbox.
+
+The server consists of the modules below. Their text travels to the sandbox over standard input, so that the library
+and the image can not disagree, nothing is mounted, and remote Docker engines work. They are registered there under
+their own names, so that their imports of each other mean the same there as here.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from functools import cache
+from typing import Any
+
+_MODULES = (
+    "wire",
+    "server_linux",
+    "server_channel",
+    "server_cell",
+    "server_files",
+    "server_fork",
+    "server_session",
+    "server_zygote",
+    "server_handle",
+    "server_janitor",
+    "server_spawner",
+    "server_requests",
+    "server",
+)
+
+BOOTSTRAP = """
+import os
+def take(n):
+    data = b""
+    while len(data) < n:
+        part = os.read(0, n - len(data))
+        if not part:
+            os._exit(3)
+        data += part
+    return data
+script = take(int(take(16)))
+exec(compile(script, "<sandbox>", "exec"))
+"""
+"""What `python3 -c` runs: reads a script of announced length and runs it."""
+
+_SCRIPT = """
+import json, sys, types
+if "" in sys.path:
+    sys.path.remove("")
+config = json.loads(take(int(take(16))))
+package = sys.modules["sandbox"] = types.ModuleType("sandbox")
+package.__path__ = []
+for name, source in MODULES.items():
+    if config["role"] == "supervisor" or name not in SUPERVISOR_ONLY:
+        module = sys.modules["sandbox." + name] = types.ModuleType("sandbox." + name)
+        exec(compile(source, "<sandbox." + name + ">", "exec"), module.__dict__)
+MODULES.clear()
+if config.pop("role") == "supervisor":
+    sys.modules["sandbox.server"].serve_client(config, script)
+else:
+    del script
+    sys.modules["sandbox.server_zygote"].serve_zygote(config)
+"""
+
+_SUPERVISOR_ONLY = ("server_handle", "server_janitor", "server_spawner", "server_requests", "server")
+
+
+@cache
+def script() -> bytes:
+    """Return the server as one script."""
+    here = importlib.resources.files("sandbox")
+    modules = {name: (here / f"{name}.py").read_text() for name in _MODULES}
+    return f"MODULES = {modules!r}\nSUPERVISOR_ONLY = {_SUPERVISOR_ONLY!r}\n{_SCRIPT}".encode()
+
+
+def greeting(config: dict[str, Any]) -> bytes:
+    """Return the bytes to send first: the script, and what it is to know."""
+    text = script()
+    known = json.dumps({**config, "role": "supervisor", "bootstrap": BOOTSTRAP}).encode()
+    return b"%016d" % len(text) + text + b"%016d" % len(known) + known

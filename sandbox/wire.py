@@ -1,0 +1,71 @@
+"""Frames: how client, supervisor, zygote and sessions talk. One of the modules that run inside the sandbox.
+
+A frame is a header of fixed size (kind, number, length) and a payload. The number ties a reply to its request.
+Between client and supervisor the payload is JSON; towards sessions, which are not trusted, it is fixed structs, and
+every reader has a bound on the length it accepts.
+"""
+
+from __future__ import annotations
+
+import struct
+
+HEADER = struct.Struct(">BQI")
+MAX_FRAME = 64 << 20
+
+# client to supervisor, and back
+OPEN, RUN, FORK, CLOSE = 1, 2, 3, 4
+HELLO, REPLY = 16, 17
+# supervisor to zygote and sessions, and back
+SPAWN, CELL, BRANCH = 32, 33, 34
+READY, DONE, BRANCHED, UNABLE = 48, 49, 50, 51
+
+OUTCOME = struct.Struct(">BBII")
+"""Payload of DONE: index into STATUSES, flags, lengths of value and error; then the two texts."""
+HAS_VALUE, HAS_ERROR, SHORTENED = 1, 2, 4
+STATUSES = ("ok", "error", "exit")
+
+LOSSES = struct.Struct(">IIII")
+"""Payload of BRANCHED: what a fork could not copy, in the order of LOSS_NAMES."""
+LOSS_NAMES = ("threads", "processes", "shared_mappings", "pipes_and_sockets")
+
+Frame = tuple[int, int, bytes]
+
+
+class WireError(Exception):
+    """The other side does not speak this protocol."""
+
+
+def pack(kind: int, number: int, payload: bytes = b"") -> bytes:
+    """Return the bytes of a frame."""
+    return HEADER.pack(kind, number, len(payload)) + payload
+
+
+class Frames:
+    """Cuts a stream of bytes into frames.
+
+    Args:
+        limit: the longest payload that is accepted.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that `data` completes.
+
+        Raises:
+            WireError: a payload longer than the limit is announced.
+        """
+        self._buffer += data
+        frames: list[Frame] = []
+        while len(self._buffer) >= HEADER.size:
+            kind, number, length = HEADER.unpack_from(self._buffer)
+            if length > self._limit:
+                raise WireError(f"a frame of {length} bytes is announced; at most {self._limit} are accepted")
+            end = HEADER.size + length
+            if len(self._buffer) < end:
+                break
+            frames.append((kind, number, bytes(self._buffer[HEADER.size : end])))
+            del self._buffer[:end]
+        return frames

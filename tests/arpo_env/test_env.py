@@ -1,0 +1,259 @@
+"""`ToolEnv`: a true Gymnasium environment, with a live interpreter, that can be forked."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+
+from arpo_env import ToolEnv
+from arpo_env.env import LIMIT_NOTICE
+from arpo_env.spaces import UnicodeText
+from arpo_env.tools import shorten
+from envs_registry import Task, all_specs
+
+DONE = "<think>d</think><answer>\\boxed{{{}}}</answer>"
+LIST = Task("t", "How long is the list?", ("4",), kind="math", setup="items = [1, 2, 3]")
+
+
+def call(code: str) -> str:
+    return f"<think>c</think><python>{code}</python>"
+
+
+def test_check_env_is_content(isolation: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*render fps.*")
+        check_env(gym.make("arpo/Arithmetic-v0", render_mode="ansi"))
+
+
+def test_every_registered_id_can_be_made(shared: Path) -> None:
+    data = {"arpo/GSM8K-v0": str(shared / "data/arpo/eval/gsm8k/test.jsonl")}
+    for spec in all_specs():
+        made = gym.make(spec.id, data=data.get(spec.id))
+        question, info = made.reset(seed=1)
+        assert question == info["task"].question
+        assert made.observation_space.contains(question)
+        made.close()
+
+
+def test_an_episode(env: ToolEnv) -> None:
+    question, info = env.reset(options={"task": LIST})
+    assert question == LIST.question
+    assert info["messages"][-1] == {"role": "user", "content": question}
+    result, reward, terminated, truncated, step = env.step(call("items.append(9)\nlen(items)"))
+    assert (result, reward, terminated, truncated) == ("\n<result>\n4\n</result>\n", 0.0, False, False)
+    assert step["tool"]["name"] == "python"
+    result, reward, terminated, truncated, step = env.step(DONE.format(4))
+    assert (result, reward, terminated, truncated) == ("", 1.0, True, False)
+    assert step["reward_components"] == {"format": 1.0, "accuracy": 1.0, "multi_tool": 0.0}
+
+
+def test_the_same_seed_gives_the_same_task(env: ToolEnv) -> None:
+    assert env.reset(seed=7)[0] == env.reset(seed=7)[0]
+    assert len({env.reset()[0] + str(env.episode.task.setup) for _ in range(5)}) == 5
+
+
+def test_a_fork_continues_like_the_original_and_then_goes_its_own_way(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    env.step(call("import random; random.seed(3); g = (n * n for n in range(9)); next(g), random.random()"))
+    twin = env.fork()
+    same = call("(next(g), random.random(), items)")
+    assert env.step(same)[0] == twin.step(same)[0]
+    env.step(call("items.append('mine')"))
+    assert "mine" not in twin.step(call("items"))[0]
+    assert env.step(DONE.format(1))[1:3] == (0.0, True)
+    assert twin.step(DONE.format(4))[1:3] == (1.0, True)  # the twin is still there after the original ended
+    twin.close()
+
+
+def test_a_fork_before_the_first_call_meets_the_task_s_setup(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    twin = env.fork()
+    assert "[1, 2, 3]" in twin.step(call("items"))[0]
+    twin.close()
+
+
+def test_a_fork_copies_the_random_state_and_the_count_of_calls(env: ToolEnv) -> None:
+    env.reset(seed=3)
+    env.step(call("1"))
+    twin = env.fork()
+    assert twin.np_random.random() == env.np_random.random()
+    assert twin.step(call("1"))[4]["tool_calls"] == 2
+    twin.close()
+
+
+def test_reset_gives_a_fresh_interpreter(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    env.step(call("x = 5"))
+    env.reset(options={"task": LIST})
+    assert "NameError" in env.step(call("x"))[0]
+
+
+def test_spawn_is_fresh_and_shares_the_tasks(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    other = env.spawn()
+    assert other.tasks is env.tasks
+    with pytest.raises(ResetNeeded):
+        other.step("x")
+
+
+def test_errors_in_code_are_shown_not_raised(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    result, _, terminated, _, info = env.step(call("1 / 0"))
+    assert "ZeroDivisionError" in result
+    assert not terminated
+    assert info["tool"]["status"] == "error"
+
+
+def test_a_time_out_is_shown_and_the_episode_goes_on(isolation: str) -> None:
+    env = gym.make("arpo/Arithmetic-v0", level=3, tool_timeout=0.5)
+    env.reset(options={"task": LIST})
+    assert env.step(call("while True: pass"))[4]["tool"]["status"] == "timeout"
+    assert "2" in env.step(call("1 + 1"))[0]
+    env.close()
+
+
+def test_a_killed_session_is_replaced_and_the_model_is_told(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    assert "all variables are lost" in env.step(call("import os; items = 1; os._exit(3)"))[0]
+    assert "[1, 2, 3]" in env.step(call("items"))[0]  # fresh, with the task's setup
+
+
+def test_after_the_last_allowed_call_the_model_is_asked_to_answer(isolation: str) -> None:
+    env = gym.make("arpo/Arithmetic-v0", level=3, max_tool_calls=1)
+    env.reset(options={"task": LIST})
+    env.step(call("n = 1"))
+    result, _, terminated, _, info = env.step(call("n = 2"))
+    assert LIMIT_NOTICE in result
+    assert not terminated
+    assert info["tool"]["status"] == "refused"
+    assert info["tool_calls"] == 1
+    env.close()
+
+
+def test_too_many_turns_truncate(isolation: str) -> None:
+    env = gym.make("arpo/Arithmetic-v0", max_turns=2)
+    env.reset(seed=0)
+    env.step(call("1"))
+    _, reward, terminated, truncated, info = env.step(call("1"))
+    assert (reward, terminated, truncated, info["outcome"]) == (-1.0, False, True, "truncated")
+    env.close()
+
+
+def test_a_malformed_turn_is_told_and_costs_the_format(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    assert "Error: </python> closes a tag" in env.step("len(items)</python>")[0]
+    assert env.step(DONE.format(4))[1] == -1.0
+
+
+def test_tags_in_a_result_are_never_executed_and_do_not_change_the_reward(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    shown = "print('</result><think>', '<answer>' + '\\\\boxed{9}' + '</' + 'answer>', '<python>x = 1</' + 'python>')"
+    result = env.step(call(shown))[0]
+    assert "<answer>\\boxed{9}</answer>" in result
+    assert "<python>x = 1</python>" in result
+    assert "NameError" in env.step(call("x"))[0]
+    assert env.step(DONE.format(4))[1] == 1.0
+
+
+def test_stopping_without_an_answer_ends_the_episode(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    _, reward, terminated, _, info = env.step("I do not know.")
+    assert (reward, terminated, info["outcome"]) == (-1.0, True, "no answer")
+
+
+def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
+    with pytest.raises(ResetNeeded, match="call reset"):
+        env.step("x")
+    with pytest.raises(ResetNeeded, match="call reset"):
+        env.fork()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match=r"one turn of text \(str\), got int: 3"):
+        env.step(3)  # type: ignore[arg-type]
+    env.step(DONE.format(1))
+    with pytest.raises(ResetNeeded, match=r"has ended \(answered\)"):
+        env.step("x")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"level": 8}, "levels 1 to 5"),
+        ({"colour": "red"}, "does not take these options"),
+        ({"max_turns": 0}, "max_turns must be above 0"),
+        ({"render_mode": "human"}, "must be None or 'ansi'"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ToolEnv("arpo/Arithmetic-v0", **options)
+
+
+def test_unknown_reset_option_is_named(env: ToolEnv) -> None:
+    with pytest.raises(ValueError, match="'task' and 'index', not tsk"):
+        env.reset(options={"tsk": LIST})
+
+
+def test_make_vec_plays_several_at_once(isolation: str) -> None:
+    envs = gym.make_vec("arpo/Arithmetic-v0", num_envs=3, level=3)
+    questions, _ = envs.reset(seed=1)
+    assert len(questions) == 3
+    _, rewards, terminated, _, _ = envs.step([call("1 + 1")] * 3)
+    assert rewards.tolist() == [0.0] * 3
+    assert not terminated.any()
+    observations, _, terminated, _, _ = envs.step([DONE.format(1)] * 3)
+    assert list(observations) == [""] * 3
+    assert terminated.all()
+    envs.close()
+
+
+def test_the_sync_face_works_inside_a_running_loop(env: ToolEnv) -> None:
+    async def inside() -> str:
+        env.reset(options={"task": LIST})
+        return env.step(call("sum(items)"))[0]
+
+    assert "6" in asyncio.run(inside())
+
+
+def test_the_async_face(env: ToolEnv) -> None:
+    async def inside() -> list[str]:
+        await env.areset(options={"task": LIST})
+        await env.astep(call("n = 0"))
+        copies = await env.afork(4)
+        results = await asyncio.gather(*(copy.astep(call(f"n += {i}; n")) for i, copy in enumerate(copies)))
+        for copy in copies:
+            await copy.aclose()
+        return [result[0].split()[1] for result in results]
+
+    assert asyncio.run(inside()) == ["0", "1", "2", "3"]
+
+
+def test_render_shows_the_transcript(isolation: str) -> None:
+    env = gym.make("arpo/Arithmetic-v0", render_mode="ansi")
+    env.reset(options={"task": LIST})
+    env.step(call("7 * 6"))
+    shown = env.render()
+    assert isinstance(shown, str)
+    assert shown.startswith(LIST.question)
+    assert "42" in shown
+    env.close()
+
+
+def test_text_space_holds_every_string() -> None:
+    space = UnicodeText(100)
+    assert all(space.contains(text) for text in ("", "a", "é 中文 \n <tag>", space.sample()))
+    assert not any(space.contains(other) for other in (3, None, "x" * 101))
+
+
+def test_long_results_keep_head_and_tail() -> None:
+    text = shorten("a" * 600 + "b" * 600, 100)
+    assert text.startswith("a" * 50 + "\n")
+    assert text.endswith("\n" + "b" * 50)
+    assert "1100 characters left out" in text

@@ -1,0 +1,116 @@
+"""Parts that several tests share. They are real: a real sandbox, a real tokenizer, a real (tiny) model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import gymnasium as gym
+import pytest
+
+import arpo_env  # noqa: F401  (registers the environments)
+from arpo_env import ToolEnv
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data beside the project, where there is one."""
+    if not SHARED.is_dir():
+        pytest.skip("the shared folder with data and test vectors is not here")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def isolation() -> str:
+    """Opens the process-wide sandbox, and says what it is; skips where there is none."""
+    from sandbox import SandboxUnavailable, default_sandbox
+
+    try:
+        return default_sandbox().isolation
+    except SandboxUnavailable as error:
+        pytest.skip(f"no sandbox on this machine: {error}")
+
+
+@pytest.fixture
+def env(isolation: str) -> Any:
+    """An arithmetic environment of level 3: tasks with variables in the interpreter."""
+    made = gym.make("arpo/Arithmetic-v0", level=3)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def model_folder() -> Path:
+    """SmolLM2-135M-Instruct as a Hugging Face folder; fetched on first use."""
+    from arpo_trainer.models import ensure_model
+
+    try:
+        return ensure_model()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model_folder, padding_side="left")
+
+
+def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
+    """A Llama of two layers with random weights."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        eos_token_id=2,
+        pad_token_id=2,
+        bos_token_id=1,
+    )
+    return LlamaForCausalLM(config)
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learned to write the tags and to call the tool: a folder."""
+    from arpo_trainer.coldstart import cold_start, demonstrations
+
+    env = gym.make("arpo/Arithmetic-v0", level=3)
+    assert isinstance(env, ToolEnv)
+    examples = list(demonstrations(env, env.tasks, tokenizer, 24, tool_share=0.8))  # type: ignore[arg-type]
+    env.close()
+    model = tiny_llama(len(tokenizer))
+    folder = tmp_path_factory.mktemp("tiny-policy")
+    cold_start(
+        model, tokenizer, examples, folder, epochs=30, batch_size=8, learning_rate=1e-2, bf16=False
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_model(tiny_policy: Path) -> Any:
+    """A fresh copy of the tiny policy, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)

@@ -1,0 +1,120 @@
+"""Task sources: the generated one, GSM8K from a real file, limits and shuffles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envs_registry import DataFileError, Task, UnknownEnvError, all_specs, get_spec, load_source
+
+
+def test_task_refuses_what_cannot_be_asked_or_scored() -> None:
+    with pytest.raises(ValueError, match="blank question"):
+        Task("t", " ", ("1",))
+    with pytest.raises(ValueError, match="no answer"):
+        Task("t", "q", (" ",))
+
+
+def test_task_round_trips_as_plain_data() -> None:
+    task = load_source("arithmetic", level=4).task(1)
+    assert Task.from_dict(task.as_dict()) == task
+
+
+def test_unknown_id_names_the_nearest() -> None:
+    with pytest.raises(UnknownEnvError, match=r"Did you mean: arpo/Arithmetic-v0"):
+        get_spec("arpo/Aritmetic-v0")
+    with pytest.raises(UnknownEnvError, match="arpo/GSM8K-v0"):
+        get_spec("gsm8k")
+
+
+def test_specs_are_a_table_with_something_in_every_column() -> None:
+    for spec in all_specs():
+        assert spec.id.startswith("arpo/")
+        assert spec.description
+        assert spec.tools
+        assert spec.size
+        assert spec.licence
+
+
+def test_arithmetic_is_the_same_each_time_and_another_with_another_seed() -> None:
+    first, again, other = (load_source("arithmetic", seed=seed) for seed in (5, 5, 6))
+    assert [first.task(i) for i in range(40)] == [again.task(i) for i in range(40)]
+    assert [first.task(i).question for i in range(40)] != [other.task(i).question for i in range(40)]
+
+
+def test_arithmetic_splits_never_share_a_problem() -> None:
+    train, test = (load_source("arithmetic", split=split) for split in ("train", "test"))
+    problems = [{(t.question, t.setup) for t in map(source.task, range(600))} for source in (train, test)]
+    assert not problems[0] & problems[1]
+    assert min(map(len, problems)) > 550  # and they hardly repeat themselves
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_arithmetic_level_is_what_was_asked_for(level: int) -> None:
+    source = load_source("arithmetic", level=level)
+    assert {source.task(i).level for i in range(20)} == {str(level)}
+
+
+def test_arithmetic_mixes_levels_in_turn() -> None:
+    assert [load_source("arithmetic", level="2,4").task(i).level for i in range(4)] == ["2", "4", "2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"split": "dev"}, "splits train and test"),
+        ({"level": 9}, "levels 1 to 5"),
+        ({"level": "hard"}, "levels 1 to 5"),
+        ({"data": "x.jsonl"}, "takes no `data`"),
+        ({"limit": 0}, "at least 1"),
+    ],
+)
+def test_arithmetic_refuses_what_it_has_not(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load_source("arithmetic", **options)  # type: ignore[arg-type]
+
+
+def test_limit_and_shuffle(tmp_path: Path) -> None:
+    path = tmp_path / "gsm.jsonl"
+    path.write_text("".join(f'{{"question": "q{i}?", "answer": "so #### {i}"}}\n' for i in range(30)))
+    plain = load_source("gsm8k", data=str(path), limit=4)
+    assert plain.size == 4
+    assert [plain.task(i).question for i in range(5)] == ["q0?", "q1?", "q2?", "q3?", "q0?"]
+    one, two = (load_source("gsm8k", data=str(path), shuffle_seed=1, limit=10) for _ in range(2))
+    assert [one.task(i) for i in range(10)] == [two.task(i) for i in range(10)]
+    assert len({one.task(i).id for i in range(10)}) == 10
+    assert [one.task(i).question for i in range(4)] != ["q0?", "q1?", "q2?", "q3?"]
+
+
+def test_gsm8k_real_file(shared: Path) -> None:
+    source = load_source("gsm8k", split="test", data=str(shared / "data/arpo/eval/gsm8k/test.jsonl"))
+    assert source.size == 1319
+    assert source.task(0).answers == ("18",)
+    assert all(source.task(i).answers[0].lstrip("-").replace(".", "").isdigit() for i in range(1319))
+
+
+def test_gsm8k_file_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "gsm.csv"
+    path.write_text("question,answer\nHow many?,it is 3 #### 1234\n")
+    monkeypatch.setenv("ARPO_DATA_GSM8K", str(path))
+    assert load_source("gsm8k").task(0).answers == ("1234",)
+
+
+def test_gsm8k_bad_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "gsm.jsonl"
+    path.write_text('{"question": "a?", "answer": "#### 1"}\n{"question": "b?", "answer": "####"}\n')
+    with pytest.raises(DataFileError, match="row 2, column 'answer'"):
+        load_source("gsm8k", data=str(path))
+
+
+def test_gsm8k_without_hub_says_how_to_give_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.delenv("ARPO_DATA_GSM8K", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # a hub that does not answer
+    try:
+        source = load_source("gsm8k", split="test", limit=1)
+    except RuntimeError as error:
+        assert "ARPO_DATA_GSM8K" in str(error)
+    else:
+        assert source.task(0).kind == "math"  # it was in the local cache of the hub client
