@@ -125,7 +125,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         """Give back the interpreter; may be called twice."""
         run(self.aclose())
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return question and transcript so far, in render mode "ansi"."""
         if self.render_mode is None or self._episode is None:
             return None

@@ -73,6 +73,9 @@ _TOOL_LINES = {
 }
 
 
+_CALL = re.compile(r"<(?!think>|answer>)(\w+)>.*?</\1>", re.DOTALL)
+
+
 class ArpoTags:
     r"""The tags of the ARPO papers: think, python, search, result, answer, and `\boxed{}` around the answer."""
 
@@ -112,7 +115,11 @@ class ArpoTags:
         return f"\n<result>\n{text.replace('</result>', '</ result>')}\n</result>\n"
 
     def well_formed(self, turns: Sequence[str]) -> bool:
-        """Every turn that thinks closes its thought, at least one thinks, and there is exactly one answer."""
+        """Every turn that thinks closes its thought, at least one thinks, and there is exactly one answer.
+
+        What stands inside a tool call is the tool's business and is not looked at.
+        """
+        turns = [_CALL.sub("", turn) for turn in turns]
         thoughts = [(turn.count("<think>"), turn.count("</think>")) for turn in turns]
         answers = sum(turn.count("<answer>") for turn in turns)
         return all(opened == closed for opened, closed in thoughts) and any(o for o, _ in thoughts) and answers == 1

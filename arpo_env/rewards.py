@@ -72,7 +72,7 @@ _NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\
 
 
 def as_number(text: str) -> Fraction | None:
-    r"""Read a plain number, exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; None for anything else."""
+    r"""Read a plain number exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; else None."""
     plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("\\$", "$").replace("−", "-")
     plain = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", plain).replace(" ", "")
     match = _NUMBER.fullmatch(plain)

@@ -1,8 +1,8 @@
 """Plays episodes as trees, learns from the trees, evaluates and draws them.
 
-    from arpo_trainer import ARPOConfig, ARPOTrainer
-    trainer = ARPOTrainer("model-folder", env, args=ARPOConfig(output_dir="out", num_generations=8))
-    trainer.train()
+from arpo_trainer import ARPOConfig, ARPOTrainer
+trainer = ARPOTrainer("model-folder", env, args=ARPOConfig(output_dir="out", num_generations=8))
+trainer.train()
 """
 
 from typing import TYPE_CHECKING, Any

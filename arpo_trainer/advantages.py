@@ -56,9 +56,7 @@ def span_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[floa
     return means
 
 
-def token_advantages(
-    tree: RolloutTree, advantages: Sequence[float], attribution: Attribution
-) -> list[list[float]]:
+def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution: Attribution) -> list[list[float]]:
     """Return an advantage for every token of every trajectory, environment tokens included (they are masked later).
 
     Args:

@@ -29,9 +29,7 @@ def split_budget(algorithm: str, num_generations: int, initial_rollouts: int) ->
     return initial_rollouts, num_generations - initial_rollouts
 
 
-def branch_score(
-    delta_entropy: float, alpha: float, beta: float, consecutive: int = 0, penalty: float = 0.0
-) -> float:
+def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: int = 0, penalty: float = 0.0) -> float:
     """Return P = (alpha + beta * dH) * (1 - penalty * l): branch iff P > tau.
 
     ARPO, eq. 4-5 is the case without penalty; AEPO multiplies by a factor that falls linearly in l.

@@ -104,7 +104,7 @@ def _train(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise RuntimeError(f"training needs more packages ({error}): pip install 'arpo-gym[train]'") from error
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func`: the seams' tests watch it for us
-    train(read_settings(arguments.config, getattr(arguments, "set")))
+    train(read_settings(arguments.config, arguments.set))
     return 0
 
 

@@ -87,7 +87,7 @@ class Engine:
     tokenizer: Any
     env: ToolEnv
     settings: RolloutSettings
-    on_trajectory: Callable[[], None] | None = None
+    on_trajectory: Callable[[], object] | None = None
     tool_time: Stopwatch = field(default_factory=Stopwatch)
 
     async def rollout(self, tasks: Sequence[Task], step: int = 0) -> list[RolloutTree]:

@@ -66,7 +66,7 @@ def evaluate(
     tasks: Sequence[Task],
     name: str,
     step: int = 0,
-    on_task: Callable[[], None] | None = None,
+    on_task: Callable[[], object] | None = None,
 ) -> Evaluation:
     """Answer each task once, greedily, and summarise.
 

@@ -54,8 +54,8 @@ class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 class Session:
     """One run: its parts, and the order they are used in."""
 
-    def __init__(self, run: RunArguments, args: ARPOConfig, settings: dict[str, Any]) -> None:
-        self.run, self.args, self.settings = run, args, settings
+    def __init__(self, run: RunArguments, args: ARPOConfig, settings: dict[str, Any], reward_funcs: Any = None) -> None:
+        self.run, self.args, self.settings, self.reward_funcs = run, args, settings, reward_funcs
         self.folder = Path(args.output_dir)
 
     def play(self) -> Path:
@@ -101,6 +101,7 @@ class Session:
         trainer = ARPOTrainer(
             model,
             env,
+            reward_funcs=self.reward_funcs,
             args=self.args,
             processing_class=tokenizer,
             on_rollout=recorder.on_rollout,
@@ -150,7 +151,7 @@ class Session:
                 [env.tasks.task(number) for number in range(count)],
                 name,
                 trainer.state.global_step,
-                lambda: bar.update() and None,
+                bar.update,
             )
         recorder.add_evaluation(result)
         return result

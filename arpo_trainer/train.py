@@ -1,7 +1,7 @@
 """One training run from a settings file: load, perhaps a cold start, evaluate, train, evaluate, report.
 
-    arpo train --config arithmetic-cpu            # a recipe that comes with the package
-    arpo train --config my.yaml --set max_steps=3
+arpo train --config arithmetic-cpu            # a recipe that comes with the package
+arpo train --config my.yaml --set max_steps=3
 """
 
 from __future__ import annotations
@@ -113,8 +113,12 @@ def idle_threads() -> int:
     return max(1, cores - round(os.getloadavg()[0]))
 
 
-def train(settings: dict[str, Any]) -> Path:
+def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
     """Run the whole thing and return the folder with the model and the report.
+
+    Args:
+        settings: of `RunArguments` and `ARPOConfig`, by name.
+        reward_funcs: TRL reward functions instead of the environment's reward.
 
     Raises:
         ValueError: settings that cannot work; nothing has been loaded then.
@@ -134,7 +138,7 @@ def train(settings: dict[str, Any]) -> Path:
     torch.set_num_threads(run.threads or idle_threads())
     from arpo_trainer.session import Session
 
-    return Session(run, args, settings).play()
+    return Session(run, args, settings, reward_funcs).play()
 
 
 def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int) -> Path:

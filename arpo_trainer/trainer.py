@@ -133,8 +133,7 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         return _as_rows(self.trees)
 
     def _rollout_number(self) -> int:
-        rank_stride = self.accelerator.num_processes
-        return int(self.state.global_step) * rank_stride + int(self.accelerator.process_index)
+        return int(self.state.global_step * self.accelerator.num_processes + self.accelerator.process_index)
 
     def _token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Spread the rows' advantages over their tokens: (B,) to (B, T)."""

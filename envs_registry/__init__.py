@@ -1,7 +1,7 @@
 """What exists: environment ids, their data and limits. Data, hardly any behaviour.
 
-    from envs_registry import all_specs, load_source
-    load_source("arithmetic", split="test", level=2).task(0).question
+from envs_registry import all_specs, load_source
+load_source("arithmetic", split="test", level=2).task(0).question
 """
 
 from envs_registry import arithmetic as _arithmetic

@@ -84,7 +84,9 @@ def _levels(level: int | str) -> list[int]:
         return sorted(_DRAFTS)
     parts = str(level).split(",")
     if not all(part.strip().isdigit() and int(part) in _DRAFTS for part in parts):
-        raise ValueError(f"Arithmetic has the levels 1 to {max(_DRAFTS)}, 'mixed', or several as in '2,3'; not {level!r}")
+        raise ValueError(
+            f"Arithmetic has the levels 1 to {max(_DRAFTS)}, 'mixed', or several as in '2,3'; not {level!r}"
+        )
     return [int(part) for part in parts]
 
 

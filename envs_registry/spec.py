@@ -75,6 +75,4 @@ def get_spec(env_id: str) -> EnvSpec:
     near = [folded[key] for key in difflib.get_close_matches(wanted, folded, n=3, cutoff=0.5)]
     near += [short[key] for key in difflib.get_close_matches(wanted.split("/")[-1].rsplit("-v", 1)[0], short, n=3)]
     names = list(dict.fromkeys(near)) or sorted(_SPECS)
-    raise UnknownEnvError(
-        f"no environment {env_id!r}. Did you mean: {', '.join(names)}? `arpo envs` lists them all."
-    )
+    raise UnknownEnvError(f"no environment {env_id!r}. Did you mean: {', '.join(names)}? `arpo envs` lists them all.")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -58,8 +60,14 @@ def start_bubblewrap(limits: Limits) -> ProcessStream:
     As root the server first gives up root for a user that nothing else belongs to; else the namespace does that.
     """
     uid = next(_uids) if os.geteuid() == 0 else 0
-    config = server_config(limits, _ROOT, uid)
+    config = server_config(limits, _ROOT, uid, own_user=bool(uid) or _counts_by_namespace())
     return ProcessStream([*_command(limits), base_python(), "-I", "-c", BOOTSTRAP], "bubblewrap", config)
+
+
+def _counts_by_namespace() -> bool:
+    """Whether processes of other user namespaces are left out when this kernel counts a user's (Linux 5.14)."""
+    version = re.match(r"(\d+)\.(\d+)", platform.release())
+    return version is not None and (int(version[1]), int(version[2])) >= (5, 14)
 
 
 def _command(limits: Limits) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 _MOST_FORKS = 64
+_LONGEST_CODE = 8 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +100,8 @@ class Interpreter:
     def _start_run(self, code: str, timeout: float | None, setup: bool = False) -> Future[Reply]:
         if not isinstance(code, str):
             raise TypeError(f"code has to be a str, not {type(code).__name__}")
+        if len(code) > _LONGEST_CODE:
+            raise ValueError(f"code of {len(code)} characters; at most {_LONGEST_CODE} can be sent")
         seconds = self.sandbox.limits.timeout if timeout is None else timeout
         if not 0 < seconds < float("inf"):
             raise ValueError(f"timeout={timeout}; it has to be a positive number of seconds")

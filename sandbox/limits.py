@@ -19,13 +19,13 @@ class Limits:
     Attributes:
         memory: of all sessions together, "2g" or bytes (docker: the container's memory; elsewhere not limited).
         session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
-        processes: processes and threads of all sessions together (docker: pids limit; bubblewrap: RLIMIT_NPROC;
-            unsafe_local: not limited).
+        processes: processes and threads of all sessions together (docker: pids limit; bubblewrap: RLIMIT_NPROC,
+            which before Linux 5.14 root alone can give it; unsafe_local: not limited).
         disk: bytes of all session directories together (docker and bubblewrap: size of the tmpfs).
         file_size: bytes of one file.
         open_files: descriptors of one process.
-        output_bytes: how much of each of stdout, stderr, value and error is kept: half from the head, half from
-            the tail.
+        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept, half
+            from the head and half from the tail.
         output_limit: bytes a cell may write before it is stopped with status "output_limit".
         timeout: seconds a cell may take when `run` is not told otherwise.
         grace: seconds between the interrupt (the session lives on) and the kill (it does not).
@@ -33,7 +33,7 @@ class Limits:
 
     memory: str | int = "2g"
     session_memory: int = 1 << 30
-    processes: int = 512
+    processes: int = 1024
     disk: int = 512 << 20
     file_size: int = 64 << 20
     open_files: int = 512

@@ -41,8 +41,8 @@ class ProcessStream:
             try:
                 self._process = subprocess.Popen(
                     command,
-                    stdin=theirs,
-                    stdout=theirs,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
                     stderr=self._log,
                     env=_CLEAN,
                     cwd="/",
@@ -99,9 +99,16 @@ def base_python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
-def server_config(limits: Limits, root: str | None, uid: int = 0) -> dict[str, Any]:
-    """Return what a server is told: limits, root of the session directories (None: make one), uid to become."""
-    return {"limits": asdict(limits), "root": root, "uid": uid}
+def server_config(limits: Limits, root: str | None, uid: int = 0, own_user: bool = False) -> dict[str, Any]:
+    """Return what a server is told.
+
+    Args:
+        limits: of the sandbox.
+        root: where the sessions' directories go; None lets it make a place.
+        uid: the user to become, 0 to stay.
+        own_user: nobody else's processes count as its user's, so that their number can be limited.
+    """
+    return {"limits": asdict(limits), "root": root, "uid": uid, "own_user": own_user}
 
 
 def start_local(limits: Limits) -> ProcessStream:

@@ -77,7 +77,9 @@ class Sandbox:
         Raises:
             SandboxError: there is no session to be had, or the setup code fails.
         """
-        connection = self._usable() or await asyncio.to_thread(self._connect)
+        connection = self._usable()
+        if connection is None:
+            connection = await asyncio.to_thread(self._connect)
         future, key = self._start_open(connection)
         try:
             await asyncio.wrap_future(future)

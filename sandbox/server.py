@@ -29,7 +29,8 @@ from sandbox.server_linux import (
     drop_user,
     hide_memory,
     isolation_facts,
-    kill_tree,
+    kill_trees,
+    limit_processes,
     now_in_ticks,
     raise_file_limit,
     start_time,
@@ -38,6 +39,7 @@ from sandbox.server_requests import Requests
 from sandbox.server_spawner import Spawner
 from sandbox.wire import HELLO, REPLY, Frames, pack
 
+_SWEEP_AFTER = 0.02
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -60,7 +62,8 @@ class Supervisor:
         self._incoming = Frames()
         self._outgoing = bytearray()
         self._ended = False
-        self._sweep_due = False
+        self._sweep_planned = False
+        self.by_pid: dict[int, Handle] = {}
         self.requests = Requests(self)
         self.spawner = Spawner(self, script)
 
@@ -77,8 +80,6 @@ class Supervisor:
                 if self._selector.get_map().get(key.fd) is key:  # an earlier event may have closed it
                     key.data()
             self._fire_timers()
-            if self._sweep_due:
-                self._sweep()
         self._end()
 
     def watch(self, fd: int, callback: Callable[[], None], events: int = READ) -> None:
@@ -163,7 +164,6 @@ class Supervisor:
 
     def _reap(self, reading: int) -> None:
         os.read(reading, 1 << 12)
-        by_pid = {handle.pid: handle for handle in self.sessions.values() if handle.pid and not handle.lost}
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -171,37 +171,37 @@ class Supervisor:
                 break
             if pid == 0:
                 break
-            self._sweep_due = True
+            handle = self.by_pid.pop(pid, None)
             if pid == self.spawner.pid:
                 self.spawner.start_zygote()
-            elif pid in by_pid:
-                self.requests.bury(by_pid[pid], status)
+            elif handle is not None:
+                self.requests.bury(handle, status)
 
     def sweep_soon(self) -> None:
-        """Look for processes that sessions have left behind, at the end of this turn of the loop."""
-        self._sweep_due = True
+        """Look for processes that sessions have left behind, in a moment."""
+        if not self._sweep_planned:
+            self._sweep_planned = True
+            self.call_in(_SWEEP_AFTER, self._sweep)
 
     def _sweep(self) -> None:
         """Kill children that belong to no session: orphans of sessions that are gone.
 
         A session that is being born is unknown, too; what started after the oldest one waited for is left alone.
         """
-        self._sweep_due = False
-        known = {handle.pid for handle in self.sessions.values()} | {self.spawner.pid}
+        self._sweep_planned = False
         birth = min((handle.born_after for handle in self.starting), default=None)
-        for pid in children(os.getpid()):
-            if pid in known:
-                continue
-            if birth is not None and start_time(pid) >= birth:
-                self.call_in(0.05, self.sweep_soon)
-            else:
-                kill_tree(pid)
+        strangers = self._strangers()
+        if strangers:
+            kill_trees(lambda: [pid for pid in self._strangers() if birth is None or start_time(pid) < birth])
+            self.sweep_soon()
+
+    def _strangers(self) -> list[int]:
+        return [pid for pid in children(os.getpid()) if pid not in self.by_pid and pid != self.spawner.pid]
 
     def _end(self) -> None:
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            for pid in children(os.getpid()):
-                kill_tree(pid)
+            kill_trees(lambda: children(os.getpid()))
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     continue
@@ -217,6 +217,8 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
     raise_file_limit()
     if config.get("uid"):
         drop_user(config["uid"])
+    if config.get("own_user"):
+        limit_processes(config["limits"]["processes"])
     config["work"] = os.path.islink("/work") and os.readlink("/work") == "/proc/self/fd/200"
     if config["root"] is None:
         import tempfile

@@ -105,7 +105,9 @@ def reopen(files: list[OpenFile], old: str, new: str) -> None:
 
 
 def _own_copy(file: OpenFile, old: str, new: str) -> int | None:
-    flags = file.flags if file.offset < 0 else file.flags & ~os.O_TMPFILE  # which contains O_DIRECTORY
+    flags = file.flags & ~os.O_NOFOLLOW
+    if file.offset >= 0:
+        flags &= ~os.O_TMPFILE  # which contains O_DIRECTORY
     if file.path is None:
         return None if file.offset < 0 else _copy_of_nameless(file, new, flags)
     if file.path == old or file.path.startswith(old + "/"):

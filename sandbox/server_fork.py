@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.server_channel import Channel
 from sandbox.server_files import OpenFile, copy_tree, open_files, own_descriptors, reopen
 from sandbox.server_linux import adopt_orphans, children
-from sandbox.wire import BRANCHED, LOSSES, READY, UNABLE
+from sandbox.wire import BRANCHED, GAVE_UP, LOSSES, READY, UNABLE
 
 if TYPE_CHECKING:
     from sandbox.server_session import Session
@@ -97,7 +97,7 @@ def _become_copy(
         session.directory = directory
         if here == old or here.startswith(old + "/"):
             os.chdir(directory + here[len(old) :])
-        session.point_to_directory()
+        session.point_to_directory(old)
         if numbers is not None:
             sys.modules["random"].setstate(numbers)
         os.dup2(control, session.channel.fileno(), inheritable=False)
@@ -105,12 +105,12 @@ def _become_copy(
             os.close(fd)
     except BaseException as error:  # half a copy must not go on
         refuse(control, error)
-        _leave(70)
+        _leave(GAVE_UP)
 
 
 def _replace_outputs(session: Session, out: int, err: int) -> None:
     """Put the copy's own pipes wherever the original has its stdout and stderr, redirected copies included."""
-    new = dict(zip(session.outputs, (out, err), strict=True))
+    new = dict(zip(session.outputs, (out, err)))
     for fd in own_descriptors():
         status = os.fstat(fd)
         replacement = new.get((status.st_dev, status.st_ino))

@@ -84,7 +84,7 @@ class Handle:
         self.current: Request | None = None
         self.closing: list[int] = []
         self._limits = limits
-        self._frames = Frames(8 * limits["output_bytes"] + _SLACK)
+        self._frames = Frames(12 * limits["output_bytes"] + _SLACK)
         self._unsent = bytearray()
         self._open_channels()
         self.begin_output()
@@ -110,14 +110,14 @@ class Handle:
             os.close(fd)
         self.given = ()
 
-    def read_output(self, fd: int) -> bool:
-        """Read from stdout or stderr; False at the end of it, or when nothing is there for now."""
+    def read_output(self, fd: int) -> int | None:
+        """Read from stdout or stderr; 0 at the end of it, None when there is nothing for now."""
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
-            return False
+            return None
         self.captures[self.outputs.index(fd)].add(data)
-        return bool(data)
+        return len(data)
 
     def drain(self) -> None:
         """Read what has been written so far; bounded, since a background process may go on for ever."""

@@ -7,9 +7,11 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER = 1, 4, 36
+_CAPABILITIES_V3 = 0x20080522
+_ROUNDS = 100
 _TICKS = os.sysconf("SC_CLK_TCK")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -45,11 +47,19 @@ def prefer_for_oom() -> None:
 
 
 def drop_user(uid: int) -> None:
-    """Become `uid` for good, and with it lose every capability."""
+    """Become `uid` for good, and lose every capability."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
+    if _libc.capset(header, (ctypes.c_uint32 * 6)()) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
     die_with_parent()
+
+
+def limit_processes(most: int) -> None:
+    """Bound the processes and threads of this user, which has to be the sandbox's own."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def limit_process(limits: Mapping[str, int]) -> None:
@@ -122,14 +132,30 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and everything below it.
+    """Kill a process and everything below it."""
+    if pid > 1:
+        kill_trees(lambda: [pid])
 
-    What is started while this runs may escape; it becomes a child of the supervisor, whose sweep finds it.
+
+def kill_trees(roots: Callable[[], list[int]]) -> None:
+    """Kill processes and everything below them, also if they fork as fast as they can.
+
+    All are stopped before any is killed: what is stopped can not fork and keeps its place among the processes that
+    the limit allows, so that each round finds fewer new ones. What still escapes becomes a child of the supervisor.
+
+    Args:
+        roots: called in each round, since processes whose parents end move up.
     """
-    send(pid, signal.SIGSTOP)
-    for below in list(descendants(pid)):
-        send(below, signal.SIGKILL)
-    send(pid, signal.SIGKILL)
+    stopped: set[int] = set()
+    for _ in range(_ROUNDS):
+        found = {pid for root in roots() for pid in (root, *descendants(root))} - stopped
+        if not found:
+            break
+        for pid in found:
+            send(pid, signal.SIGSTOP)
+        stopped |= found
+    for pid in stopped:
+        send(pid, signal.SIGKILL)
 
 
 def send(pid: int, number: int) -> None:

@@ -20,7 +20,7 @@ from sandbox.server_channel import Channel
 from sandbox.server_files import own_descriptors
 from sandbox.server_fork import fork_session, forked_away, refuse
 from sandbox.server_linux import adopt_orphans, die_with_parent, limit_process
-from sandbox.wire import BRANCH, CELL, DONE, HAS_ERROR, HAS_VALUE, OUTCOME, READY, SHORTENED, STATUSES
+from sandbox.wire import BRANCH, CELL, DONE, GAVE_UP, HAS_ERROR, HAS_VALUE, OUTCOME, READY, SHORTENED, STATUSES
 
 CONTROL_FD, WORK_FD = 199, 200
 WORK = "/work"
@@ -70,7 +70,7 @@ class Session:
         self.note_outputs()
         self._open_streams()
         limit_process(self.config["limits"])
-        self.point_to_directory()
+        self.point_to_directory("")
         self._make_namespace()
         signal.signal(signal.SIGINT, self._interrupt)
 
@@ -78,13 +78,15 @@ class Session:
         """Remember which pipes are stdout and stderr, wherever the user's code may copy them to."""
         self.outputs = tuple((os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in (1, 2))
 
-    def point_to_directory(self) -> None:
-        """Let everything that names the session's directory name the one it has now."""
+    def point_to_directory(self, old: str) -> None:
+        """Let what named the old directory name the one that the session has now."""
         home = WORK if self.config["work"] else self.directory
-        os.environ["HOME"] = os.environ["TMPDIR"] = home
+        for name in ("HOME", "TMPDIR"):
+            if os.environ.get(name) in (None, old):
+                os.environ[name] = home
         tempfile = sys.modules.get("tempfile")
-        if tempfile is not None:
-            tempfile.tempdir = None  # type: ignore[attr-defined]
+        if tempfile is not None and tempfile.tempdir == old:
+            tempfile.tempdir = home  # type: ignore[attr-defined]
 
     def _open_streams(self) -> None:
         sys.stdin = sys.__stdin__ = open(os.devnull)  # type: ignore[misc]  # noqa: SIM115
@@ -197,4 +199,4 @@ def start(config: dict[str, Any], directory: str, fds: list[int]) -> None:
         _leave(0)
     except BaseException as error:  # nothing may run on into the zygote's own code
         refuse(control, error)
-        _leave(70)
+        _leave(GAVE_UP)

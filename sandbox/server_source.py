@@ -24,6 +24,8 @@ _MODULES = (
     "server_handle",
     "server_janitor",
     "server_spawner",
+    "server_births",
+    "server_cells",
     "server_requests",
     "server",
 )
@@ -62,7 +64,7 @@ else:
     sys.modules["sandbox.server_zygote"].serve_zygote(config)
 """
 
-_SUPERVISOR_ONLY = ("server_handle", "server_janitor", "server_spawner", "server_requests", "server")
+_SUPERVISOR_ONLY = _MODULES[_MODULES.index("server_handle") :]
 
 
 @cache

@@ -24,6 +24,9 @@ OUTCOME = struct.Struct(">BBII")
 HAS_VALUE, HAS_ERROR, SHORTENED = 1, 2, 4
 STATUSES = ("ok", "error", "exit")
 
+GAVE_UP = 70
+"""Exit code of a session that can not speak to its supervisor any more."""
+
 LOSSES = struct.Struct(">IIII")
 """Payload of BRANCHED: what a fork could not copy, in the order of LOSS_NAMES."""
 LOSS_NAMES = ("threads", "processes", "shared_mappings", "pipes_and_sockets")

@@ -80,7 +80,8 @@ def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
         num_key_value_heads=1,
         head_dim=32,
         max_position_embeddings=1024,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
+        initializer_range=0.2,
         eos_token_id=2,
         pad_token_id=2,
         bos_token_id=1,
@@ -95,13 +96,11 @@ def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPat
 
     env = gym.make("arpo/Arithmetic-v0", level=3)
     assert isinstance(env, ToolEnv)
-    examples = list(demonstrations(env, env.tasks, tokenizer, 24, tool_share=0.8))  # type: ignore[arg-type]
+    examples = list(demonstrations(env, env.tasks, tokenizer, 16, tool_share=0.8))  # type: ignore[arg-type]
     env.close()
     model = tiny_llama(len(tokenizer))
     folder = tmp_path_factory.mktemp("tiny-policy")
-    cold_start(
-        model, tokenizer, examples, folder, epochs=30, batch_size=8, learning_rate=1e-2, bf16=False
-    )
+    cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -68,7 +68,9 @@ def test_group_advantages(vectors: list[Vector]) -> None:
         assert got == pytest.approx(vector["expected"]["advantages"], abs=vector["tol"])
 
 
-def tree_of(lengths: dict[str, int], segments: dict[str, list[int]], rewards: list[float]) -> tuple[RolloutTree, dict[str, int]]:
+def tree_of(
+    lengths: dict[str, int], segments: dict[str, list[int]], rewards: list[float]
+) -> tuple[RolloutTree, dict[str, int]]:
     """A tree whose spans are the vector's segments, longest-shared first."""
     tree, names = RolloutTree([1, 2]), {}
     last: dict[int, int | None] = dict.fromkeys(range(len(rewards)))
@@ -94,8 +96,12 @@ def test_hard_and_soft_advantages_on_a_tree(vectors: list[Vector]) -> None:
         for attribution in ("soft", "hard"):
             rows = token_advantages(tree, own, attribution)  # type: ignore[arg-type]
             for name, index in names.items():
-                copies = [value for number, row in enumerate(rows)
-                          for value, span in zip(row, tree.row(number).span, strict=True) if span == index]
+                copies = [
+                    value
+                    for number, row in enumerate(rows)
+                    for value, span in zip(row, tree.row(number).span, strict=True)
+                    if span == index
+                ]
                 total = sum(copies) / given["lengths"][name] / tree.copied_tokens()
                 assert total == pytest.approx(want["soft_token_mean_coef"][name], abs=vector["tol"])
         for name, index in names.items():

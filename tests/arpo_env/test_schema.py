@@ -33,7 +33,7 @@ def test_schema_of_a_function() -> None:
 
 
 def test_a_tool_needs_types_that_json_has() -> None:
-    def untyped(query) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def untyped(query) -> None:  # type: ignore[no-untyped-def]
         """Do."""
 
     def odd(query: object) -> None:

@@ -108,13 +108,10 @@ def test_gsm8k_bad_row_is_named(tmp_path: Path) -> None:
         load_source("gsm8k", data=str(path))
 
 
-def test_gsm8k_without_hub_says_how_to_give_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gsm8k_without_hub_says_how_to_give_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     monkeypatch.delenv("ARPO_DATA_GSM8K", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # a hub that does not answer
-    try:
-        source = load_source("gsm8k", split="test", limit=1)
-    except RuntimeError as error:
-        assert "ARPO_DATA_GSM8K" in str(error)
-    else:
-        assert source.task(0).kind == "math"  # it was in the local cache of the hub client
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    with pytest.raises(RuntimeError, match="ARPO_DATA_GSM8K"):
+        load_source("gsm8k", split="test", limit=1)

@@ -1,0 +1,123 @@
+"""Has sessions run cells, within their limits of time and output. Runs inside the sandbox, in the supervisor."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sandbox.server_handle import Handle, Request
+from sandbox.server_linux import send
+from sandbox.wire import CELL
+
+if TYPE_CHECKING:
+    from sandbox.server import Supervisor
+    from sandbox.server_requests import Requests
+
+_READ_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
+
+
+class Cells:
+    """Runs cells.
+
+    Args:
+        supervisor: whose loop to use.
+        requests: who kills sessions, and starts what is next.
+    """
+
+    def __init__(self, supervisor: Supervisor, requests: Requests) -> None:
+        self._supervisor = supervisor
+        self._requests = requests
+        self._limits = supervisor.config["limits"]
+
+    def run(self, handle: Handle, request: Request) -> None:
+        """Send a cell to its session and start the clock.
+
+        Raises:
+            OSError: the session has closed its channel.
+        """
+        handle.begin_output()
+        for fd in handle.outputs:
+            self._supervisor.watch(fd, self._listener(handle, request, fd))
+        mark = b"s" if request.fields["setup"] else b"c"
+        code = request.fields["code"].encode("utf-8", "surrogatepass")
+        handle.send(CELL, request.number, mark + code)
+        if not handle.flush():
+            self._supervisor.watch(handle.control.fileno(), lambda: self._converse(handle), _READ_WRITE)
+        self._supervisor.call_in(request.fields["timeout"], lambda: self._overdue(handle, request))
+
+    def _converse(self, handle: Handle) -> None:
+        """Send on what was too long for one go, and listen meanwhile."""
+        try:
+            done = handle.flush()
+        except OSError:
+            done = True
+        if done:
+            self._supervisor.watch(handle.control.fileno(), lambda: self._requests.hear(handle))
+        self._requests.hear(handle)
+
+    def _listener(self, handle: Handle, request: Request, fd: int) -> Callable[[], None]:
+        def listen() -> None:
+            if handle.read_output(fd) == 0:
+                self._supervisor.unwatch(fd)
+            if handle.written > self._limits["output_limit"]:
+                self._stop(handle, request, "output_limit")
+
+        return listen
+
+    def _overdue(self, handle: Handle, request: Request) -> None:
+        if handle.current is request:
+            self._stop(handle, request, "timeout")
+
+    def _stop(self, handle: Handle, request: Request, cause: str) -> None:
+        """Interrupt a cell, and kill the session if that does not help."""
+        if request.stopped:
+            return
+        request.stopped = cause
+        _signal_group(handle.pid, signal.SIGINT)
+        self._supervisor.call_in(self._limits["grace"], lambda: self._insist(handle, request))
+
+    def _insist(self, handle: Handle, request: Request) -> None:
+        if handle.current is request:
+            self._requests.kill(handle, request.stopped, self._why(request, False))
+
+    def finish(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
+        """Answer for a cell that has come to its end."""
+        handle.drain()
+        if request.stopped:
+            outcome["status"] = request.stopped
+            outcome["error"] = "\n".join(filter(None, (outcome["error"], self._why(request, True))))
+        self._answer(handle, request, {**outcome, "alive": True})
+        for fd in handle.outputs:
+            self._supervisor.unwatch(fd)
+        handle.current = None
+        self._requests.advance(handle)
+
+    def cut_off(self, handle: Handle, request: Request, cause: str, why: str) -> None:
+        """Answer for a cell in which the session has died."""
+        handle.drain()
+        outcome = {"status": cause, "value": None, "error": why, "truncated": False, "alive": False}
+        self._answer(handle, request, outcome)
+
+    def _answer(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
+        out, err = handle.captures
+        outcome["stdout"], outcome["stderr"] = out.text(), err.text()
+        outcome["truncated"] = outcome["truncated"] or out.truncated or err.truncated
+        outcome["duration"] = time.monotonic() - request.started
+        self._supervisor.reply(request.number, outcome)
+
+    def _why(self, request: Request, alive: bool) -> str:
+        end = "variables are kept" if alive else "it could not be interrupted, the session was ended"
+        if request.stopped == "timeout":
+            return f"TimeoutError: stopped after {request.fields['timeout']:g} s; {end}"
+        return f"OutputLimit: stopped after {self._limits['output_limit']} bytes of output; {end}"
+
+
+def _signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        send(pid, number)

@@ -1,0 +1,58 @@
+"""The cold start: demonstrations from the real environment, and a model that learns the format from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arpo_env import ToolEnv
+from arpo_trainer.coldstart import IGNORED, demonstrations
+from tests.conftest import tiny_llama
+
+
+def test_demonstrations_show_the_tool_s_real_results_and_train_only_the_model_s_turns(
+    env: ToolEnv, tokenizer: Any
+) -> None:
+    source: Any = env.tasks
+    for index, example in enumerate(demonstrations(env, source, tokenizer, 4, tool_share=1.0)):
+        ids, labels = example["input_ids"], example["labels"]
+        assert len(ids) == len(labels)
+        learnt = tokenizer.decode([i for i, label in zip(ids, labels, strict=True) if label != IGNORED])
+        hidden = tokenizer.decode([i for i, label in zip(ids, labels, strict=True) if label == IGNORED])
+        answer = source.task(index).answers[0]
+        assert f"<result>\n{answer}\n</result>" in hidden  # the scripted code really computes the answer
+        assert learnt.endswith(f"<answer>\\boxed{{{answer}}}</answer>")
+        assert "<result>" not in learnt
+        assert source.task(index).question in hidden
+
+
+def test_every_level_s_solution_is_right(isolation: str, tokenizer: Any) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0")
+    source: Any = env.tasks
+    for index in range(30):
+        task = source.task(index)
+        env.reset(options={"task": task})
+        result = ""
+        for cell in source.solution(index):
+            result = env.step(f"<think>c</think><python>{cell}</python>")[0]
+        assert result.split() == ["<result>", task.answers[0], "</result>"], (task, result)
+    env.close()
+
+
+def test_the_share_of_tool_calls_is_kept(env: ToolEnv, tokenizer: Any) -> None:
+    source: Any = env.tasks
+    examples = list(demonstrations(env, source, tokenizer, 40, tool_share=0.25, seed=1))
+    with_tool = sum("<result>\n" in tokenizer.decode(example["input_ids"]) for example in examples)
+    assert 4 <= with_tool <= 16
+
+
+def test_the_model_learns_the_format(tiny_policy: Path, env: ToolEnv, tokenizer: Any, tiny_model: Any) -> None:
+    source: Any = env.tasks
+    example = next(iter(demonstrations(env, source, tokenizer, 1, seed=5)))
+    ids, labels = (torch.tensor([example[name]]) for name in ("input_ids", "labels"))
+    with torch.no_grad():
+        untrained = tiny_llama(len(tokenizer))(ids, labels=labels).loss
+        trained = tiny_model(ids, labels=labels).loss
+    assert trained < untrained / 3

@@ -1,0 +1,59 @@
+"""Greedy evaluation and its intervals."""
+
+from __future__ import annotations
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_trainer.engine import Engine, RolloutSettings
+from arpo_trainer.evaluation import bootstrap_interval, evaluate, summarise, wilson_interval
+from arpo_trainer.tree import RolloutTree, Trajectory
+
+
+def answered(reward: float | None, level: str = "1") -> RolloutTree:
+    tree = RolloutTree([1], task={"id": "t", "question": "q", "answers": ["1"], "level": level})
+    span = tree.add_span(None, "model", [5], logprobs=[0.0], entropies=[0.0], text="x")
+    right = {"accuracy": float(reward == 1.0)}
+    tree.trajectories = [Trajectory(span.index, reward=reward, components=right, tool_calls=2)]
+    return tree
+
+
+def test_wilson_against_known_values() -> None:
+    # Wilson's interval for 8 of 10, and for none of 10, from tables
+    assert wilson_interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-3)
+    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-3)
+
+
+def test_bootstrap_covers_the_mean_and_shrinks_with_n() -> None:
+    few, many = bootstrap_interval([0.0, 1.0] * 10), bootstrap_interval([0.0, 1.0] * 1000)
+    assert few[0] < 0.5 < few[1]
+    assert many[1] - many[0] < (few[1] - few[0]) / 5
+    assert bootstrap_interval([1.0] * 5) == (1.0, 1.0)
+
+
+def test_summary_counts_levels_and_leaves_the_invalid_out() -> None:
+    result = summarise([answered(1.0), answered(0.0, "2"), answered(-1.0, "2"), answered(None)], "before")
+    assert (result.n, result.invalid) == (3, 1)
+    assert result.reward == pytest.approx(0.0)
+    assert result.accuracy == pytest.approx(1 / 3)
+    assert result.by_level == {"1": {"n": 1, "accuracy": 1.0}, "2": {"n": 2, "accuracy": 0.0}}
+    assert [sample["correct"] for sample in result.samples] == [True, False, False]
+    assert "accuracy 0.33" in str(result)
+
+
+def test_nothing_scored_is_an_error() -> None:
+    with pytest.raises(ValueError, match="none of 1 trajectories could be scored"):
+        summarise([answered(None)], "before")
+
+
+def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
+    from arpo_trainer.generation import TransformersBackend
+
+    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
+    tasks = [env.tasks.task(number) for number in range(4)]
+    ticks: list[int] = []
+    first = evaluate(engine, tasks, "once", on_task=lambda: ticks.append(1))
+    again = evaluate(engine, tasks, "again")
+    assert [sample["text"] for sample in first.samples] == [sample["text"] for sample in again.samples]
+    assert len(ticks) == 4
+    assert engine.settings.temperature == 1.0

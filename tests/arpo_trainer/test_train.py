@@ -1,0 +1,132 @@
+"""Runs from settings files, and the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.cli import main
+from arpo_trainer.models import check_model_folder
+from arpo_trainer.train import RECIPES, RunArguments, cold_start_folder, read_settings, split_settings, train
+
+
+@pytest.mark.parametrize("recipe", sorted(path.stem for path in RECIPES.glob("*.yaml")))
+def test_every_recipe_can_be_read_and_makes_a_config(recipe: str) -> None:
+    from arpo_trainer import ARPOConfig
+
+    run, values = split_settings(read_settings(recipe, []))
+    config = ARPOConfig(**{**values, "use_cpu": True})
+    assert config.max_steps > 0
+    assert run.model
+
+
+def test_an_unknown_setting_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"no setting 'learning_rat'\. Did you mean: learning_rate"):
+        split_settings({"learning_rat": 1})
+
+
+def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("seed: 1\nenv_kwargs: {level: 2}\n")
+    assert read_settings(str(path), ["seed=7", "env=arpo/GSM8K-v0"]) == {
+        "seed": 7, "env": "arpo/GSM8K-v0", "env_kwargs": {"level": 2},
+    }  # fmt: skip
+    with pytest.raises(FileNotFoundError, match="recipes: arithmetic-cpu"):
+        read_settings("nothing", [])
+    with pytest.raises(ValueError, match="write name=value"):
+        read_settings(str(path), ["seed"])
+    path.write_text("seed: 1\nlevel: [1, 2\n")
+    with pytest.raises(ValueError, match=r"my\.yaml, line 3, column 1"):
+        read_settings(str(path), [])
+
+
+def test_a_wrong_model_folder_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        check_model_folder(str(tmp_path / "none"))
+    (tmp_path / "weights.bin").write_text("")
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json \(it holds: weights\.bin\)"):
+        check_model_folder(str(tmp_path))
+    check_model_folder("Qwen/Qwen2.5-3B-Instruct")  # a hub id is not looked at
+    settings = {"model": str(tmp_path / "none"), "output_dir": str(tmp_path / "out"), "bf16": False}
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        train(settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_cold_starts_are_kept_apart_by_their_settings() -> None:
+    one = cold_start_folder(RunArguments(), "m", "p", 0)
+    assert one == cold_start_folder(RunArguments(eval_tasks=3), "m", "p", 0)
+    for other in (
+        cold_start_folder(RunArguments(cold_start_examples=9), "m", "p", 0),
+        cold_start_folder(RunArguments(env_kwargs={"level": 1}), "m", "p", 0),
+        cold_start_folder(RunArguments(), "m", "another prompt", 0),
+        cold_start_folder(RunArguments(), "m", "p", 1),
+    ):
+        assert other != one
+
+
+def test_a_whole_run_from_a_file(
+    tiny_policy: Path, isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("ARPO_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"output_dir: {out}\nmodel: {tiny_policy}\nenv_kwargs: {{level: 3}}\neval_tasks: 3\nmax_steps: 1\n"
+        "cold_start_examples: 4\ncold_start_epochs: 1\nbf16: false\nnum_generations: 4\n"
+        "per_device_train_batch_size: 4\ngradient_accumulation_steps: 1\nmax_completion_length: 120\n"
+        "max_turn_length: 32\ngradient_checkpointing: false\nlogging_steps: 1\nsave_strategy: 'no'\nthreads: 1\n"
+    )
+    assert main(["--traceback", "train", "--config", str(config)]) == 0
+    page = (out / "report.html").read_text()
+    assert "arpo/Arithmetic-v0" in page
+    evaluations = [json.loads(line) for line in (out / "eval.jsonl").read_text().splitlines()]
+    assert [evaluation["name"] for evaluation in evaluations] == ["before", "after"]
+    assert json.loads((out / "run.json").read_text())["status"] == "finished"
+    assert (out / "model" / "config.json").exists()
+    assert "step   1" in capsys.readouterr().err + capsys.readouterr().out or (out / "metrics.jsonl").exists()
+
+
+def test_envs_lists_what_there_is(capsys: Any) -> None:
+    assert main(["envs"]) == 0
+    assert "arpo/GSM8K-v0" in capsys.readouterr().out
+
+
+def test_doctor_says_what_is_there(capsys: Any) -> None:
+    main(["doctor"])
+    out = capsys.readouterr().out
+    for what in ("Python", "torch", "Docker", "bubblewrap", "demo model"):
+        assert what in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
+        (["train", "--config", "none"], "recipes: arithmetic-cpu"),
+        (["play", "arpo/Arithmetic-v0", "--option", "level"], "write name=value"),
+    ],
+)
+def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
+    assert main(arguments) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_an_episode_by_hand(isolation: str) -> None:
+    turns = "<think>c</think><python>\n6 * 7\n</python>\n<think>d</think><answer>\\boxed{1}</answer>\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--option", "level=1"],
+        input=turns, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "<result>\n42\n</result>" in done.stdout
+    assert "answered, reward 0.0; the answer is" in done.stdout
+
+
+def test_an_episode_by_a_model(tiny_policy: Path, isolation: str, capsys: Any) -> None:
+    assert main(["play", "arpo/Arithmetic-v0", "--model", str(tiny_policy), "--option", "level=3"]) == 0
+    assert "the answer is" in capsys.readouterr().out

@@ -1,0 +1,90 @@
+"""`RolloutTree`: what goes in is checked, what comes out is the same, and it survives being written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arpo_trainer import RolloutTree, read_traces, write_traces
+from arpo_trainer.rollout_metrics import branch_depth, rollout_metrics
+from arpo_trainer.tree import Decision, Trajectory
+
+
+def model(tree: RolloutTree, parent: int | None, ids: list[int]) -> int:
+    return tree.add_span(parent, "model", ids, logprobs=[-1.0] * len(ids), entropies=[0.5] * len(ids)).index
+
+
+def small_tree() -> RolloutTree:
+    """prompt - model 0 - result 1 -+- model 2 - result 3 - model 4    (root)
+                                    +- model 5                         (branch)
+    prompt - model 6                                                   (top-up)
+    """
+    tree = RolloutTree([1, 2, 3], task={"id": "t", "question": "中?", "answers": ["1"], "level": "2"}, meta={"step": 3})
+    call = model(tree, None, [10, 11])
+    decision = Decision(0.2, 0.1, 0.52, 0.5, 1, "entropy rose")
+    result = tree.add_span(call, "environment", [20, 21, 22], text="r", decision=decision,
+                           tool={"name": "python", "status": "ok", "seconds": 0.1}).index  # fmt: skip
+    second = model(tree, result, [12])
+    third = tree.add_span(second, "environment", [23]).index
+    tree.trajectories = [
+        Trajectory(model(tree, third, [13, 14]), reward=1.0, components={"accuracy": 1.0}, tool_calls=2),
+        Trajectory(model(tree, result, [15]), "branch", 0, result, reward=0.0, tool_calls=1),
+        Trajectory(model(tree, None, [16, 17]), "top-up", reward=None, error="SessionLost: gone"),
+    ]
+    return tree
+
+
+def test_rows_follow_the_paths() -> None:
+    tree = small_tree()
+    row = tree.row(0)
+    assert row.ids == [10, 11, 20, 21, 22, 12, 23, 13, 14]
+    assert row.mask == [1, 1, 0, 0, 0, 1, 0, 1, 1]
+    assert row.span == [0, 0, 1, 1, 1, 2, 3, 4, 4]
+    assert row.logprobs[2:5] == row.entropies[2:5] == [0.0, 0.0, 0.0]
+    assert tree.row(1).ids[:5] == row.ids[:5]
+
+
+def test_counts() -> None:
+    tree = small_tree()
+    assert (tree.unique_tokens(), tree.copied_tokens()) == (12, 17)
+    assert tree.leaves_below() == [[0, 1], [0, 1], [0], [0], [0], [1], [2]]
+    assert tree.rewards == [1.0, 0.0, None]
+    assert branch_depth(tree, 1) == 1
+
+
+def test_it_survives_being_written_down(tmp_path: Path) -> None:
+    trees = [small_tree(), small_tree()]
+    path = tmp_path / "traces.jsonl"
+    write_traces(path, trees[:1])
+    write_traces(path, trees[1:])
+    assert list(read_traces(path)) == trees
+
+
+def test_a_broken_trace_is_named_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_text(small_tree().to_json() + "\n" + '{"spans": 3}\n')
+    with pytest.raises(ValueError, match=r"traces\.jsonl, line 2: not a rollout tree"):
+        list(read_traces(path))
+
+
+def test_bad_spans_are_refused() -> None:
+    tree = RolloutTree([1])
+    with pytest.raises(ValueError, match="parent span 4 does not exist"):
+        model(tree, 4, [1])
+    with pytest.raises(ValueError, match="at least one token"):
+        model(tree, None, [])
+    with pytest.raises(ValueError, match="needs 2 log-probabilities"):
+        tree.add_span(None, "model", [1, 2], logprobs=[0.0], entropies=[0.0])
+    with pytest.raises(ValueError, match="needs 0 log-probabilities"):
+        tree.add_span(None, "environment", [1], logprobs=[0.0], entropies=[])
+
+
+def test_metrics_of_a_rollout() -> None:
+    metrics = rollout_metrics([small_tree()])
+    assert metrics["reward"] == 0.5  # the invalid one is left out
+    assert metrics["tool_calls"] == 1.5
+    assert (metrics["roots"], metrics["branches"], metrics["top_ups"], metrics["invalid"]) == (1, 1, 1, 1)
+    assert metrics["entropy"] == pytest.approx(0.5)
+    assert metrics["delta_entropy"] == pytest.approx(0.1)
+    assert (metrics["depth"], metrics["tokens_unique"]) == (1, 12)

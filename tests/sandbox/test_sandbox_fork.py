@@ -1,0 +1,225 @@
+"""A fork of a live session is the same session, twice, and independent from then on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sandbox import ForkError, Sandbox, SessionLost, SyncInterpreter
+
+
+def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
+    executions = [session.run(code) for session in sessions]
+    assert [execution.error for execution in executions] == [None] * len(executions)
+    return [execution.value for execution in executions]
+
+
+def test_variables_are_copied_and_then_independent(python: SyncInterpreter) -> None:
+    python.run("x = [1, 2]\nclass C: n = 0\nc = C()\ndef count():\n    c.n += 1\n    return c.n")
+    family = [python, *python.fork(2)]
+    assert values(family, "x, count()") == ["([1, 2], 1)"] * 3
+    family[1].run("x.append(3); c.n = 100")
+    assert values(family, "x, count()") == ["([1, 2], 2)", "([1, 2, 3], 101)", "([1, 2], 2)"]
+
+
+def test_a_live_generator_goes_on_in_each(python: SyncInterpreter) -> None:
+    python.run("def squares():\n    n = 0\n    while True:\n        yield n * n\n        n += 1\ng = squares()")
+    python.run("next(g), next(g)")
+    family = [python, *python.fork(2)]
+    assert values(family, "next(g)") == ["4"] * 3
+    family[2].run("next(g)")
+    assert values(family, "next(g)") == ["9", "9", "16"]
+
+
+def test_a_file_that_is_being_read_has_an_offset_of_its_own(python: SyncInterpreter) -> None:
+    python.run("_ = open('in.txt', 'w').write(''.join(f'{i}\\n' for i in range(5000)))\nf = open('in.txt')")
+    python.run("[f.readline() for _ in range(3)]")
+    family = [python, *python.fork(2)]
+    assert values(family, "f.readline()") == ["'3\\n'"] * 3
+    assert family[1].run("len(f.read())").status == "ok"
+    assert values(family, "f.readline()") == ["'4\\n'", "''", "'4\\n'"]
+
+
+def test_a_file_that_is_being_written_keeps_its_pending_buffer_in_each(python: SyncInterpreter) -> None:
+    python.run("f = open('out.txt', 'w'); f.write('flushed '); f.flush(); f.write('pending ')")
+    family = [python, *python.fork(2)]
+    for name, session in zip("abc", family, strict=True):
+        session.run(f"f.write('{name}'); f.flush()")
+    expected = [f"'flushed pending {name}'" for name in "abc"]
+    assert values(family, "open('out.txt').read()") == expected
+
+
+@pytest.mark.parametrize("kind", ["TemporaryFile('w+b')", "NamedTemporaryFile('w+b')", "SpooledTemporaryFile(4)"])
+def test_temporary_files_are_copied_also_without_a_name(python: SyncInterpreter, kind: str) -> None:
+    python.run(f"import tempfile\nf = tempfile.{kind}\nf.write(b'0123456789'); f.flush(); f.seek(4)")
+    family = [python, *python.fork(2)]
+    assert values(family, "f.read(2)") == ["b'45'"] * 3
+    family[0].run("f.seek(0); f.write(b'parent'); f.flush()")
+    family[1].run("f.seek(0); f.write(b'child!'); f.flush()")
+    read = "f.seek(0), f.read()"
+    assert values(family, read) == ["(0, b'parent6789')", "(0, b'child!6789')", "(0, b'0123456789')"]
+
+
+def test_a_deleted_file_and_a_duplicated_descriptor_are_copied(python: SyncInterpreter) -> None:
+    python.run("import os\na = os.open('gone', os.O_RDWR | os.O_CREAT)\nb = os.dup(a); os.write(a, b'abcdef')")
+    python.run("os.unlink('gone'); os.lseek(a, 2, 0)")
+    family = [python, *python.fork(1)]
+    assert values(family, "os.read(a, 1), os.read(b, 1)") == ["(b'c', b'd')"] * 2
+    assert values(family, "os.lseek(a, 0, 1)") == ["4"] * 2
+
+
+def test_files_elsewhere_are_read_on_at_their_own_offset(python: SyncInterpreter) -> None:
+    python.run("import json\nf = open(json.__file__, 'rb')\nhead = f.read(5)\ng = open(f.name, 'rb', buffering=0)")
+    family = [python, *python.fork(1)]
+    assert len(set(values(family, "g.read(8)"))) == 1
+    family[0].run("g.read(100)")
+    assert values(family, "g.tell(), f.tell()") == ["(108, 5)", "(8, 5)"]
+
+
+def test_the_directory_is_copied_with_modes_links_and_times(python: SyncInterpreter) -> None:
+    code = """
+import os, stat
+os.makedirs('a/b'); open('a/b/f', 'w').write('x' * 10); os.chmod('a/b/f', 0o400); os.utime('a/b/f', (1, 2))
+os.symlink('a/b/f', 'soft'); os.link('a/b/f', 'hard'); os.mkfifo('pipe'); os.chmod('a', 0o500)
+with open('sparse', 'wb') as s: s.truncate(50 << 20)
+def seen():
+    one = os.stat('a/b/f')
+    return (oct(one.st_mode), one.st_mtime, one.st_nlink, os.readlink('soft'), os.stat('hard').st_ino == one.st_ino,
+            oct(os.stat('a').st_mode), stat.S_ISFIFO(os.stat('pipe').st_mode), os.stat('sparse').st_blocks)
+"""
+    python.run(code)
+    family = [python, *python.fork(1)]
+    here, there = values(family, "seen()")
+    assert here == there == "('0o100400', 2.0, 2, 'a/b/f', True, '0o40500', True, 0)"
+    family[1].run("os.chmod('a', 0o700); os.rename('a', 'z')")
+    assert values(family, "sorted(os.listdir('.'))")[0] != values(family, "sorted(os.listdir('.'))")[1]
+
+
+def test_the_working_directory_comes_along(python: SyncInterpreter) -> None:
+    python.run("import os\nos.makedirs('deep/er'); os.chdir('deep/er'); open('here', 'w').close()")
+    family = [python, *python.fork(1)]
+    assert values(family, "os.listdir('.')") == ["['here']"] * 2
+    family[1].run("os.unlink('here')")
+    assert values(family, "os.listdir('.')") == ["['here']", "[]"]
+    assert values(family, "os.path.exists(os.getcwd()), os.path.basename(os.getcwd())") == ["(True, 'er')"] * 2
+
+
+def test_absolute_paths_made_from_the_working_directory_stay_valid(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync() as python:
+        python.run("import os\npath = os.path.abspath('data'); open(path, 'w').write('first')")
+        family = [python, *python.fork(1)]
+        family[1].run("open(path, 'w').write('second')")
+        assert values(family, "path, open(path).read()") == ["('/work/data', 'first')", "('/work/data', 'second')"]
+        assert values(family, "import subprocess; subprocess.check_output(['/bin/sh', '-c', 'read x < /work/data; echo $x'])")
+
+
+def test_random_numbers_continue_the_same(python: SyncInterpreter) -> None:
+    python.run("import random\nr = random.Random(3)\nrandom.random()")
+    family = [python, *python.fork(3)]
+    assert len(set(values(family, "random.random(), random.gauss(0, 1), r.random()"))) == 1
+
+
+def test_redirected_output_stays_redirected_and_restored_output_is_the_forks_own(python: SyncInterpreter) -> None:
+    python.run("import os\nsaved = os.dup(1); log = open('log', 'w'); os.dup2(log.fileno(), 1); print('one')")
+    family = [python, *python.fork(1)]
+    assert [session.run("print('two')").stdout for session in family] == ["", ""]
+    assert [session.run("os.dup2(saved, 1); print('three')").stdout for session in family] == ["three\n"] * 2
+    assert values(family, "open('log').read()") == ["'one\\ntwo\\n'"] * 2
+
+
+def test_grandchildren_and_an_ancestor_that_is_closed_early(python: SyncInterpreter, sandbox: Sandbox) -> None:
+    (child,) = python.fork()
+    child.run("x = [1]")
+    (grandchild,) = child.fork()
+    grandchild.run("x.append(2); open('mine', 'w').close()")
+    (other,) = grandchild.fork()
+    child.close()
+    python.close()
+    assert values([grandchild, other], "x.append(3); import os; x, os.listdir('.')") == ["([1, 2, 3], ['mine'])"] * 2
+    grandchild.close()
+    assert other.run("x").value == "[1, 2, 3]"
+    other.close()
+
+
+def test_cells_go_on_being_counted_and_tracebacks_keep_their_source(python: SyncInterpreter) -> None:
+    python.run("def fail():\n    raise KeyError('here')")
+    (copy,) = python.fork()
+    error = str(copy.run("fail()").error)
+    assert "<cell 2>" in error
+    assert "    raise KeyError('here')" in error
+
+
+def test_a_fork_can_be_interrupted_killed_and_crash_alone(python: SyncInterpreter) -> None:
+    python.run("x = 1")
+    one, two = python.fork(2)
+    assert one.run("while True: pass", timeout=0.2).status == "timeout"
+    assert one.run("x").value == "1"
+    assert two.run("import os; os._exit(1)").status == "killed"
+    assert values([python, one], "x") == ["1", "1"]
+
+
+def test_what_can_not_come_along_is_counted(python: SyncInterpreter) -> None:
+    code = "import mmap, os, subprocess, sys, threading, time\nthreading.Thread(target=time.sleep, args=(30,)).start()\n"
+    code += "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])\n"
+    code += "r, w = os.pipe(); m = mmap.mmap(-1, 4096)"
+    assert python.run(code).status == "ok"
+    (copy,) = python.fork()
+    assert copy.interpreter.lost_on_fork == {
+        "threads": 1,
+        "processes": 1,
+        "shared_mappings": 1,
+        "pipes_and_sockets": 2,
+    }
+    (nothing,) = copy.run("p = m = None; os.close(r); os.close(w)") and copy.fork()
+    assert nothing.interpreter.lost_on_fork == {}
+
+
+@pytest.mark.parametrize("n", [0, -1, 65])
+def test_the_number_of_forks_is_checked(python: SyncInterpreter, n: int) -> None:
+    with pytest.raises(ValueError, match="from 1 to 64"):
+        python.fork(n)
+
+
+def test_sixty_four_forks_at_once(python: SyncInterpreter) -> None:
+    python.run("x = 7")
+    copies = python.fork(64)
+    assert values(copies, "x") == ["7"] * 64
+    for copy in copies:
+        copy.close()
+
+
+def test_a_fork_that_fails_leaves_the_session_alive(python: SyncInterpreter) -> None:
+    python.run("import os, shutil\nx = 2\nreal = os.path.realpath(os.environ['HOME'])\nshutil.rmtree(real)")
+    with pytest.raises(ForkError, match="goes on"):
+        python.fork(2)
+    assert python.run("x").value == "2"
+
+
+def test_a_fork_without_descriptors_left_fails_cleanly(python: SyncInterpreter) -> None:
+    python.run("import os\nfds = []\ntry:\n    while True: fds.append(os.open('/dev/null', 0))\nexcept OSError: pass")
+    with pytest.raises(ForkError):
+        python.fork(2)
+    python.run("for fd in fds: os.close(fd)")
+    assert values([python, *python.fork(2)], "1") == ["1"] * 3
+
+
+def test_a_session_that_dies_in_its_fork_is_lost(python: SyncInterpreter) -> None:
+    python.run("import os\nos.register_at_fork(before=lambda: os._exit(9))")
+    with pytest.raises(SessionLost, match="exit code 9"):
+        python.fork(2)
+
+
+def test_a_copy_that_dies_at_birth_is_a_fork_error(python: SyncInterpreter) -> None:
+    python.run("import os\npid = os.getpid()\nos.register_at_fork(after_in_child=lambda: os._exit(9))")
+    with pytest.raises(ForkError):
+        python.fork(2)
+    assert python.run("os.getpid() == pid").value == "True"
+
+
+def test_forking_is_quick(python: SyncInterpreter) -> None:
+    python.run("x = bytearray(50 << 20)")
+    started = time.perf_counter()
+    for copy in python.fork(8):
+        copy.close()
+    assert time.perf_counter() - started < 5

@@ -1,0 +1,230 @@
+"""What happens to code that does not come to an end by itself, or takes too much."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from conftest import open_or_skip
+
+from sandbox import Limits, Sandbox, SessionLost, SyncInterpreter
+
+COUNT_SLEEPS = """
+import os
+n = 0
+for name in os.listdir('/proc'):
+    if name.isdigit():
+        try:
+            n += 'NEEDLE' in open(f'/proc/{name}/cmdline').read()
+        except OSError:
+            pass
+print(n)
+"""
+
+
+def running(python: SyncInterpreter, needle: str) -> int:
+    """Count processes with a word in their command line, as seen from inside."""
+    return int(python.run(COUNT_SLEEPS.replace("NEEDLE", needle)).stdout)
+
+
+def appears(python: SyncInterpreter, needle: str) -> bool:
+    deadline = time.monotonic() + 5
+    while not running(python, needle) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return running(python, needle) == 1
+
+
+def settled(python: SyncInterpreter, needle: str) -> int:
+    """The same, once it is 0 or five seconds have passed."""
+    deadline = time.monotonic() + 5
+    while (left := running(python, needle)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def test_a_timeout_interrupts_and_keeps_the_variables(python: SyncInterpreter) -> None:
+    python.run("x = 5")
+    execution = python.run("print('before')\nwhile True: x += 0", timeout=0.3)
+    assert (execution.status, execution.alive, execution.stdout) == ("timeout", True, "before\n")
+    assert "variables are kept" in str(execution.error)
+    assert 0.3 <= execution.duration < 5
+    assert python.run("x").value == "5"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time; time.sleep(60)",
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])",
+        "import os; os.system('python3 -c \"import time; time.sleep(60)\"')",
+        "import threading; threading.Event().wait()",
+    ],
+)
+def test_waiting_is_interrupted_too(python: SyncInterpreter, code: str) -> None:
+    execution = python.run(code, timeout=0.3)
+    assert (execution.status, execution.alive) == ("timeout", True)
+    assert python.run("1").value == "1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+        "import time\nwhile True:\n    try: time.sleep(1)\n    except KeyboardInterrupt: pass",
+        "sum(range(10**13))",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+    ],
+)
+def test_what_can_not_be_interrupted_is_killed(python: SyncInterpreter, code: str) -> None:
+    execution = python.run(code, timeout=0.3)
+    assert (execution.status, execution.alive) == ("timeout", False)
+    assert "the session was ended" in str(execution.error)
+    with pytest.raises(SessionLost, match="open a new interpreter"):
+        python.run("1")
+
+
+def test_a_kill_takes_all_descendants_along(sandbox: Sandbox, python: SyncInterpreter) -> None:
+    stubborn = sandbox.interpreter_sync()
+    code = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+nap = "import time; time.sleep(12345.5)"
+subprocess.Popen([sys.executable, "-c", nap])
+subprocess.Popen([sys.executable, "-c", nap], start_new_session=True)
+subprocess.run(["/bin/sh", "-c", f"{sys.executable} -c '{nap}' &"])
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv(sys.executable, [sys.executable, "-c", nap])
+    os._exit(0)
+print("started", flush=True)
+while True: pass
+"""
+    execution = stubborn.run(code, timeout=2)
+    assert (execution.status, execution.stdout) == ("timeout", "started\n")
+    assert settled(python, "12345.5") == 0
+
+
+def test_closing_takes_daemons_along(sandbox: Sandbox, python: SyncInterpreter) -> None:
+    with sandbox.interpreter_sync() as other:
+        other.run("import subprocess, sys\nnap = 'import time; time.sleep(999.25)'")
+        other.run("subprocess.Popen([sys.executable, '-c', nap], start_new_session=True)")
+        assert appears(python, "999.25")
+    assert settled(python, "999.25") == 0
+
+
+def test_daemons_of_a_session_that_has_exited_are_swept_up(sandbox: Sandbox, python: SyncInterpreter) -> None:
+    other = sandbox.interpreter_sync()
+    other.run("import os, subprocess, sys\nnap = 'import time; time.sleep(888.25)'")
+    other.run("subprocess.Popen([sys.executable, '-c', nap], start_new_session=True)")
+    assert appears(python, "888.25")
+    assert other.run("os._exit(4)").status == "killed"
+    assert settled(python, "888.25") == 0
+
+
+def test_long_output_keeps_head_and_tail(python: SyncInterpreter) -> None:
+    execution = python.run("print('head'); print('x' * 300_000); print('tail')")
+    assert execution.status == "ok"
+    assert execution.truncated
+    assert execution.stdout.startswith("head\n")
+    assert execution.stdout.endswith("tail\n")
+    assert "bytes left out" in execution.stdout
+    assert len(execution.stdout) < 70_000
+
+
+@pytest.mark.parametrize("code", ["'x' * 10**6", "raise ValueError('x' * 10**6)"])
+def test_long_values_and_errors_are_cut(python: SyncInterpreter, code: str) -> None:
+    execution = python.run(code)
+    assert execution.truncated
+    assert len(execution.text) < 70_000
+
+
+def test_endless_output_is_stopped(python: SyncInterpreter) -> None:
+    execution = python.run("while True: print('x' * 1000)", timeout=60)
+    assert (execution.status, execution.alive) == ("output_limit", True)
+    assert execution.duration < 20
+    assert python.run("1").value == "1"
+
+
+def test_endless_output_that_can_not_be_interrupted_is_killed(python: SyncInterpreter) -> None:
+    code = "import signal, os\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: os.write(2, b'x' * 65536)"
+    execution = python.run(code, timeout=60)
+    assert (execution.status, execution.alive) == ("output_limit", False)
+
+
+def test_too_much_memory_is_a_memory_error(python: SyncInterpreter) -> None:
+    execution = python.run("x = bytearray(10**9)")
+    assert (execution.status, execution.alive) == ("error", True)
+    assert str(execution.error).endswith("MemoryError")
+    execution = python.run("x = []\nwhile True: x.append(bytearray(10**6))")
+    assert (execution.status, execution.alive) == ("error", True)
+    assert python.run("del x\n1").value == "1"
+
+
+@pytest.mark.docker
+def test_a_kill_by_the_kernel_for_memory_is_told_and_spares_the_others() -> None:
+    sandbox = open_or_skip("docker", Limits(memory="192m", session_memory=1 << 30))
+    with sandbox, sandbox.interpreter_sync("x = 3") as innocent, sandbox.interpreter_sync() as greedy:
+        execution = greedy.run("x = []\nwhile True: x.append(bytearray(10**6))", timeout=60)
+        assert (execution.status, execution.alive) == ("memory_limit", False)
+        assert innocent.run("x").value == "3"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import os\nprint('last words')\nos._exit(3)", "exit code 3"),
+        ("import ctypes\nprint('last words')\nctypes.string_at(0)", "SIGSEGV"),
+        ("import os, signal\nprint('last words')\nos.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        ("import os\nprint('last words')\nos.abort()", "SIGABRT"),
+    ],
+)
+def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInterpreter, code: str, why: str) -> None:
+    execution = python.run(code)
+    assert (execution.status, execution.alive, execution.stdout) == ("killed", False, "last words\n")
+    assert why in str(execution.error)
+    with pytest.raises(SessionLost):
+        python.run("1")
+
+
+def test_a_session_that_dies_between_cells_is_lost_not_wrong(python: SyncInterpreter) -> None:
+    python.run("import threading, os\nthreading.Timer(0.05, os._exit, [1]).start()")
+    time.sleep(0.5)
+    with pytest.raises(SessionLost, match="exit code 1"):
+        python.run("1")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.closerange(0, 4096)",
+        "import os\nfor fd in range(3, 300):\n    try: os.write(fd, b'garbage' * 100)\n    except OSError: pass",
+        "import os, struct\nos.write(199, struct.pack('>BQI', 49, 10**6, 4) + b'ab')",
+        "import os, struct\nos.write(199, struct.pack('>BQI', 49, 1, 2**31))",
+        "import os, struct\nos.write(199, struct.pack('>BQI', 48, 0, 0))",
+        "import os, struct\nos.write(199, struct.pack('>BQI', 50, 0, 0))",
+        "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 199)",
+    ],
+)
+def test_tampering_with_the_channel_costs_only_the_own_session(
+    sandbox: Sandbox, python: SyncInterpreter, code: str
+) -> None:
+    python.run("x = 1")
+    vandal = sandbox.interpreter_sync()
+    execution = vandal.run(code, timeout=5)
+    assert (execution.status, execution.alive) == ("killed", False)
+    assert "control channel" in str(execution.error)
+    assert python.run("x").value == "1"
+    vandal.close()
+
+
+def test_a_file_can_not_grow_without_bound(python: SyncInterpreter) -> None:
+    execution = python.run("f = open('big', 'wb')\nfor _ in range(100): f.write(bytes(1 << 20))")
+    assert "File too large" in str(execution.error)
+    assert python.run("1").value == "1"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
+def test_a_timeout_has_to_be_a_positive_number(python: SyncInterpreter, timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        python.run("1", timeout=timeout)

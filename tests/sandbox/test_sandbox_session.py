@@ -1,0 +1,180 @@
+"""What a session does with code that comes to an end by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox import Sandbox, SandboxError, SessionLost, SyncInterpreter
+
+
+def test_variables_stay_from_cell_to_cell(python: SyncInterpreter) -> None:
+    python.run("x = 41\ndef f(): return x + 1")
+    assert python.run("f()").value == "42"
+
+
+def test_the_last_expression_is_the_value(python: SyncInterpreter) -> None:
+    execution = python.run("print('out')\n'a' + 'b'")
+    assert (execution.stdout, execution.value, execution.status) == ("out\n", "'ab'", "ok")
+    assert execution.text == "out\n'ab'"
+
+
+def test_none_is_not_shown_and_underscore_is_the_last_value(python: SyncInterpreter) -> None:
+    assert python.run("None").value is None
+    assert python.run("40 + 2").value == "42"
+    assert python.run("x = 1").value is None
+    assert python.run("_ + 1").value == "43"
+
+
+def test_a_traceback_shows_the_users_frames_with_their_source_and_nothing_else(python: SyncInterpreter) -> None:
+    python.run("import json\ndef load(text):\n    return json.loads(text)")
+    execution = python.run("load('{')")
+    assert execution.status == "error"
+    assert execution.alive
+    assert execution.error is not None
+    lines = execution.error.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert [line.strip() for line in lines if line.startswith("  File")] == [
+        'File "<cell 2>", line 1, in <module>',
+        'File "<cell 1>", line 3, in load',
+    ]
+    assert "    return json.loads(text)" in lines
+    assert lines[-1].startswith("json.decoder.JSONDecodeError: ")
+
+
+def test_an_error_ends_with_its_type_and_message(python: SyncInterpreter) -> None:
+    execution = python.run("raise ValueError('boom')")
+    assert execution.error is not None
+    assert execution.error.endswith("\nValueError: boom")
+
+
+def test_a_syntax_error_is_an_error_of_the_cell(python: SyncInterpreter) -> None:
+    execution = python.run("x = = 1")
+    assert execution.status == "error"
+    assert "SyntaxError" in str(execution.error)
+    assert 'File "<cell 1>", line 1' in str(execution.error)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Bad(Exception):\n    def __str__(self): raise RuntimeError('worse')\nraise Bad",
+        "class Bad:\n    def __repr__(self): raise ValueError('no repr')\nBad()",
+        "raise BaseException('base')",
+        "raise ExceptionGroup('many', [ValueError('one'), TypeError('two')])",
+        "def f(): f()\nf()",
+    ],
+)
+def test_whatever_is_raised_is_reported_and_the_session_goes_on(python: SyncInterpreter, code: str) -> None:
+    assert python.run(code).status == "error"
+    assert python.run("1 + 1").value == "2"
+
+
+def test_output_of_subprocesses_and_of_c_is_caught(python: SyncInterpreter) -> None:
+    code = "import os, subprocess, sys\nos.write(1, b'raw\\n')\nos.write(2, b'err\\n')\n"
+    code += "subprocess.run(['/bin/sh', '-c', 'echo sub'])\nprint('end')"
+    execution = python.run(code)
+    assert execution.stdout.splitlines() == ["raw", "sub", "end"]
+    assert execution.stderr == "err\n"
+
+
+def test_bytes_that_are_no_text_are_replaced(python: SyncInterpreter) -> None:
+    assert python.run("import os\n_ = os.write(1, b'a\\xffb')").stdout == "a\ufffdb"
+
+
+def test_odd_characters_survive_the_way_there_and_back(python: SyncInterpreter) -> None:
+    assert python.run("print('∑ 𝄞'); '∑ 𝄞'").text == "∑ 𝄞\n'∑ 𝄞'"
+    assert python.run("print('\\ud800')").stdout == "\\ud800\n"
+    assert python.run("'\ud800'").status in ("ok", "error")
+    assert python.run("1").alive
+
+
+def test_input_finds_an_end_of_file(python: SyncInterpreter) -> None:
+    assert str(python.run("input()").error).endswith("EOFError: EOF when reading a line")
+
+
+@pytest.mark.parametrize("code", ["exit()", "import sys; sys.exit(0)", "raise SystemExit"])
+def test_exit_ends_the_cell_and_keeps_the_session(python: SyncInterpreter, code: str) -> None:
+    python.run("x = 7")
+    execution = python.run(code)
+    assert (execution.status, execution.alive, execution.error) == ("exit", True, None)
+    assert python.run("x").value == "7"
+    assert "EOFError" in str(python.run("input()").error)
+
+
+def test_a_code_of_exit_is_told(python: SyncInterpreter) -> None:
+    assert python.run("import sys; sys.exit('no data')").error == "SystemExit: no data"
+
+
+def test_the_child_of_os_fork_does_not_become_a_second_session(python: SyncInterpreter) -> None:
+    code = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('here', pid > 0)"
+    assert sorted(python.run(code).stdout.splitlines()) == ["here False", "here True"]
+    assert python.run("2 + 2").value == "4"
+
+
+def test_classes_can_be_pickled_and_main_is_the_session(python: SyncInterpreter) -> None:
+    code = "import pickle\nclass C: pass\nc = pickle.loads(pickle.dumps(C()))\ntype(c) is C, __name__"
+    assert python.run(code).value == "(True, '__main__')"
+
+
+def test_a_written_module_can_be_imported(python: SyncInterpreter) -> None:
+    python.run("open('mine.py', 'w').write('answer = 42\\ndef bad(): raise KeyError(1)')")
+    assert python.run("import mine; mine.answer").value == "42"
+    assert "mine.py" in str(python.run("mine.bad()").error)
+
+
+def test_hashes_are_the_same_in_every_session(sandbox: Sandbox) -> None:
+    hashes = set()
+    for _ in range(2):
+        with sandbox.interpreter_sync() as python:
+            hashes.add(python.run("hash('arpo')").value)
+    assert len(hashes) == 1
+
+
+def test_setup_runs_first_and_is_not_counted(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync("import math\nr = 2") as python:
+        assert python.run("round(math.pi * r, 2)").value == "6.28"
+        assert "<cell 2>" in str(python.run("1/0").error)
+
+
+def test_setup_that_fails_is_an_error_of_the_machinery(sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxError, match="ZeroDivisionError"):
+        sandbox.interpreter_sync("1/0")
+
+
+def test_a_closed_session_can_be_closed_again_but_not_run(sandbox: Sandbox) -> None:
+    python = sandbox.interpreter_sync()
+    python.close()
+    python.close()
+    with pytest.raises(SessionLost, match="open a new interpreter"):
+        python.run("1")
+
+
+def test_sessions_do_not_see_each_other(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync() as one, sandbox.interpreter_sync() as other:
+        one.run("x = 1; open('file', 'w').close()")
+        assert "NameError" in str(other.run("x").error)
+        assert other.run("import os; os.listdir('.')").value == "[]"
+
+
+def test_a_session_holds_nothing_of_other_sessions_code(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync() as one, sandbox.interpreter_sync() as other:
+        one.run("secret = 'hidden' + '-test-' + 'answer'")
+        code = "import gc\nneedle = 'hidden' + '-test'\n"
+        code += "sum(needle in repr(o) for o in gc.get_objects() if isinstance(o, (dict, list, tuple)) and o is not globals())"
+        assert int(str(other.run(code).value)) <= 2  # this cell's own constants
+
+
+@pytest.mark.parametrize(("code", "error"), [(3, TypeError), ("x" * (9 << 20), ValueError)])
+def test_code_that_can_not_be_sent_is_refused_here(python: SyncInterpreter, code: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        python.run(code)
+
+
+def test_long_code_is_no_problem(python: SyncInterpreter) -> None:
+    assert python.run(f"text = {'x' * (3 << 20)!r}\nlen(text)").value == str(3 << 20)
+
+
+def test_the_working_directory_is_writable_and_temporary_files_work(python: SyncInterpreter) -> None:
+    code = "import tempfile, os\nf = tempfile.NamedTemporaryFile('w+')\nf.write('x'); f.flush()\n"
+    code += "os.path.getsize(f.name), os.path.samefile(f.name, os.path.basename(f.name))"
+    assert python.run(code).value == "(1, True)"
