@@ -41,8 +41,8 @@ check: setup
 bench: sandbox model
 	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) benchmarks/loop.py
 
-docs:
-	@echo "the documents are Markdown: README.md, CONTRIBUTING.md and docs/"
+docs: sandbox
+	@$(WITH_SANDBOX) $(PY) -m pytest -q tests/test_docs.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

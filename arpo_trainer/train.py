@@ -109,8 +109,10 @@ def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, An
 
 def idle_threads() -> int:
     """Return how many cores are idle now, at least 1: threads that share a busy core wait for each other."""
+    import psutil
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores - round(os.getloadavg()[0]))
+    return max(1, round(cores * (1 - psutil.cpu_percent(interval=1.0) / 100)))
 
 
 def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:

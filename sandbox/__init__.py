@@ -6,15 +6,19 @@
         a, b = await python.fork(2)
         print((await a.run("x + 1")).text)
 
-A `Sandbox` is one Docker container (or bubblewrap, or, by explicit name only, nothing but a subprocess); a session in
-it is a process, forked from a clean Python in about a millisecond. Code that fails is an `Execution` with a status;
-a `SandboxError` says that the machinery failed, and never comes from the code.
+A `Sandbox` is one Docker container (or bubblewrap, or, by explicit name only, nothing but a subprocess); a session
+in it is a process, forked from a clean Python in milliseconds. Code that fails is an `Execution` with a status; a
+`SandboxError` says that the machinery failed. Start with `default_sandbox()`; `check_docker()` says what is missing.
 
 What holds the code: no network, no files of the machine, a read-only root, no capabilities, no root, limits on
-memory, processes, disk, time and output, and the supervisor is out of its reach. What is not defended yet: the
-sessions of one sandbox run under one user, so one can kill another (which then is a `SessionLost`), and can fill
-the disk or use up the processes that they share. They can not read each other's memory or descriptors, and do not
-know the names of each other's directories. Whoever needs more separation opens a sandbox per tenant.
+memory, processes, disk, time and output, and a supervisor that is out of its reach.
+
+What is not defended yet: the sessions of one sandbox run under one user. One can kill another (which then is a
+`SessionLost`, never a result), use up the processes and the disk that they share, read what the other's
+subprocesses have in memory, and meet it in /dev/shm, on loopback and in abstract sockets. They can not look into
+each other's interpreters, and do not know the names of each other's directories. The kernel is shared, and the
+seccomp filter is the engine's own (none under bubblewrap), so that in a virtual machine AF_VSOCK may be open. Whoever
+needs more separation opens a sandbox for each tenant.
 """
 
 from sandbox.default import default_sandbox

@@ -1,7 +1,7 @@
 """The backends: where a server can be started, and which one "auto" takes.
 
-A backend starts the server and returns a stream to it; everything else is the same for all. "auto" tries Docker,
-then bubblewrap, and then gives up: it never runs anything unprotected.
+A backend starts the server and returns a stream to it; everything else is the same for all. "auto" tries
+Docker, then bubblewrap, and then gives up: it never runs anything unprotected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The backend "bubblewrap": the server in namespaces of its own, without any daemon.
 
-The sandbox has no network, sees no processes but its own, and of the file system only the Python that runs this
-program and the system libraries, read-only. Home directories, /etc and everything else are not there. What it lacks
-compared with Docker: a limit on the memory of all sessions together, and a seccomp filter.
+The sandbox has no network, sees no processes but its own, and of the file system only the Python that runs
+this program and the system libraries, read-only. Home directories, /etc and everything else are not there.
+What it lacks compared with Docker: a limit on the memory of all sessions together, and a seccomp filter.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def why_no_bubblewrap() -> str:
 def start_bubblewrap(limits: Limits) -> ProcessStream:
     """Start the server in bubblewrap.
 
-    As root the server first gives up root for a user that nothing else belongs to; else the namespace does that.
+    As root the server first gives up root for a user that nothing else belongs to; else the namespace does
+    that.
     """
     uid = next(_uids) if os.geteuid() == 0 else 0
     config = server_config(limits, _ROOT, uid, own_user=bool(uid) or _counts_by_namespace())
@@ -78,6 +79,7 @@ def _command(limits: Limits) -> list[str]:
         rights += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     binds = [argument for path in _needed() for argument in _bind(path)]
     slots = ["--perms", "1733", "--size", str(limits.disk), "--tmpfs", _ROOT]
+    slots += ["--perms", "1777", "--size", str(16 << 20), "--tmpfs", "/dev/shm"]
     links = ["--symlink", "/proc/self/fd/200", "/work", "--symlink", "/work", "/tmp"]
     rest = ["--proc", "/proc", "--dev", "/dev", *slots, *links, "--remount-ro", "/", "--chdir", "/"]
     return ["bwrap", *namespaces, *rights, *binds, *rest, "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]

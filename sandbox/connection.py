@@ -1,7 +1,8 @@
 """The client's end of a sandbox's stream: one reader thread, and a future for each request.
 
-Any number of threads and event loops may send at the same time. A reply that nobody waits for any more is dropped.
-When the stream ends, every request that is open, and every later one, fails with `SessionLost` or `SandboxError`.
+Any number of threads and event loops may send at the same time. A reply that nobody waits for any more is
+dropped. When the stream ends, every request that is open, and every later one, fails with `SessionLost` or
+`SandboxError`.
 """
 
 from __future__ import annotations

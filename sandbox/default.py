@@ -18,7 +18,8 @@ def default_sandbox() -> Sandbox:
     """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
 
     The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap" or
-    "unsafe_local". A process forked from this one gets a sandbox of its own, and one that has died is replaced.
+    "unsafe_local". A process forked from this one gets a sandbox of its own, and one that has died is
+    replaced.
     """
     global _shared, _owner
     with _lock:

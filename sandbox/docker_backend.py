@@ -1,18 +1,19 @@
 """The backend "docker": the server as the first process of one long-lived container.
 
-The container has no network, no writable file system but a tmpfs, no capability and no root; nothing is mounted into
-it and no port is opened: everything goes over the attached stream, which works with every DOCKER_HOST. When this
-program ends, however it ends, the engine closes the container's standard input, and the server ends.
+The container has no network, no writable file system but a tmpfs, no capability and no root; nothing is
+mounted into it and no port is opened: everything goes over the attached stream, which works with every
+DOCKER_HOST. When this program ends, however it ends, the engine closes the container's standard input, and
+the server ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from typing import Any
 
 from sandbox.docker_check import connect
+from sandbox.docker_socket import HijackedSocket
 from sandbox.errors import SandboxError
 from sandbox.image import build_image
 from sandbox.limits import Limits, parse_size
@@ -33,8 +34,8 @@ _SYSCTLS = {
 class DockerStream:
     """Bytes to and from a container's first process.
 
-    The engine wraps what the container writes in frames of its own: one byte that tells stdout from stderr, three
-    zeros, four bytes of length.
+    The engine wraps what the container writes in frames of its own: one byte that tells stdout from stderr,
+    three zeros, four bytes of length.
 
     Args:
         client: of the engine.
@@ -46,17 +47,14 @@ class DockerStream:
         self.isolation = f"docker({runtime})"
         self._client = client
         self._container = container
-        self._raw = client.api.attach_socket(
-            container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
-        )
-        self._socket: socket.socket = getattr(self._raw, "_sock", self._raw)
-        self._socket.settimeout(None)
+        streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
+        self._socket = HijackedSocket(client.api.attach_socket(container, params=streams))
         self._buffer = bytearray()
         self._log = b""
 
     def send(self, data: bytes) -> None:
         """Send everything."""
-        self._socket.sendall(data)
+        self._socket.send(data)
 
     def receive(self) -> bytes:
         """Wait for bytes of the server's stdout; empty at the end."""
@@ -64,7 +62,7 @@ class DockerStream:
             output = self._unwrap()
             if output:
                 return output
-            data = self._socket.recv(1 << 18)
+            data = self._socket.receive()
             if not data:
                 return b""
             self._buffer += data
@@ -96,8 +94,7 @@ class DockerStream:
 
     def close(self) -> None:
         """Close the server's standard input, at which it ends."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+        self._socket.end()
 
     def kill(self) -> None:
         """Have the engine remove the container, whatever it does."""
@@ -109,7 +106,6 @@ class DockerStream:
     def finish(self) -> None:
         """Make sure that the container is gone, and close the connections."""
         self.kill()
-        self._raw.close()
         self._socket.close()
         self._client.close()
 
@@ -128,6 +124,7 @@ def start_docker(limits: Limits, image: str | None) -> DockerStream:
 
     image = image or build_image()
     client = connect()
+    container = ""
     try:
         container = client.api.create_container(
             image,
@@ -146,6 +143,9 @@ def start_docker(limits: Limits, image: str | None) -> DockerStream:
         client.api.start(container)
         stream.send(greeting(server_config(limits, _ROOT)))
     except (docker.errors.DockerException, OSError) as error:
+        with contextlib.suppress(docker.errors.DockerException, OSError):
+            if container:
+                client.api.remove_container(container, force=True)
         client.close()
         raise SandboxError(f"Docker can not start a sandbox from image {image!r}: {error}") from error
     return stream

@@ -86,6 +86,8 @@ def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
     waiting: list[Any] = [error]
     while waiting:
         one = waiting.pop()
+        if isinstance(one, tuple):
+            waiting += one
         if id(one) in seen or not isinstance(one, BaseException):
             continue
         seen.add(id(one))

@@ -16,8 +16,10 @@ class Execution:
         stdout: what it wrote, subprocesses and C libraries included; bytes that are no UTF-8 are replaced.
         stderr: the same for standard error.
         value: `repr` of the last expression, None if there is none or it is None.
-        error: a traceback of the user's own frames, ending in "ValueError: boom"; or why the cell was stopped.
-        status: "ok"; "error" (an exception); "timeout"; "output_limit"; "memory_limit" (the kernel killed it for
+        error: a traceback of the user's own frames, ending in "ValueError: boom"; or why the cell was
+        stopped.
+        status: "ok"; "error" (an exception); "timeout"; "output_limit"; "memory_limit" (the kernel killed it
+        for
             memory; a MemoryError is an "error"); "killed" (its process ended: crash, os._exit, a signal);
             "exit" (it called exit()).
         duration: seconds from dispatch to the end.

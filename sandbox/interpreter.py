@@ -24,11 +24,12 @@ _log = logging.getLogger(__name__)
 class Interpreter:
     """One live Python session: variables stay from cell to cell, and the whole can be forked.
 
-    May be used from any number of event loops and threads; cells of one session run one after the other. Made by
-    `Sandbox.interpreter`.
+    May be used from any number of event loops and threads; cells of one session run one after the other. Made
+    by `Sandbox.interpreter`.
 
     Attributes:
-        lost_on_fork: what could not come along when this session was forked from another: number of "threads",
+        lost_on_fork: what could not come along when this session was forked from another: number of
+        "threads",
             "processes" (both are gone), "shared_mappings" and "pipes_and_sockets" (both stay shared).
     """
 

@@ -1,7 +1,7 @@
 """How much a sandbox and each of its sessions may use.
 
-What the operating system cannot enforce for a backend is said at the field; nothing here is a promise that is not
-kept by a kernel limit or by the supervisor.
+What the operating system cannot enforce for a backend is said at the field; nothing here is a promise that is
+not kept by a kernel limit or by the supervisor.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ class Limits:
     """Limits of a sandbox.
 
     Attributes:
-        memory: of all sessions together, "2g" or bytes (docker: the container's memory; elsewhere not limited).
-        session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
-        processes: processes and threads of all sessions together (docker: pids limit; bubblewrap: RLIMIT_NPROC,
+        memory: of all sessions together, "2g" or bytes (docker: the container's memory; elsewhere not
+        limited).
+        session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB
+        more).
+        processes: processes and threads of all sessions together (docker: pids limit; bubblewrap:
+        RLIMIT_NPROC,
             which before Linux 5.14 root alone can give it; unsafe_local: not limited).
         disk: bytes of all session directories together (docker and bubblewrap: size of the tmpfs).
         file_size: bytes of one file.
         open_files: descriptors of one process.
-        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept, half
+        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept,
+        half
             from the head and half from the tail.
         output_limit: bytes a cell may write before it is stopped with status "output_limit".
         timeout: seconds a cell may take when `run` is not told otherwise.

@@ -1,7 +1,7 @@
 """The server as a plain subprocess: the stream that bubblewrap uses, and the backend "unsafe_local".
 
-"unsafe_local" limits memory, files and time, and isolates nothing. It is there for machines without Docker and
-bubblewrap, and for code one would run anyway.
+"unsafe_local" limits memory, files and time, and isolates nothing. It is there for machines without Docker
+and bubblewrap, and for code one would run anyway.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The supervisor: first process of the sandbox, mediates between the client and the sessions. Runs inside.
 
 It never runs the user's code. One loop serves the client (frames on descriptors 0 and 1), the zygote, every
-session, the timers and the deaths of children. When descriptor 0 ends, because the client closed it or died, the
-supervisor kills everything and ends, and the container with it.
+session, the timers and the deaths of children. When descriptor 0 ends, because the client closed it or died,
+the supervisor kills everything and ends, and the container with it.
 
-The modules `wire` and `server*` use nothing but the standard library; the client sends their source at the start
-(see `server_source`), so that any image with Python 3.9 or later will do.
+The modules `wire` and `server*` use nothing but the standard library; the client sends their source at the
+start (see `server_source`), so that any image with Python 3.9 or later will do.
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ class Supervisor:
     def _sweep(self) -> None:
         """Kill children that belong to no session: orphans of sessions that are gone.
 
-        A session that is being born is unknown, too; what started after the oldest one waited for is left alone.
+        A session that is being born is unknown, too; what started after the oldest one waited for is left
+        alone.
         """
         self._sweep_planned = False
         birth = min((handle.born_after for handle in self.starting), default=None)

@@ -1,7 +1,7 @@
 """Brings sessions into being, by opening and by forking. Runs inside the sandbox, in the supervisor.
 
-A birth is done when every new session has said that it is ready or that it can not be, and, in a fork, when the
-parent has said so, too. If any of them fails, all of them are undone, but for the parent.
+A birth is done when every new session has said that it is ready or that it can not be, and, in a fork, when
+the parent has said so, too. If any of them fails, all of them are undone, but for the parent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs one cell of code in a namespace, as a read-eval-print loop does. Runs inside the sandbox.
 
-All but a last expression is executed; the last expression is evaluated and its `repr` is the value. Tracebacks
-show the frames of the user's own code only.
+All but a last expression is executed; the last expression is evaluated and its `repr` is the value.
+Tracebacks show the frames of the user's own code only.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _exit(stop: SystemExit, keep: int) -> Outcome:
 def describe(error: BaseException, own: tuple[str, ...]) -> str:
     """Return the traceback as text, with only the frames of files whose name starts with one of `own`."""
     try:
-        report = traceback.TracebackException.from_exception(error, compact=True)
+        report = traceback.TracebackException.from_exception(error)
         _trim(report, own, set())
         return "".join(report.format()).rstrip("\n")
     except BaseException as fault:  # a hostile __str__, no memory left, an interrupt
@@ -91,9 +91,7 @@ def _trim(report: traceback.TracebackException, own: tuple[str, ...], seen: set[
     if id(report) in seen:
         return
     seen.add(id(report))
-    report.stack = traceback.StackSummary.from_list(
-        [frame for frame in report.stack if frame.filename.startswith(own)]
-    )
+    report.stack = traceback.StackSummary.from_list([frame for frame in report.stack if frame.filename.startswith(own)])
     nested = [report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or [])]
     for below in nested:
         if below is not None:

@@ -1,8 +1,8 @@
 """Copies what a session has on disk: its directory, and the files it has open. Runs inside the sandbox.
 
-After a fork, parent and child share each open file's offset and each file's content. `open_files` notes in the
-parent what is open where, `reopen` gives the child descriptors of its own, at the same offset, on its own copies.
-Locks, sockets, pipes and shared mappings are not copied.
+After a fork, parent and child share each open file's offset and each file's content. `open_files` notes in
+the parent what is open where, `reopen` gives the child descriptors of its own, at the same offset, on its own
+copies. Locks, sockets, pipes and shared mappings are not copied.
 """
 
 from __future__ import annotations

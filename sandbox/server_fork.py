@@ -1,9 +1,9 @@
 """Forks a live session: the same variables, generators, open files, directory and random state, twice. Runs inside.
 
-The copy is the process itself, so everything in memory comes along; this module does what fork(2) does not do:
-a directory and open files of its own, new channels, a supervisor as parent, and the state of `random`, which Python
-seeds anew in every forked child. Lost are threads and child processes; pipes, sockets and shared mappings stay
-shared. What was lost is counted in the reply.
+The copy is the process itself, so everything in memory comes along; this module does what fork(2) does not
+do: a directory and open files of its own, new channels, a supervisor as parent, and the state of `random`,
+which Python seeds anew in every forked child. Lost are threads and child processes; pipes, sockets and shared
+mappings stay shared. What was lost is counted in the reply.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _become_copy(
 
 def _replace_outputs(session: Session, out: int, err: int) -> None:
     """Put the copy's own pipes wherever the original has its stdout and stderr, redirected copies included."""
-    new = dict(zip(session.outputs, (out, err)))
+    new = dict(zip(session.outputs, (out, err)))  # noqa: B905  (Python 3.9)
     for fd in own_descriptors():
         status = os.fstat(fd)
         replacement = new.get((status.st_dev, status.st_ino))

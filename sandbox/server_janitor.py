@@ -1,7 +1,7 @@
 """Removes the directories of sessions that are gone, off the supervisor's loop. Runs inside the sandbox.
 
-The trees were made by untrusted code: deep beyond any recursion limit, without permissions, full of links. Nothing
-is followed, and nothing recurses: subdirectories are moved up to the top before they are emptied.
+The trees were made by untrusted code: deep beyond any recursion limit, without permissions, full of links.
+Nothing is followed, and nothing recurses: subdirectories are moved up to the top before they are emptied.
 """
 
 from __future__ import annotations

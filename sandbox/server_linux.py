@@ -140,8 +140,9 @@ def kill_tree(pid: int) -> None:
 def kill_trees(roots: Callable[[], list[int]]) -> None:
     """Kill processes and everything below them, also if they fork as fast as they can.
 
-    All are stopped before any is killed: what is stopped can not fork and keeps its place among the processes that
-    the limit allows, so that each round finds fewer new ones. What still escapes becomes a child of the supervisor.
+    All are stopped before any is killed: what is stopped can not fork and keeps its place among the processes
+    that the limit allows, so that each round finds fewer new ones. What still escapes becomes a child of the
+    supervisor.
 
     Args:
         roots: called in each round, since processes whose parents end move up.

@@ -1,6 +1,7 @@
 """One live Python session: a process that waits for cells, runs them, and forks when told to. Runs inside.
 
-It is forked from the zygote (`start`) or from another session (`server_fork`). Nothing it says is trusted by the
+It is forked from the zygote (`start`) or from another session (`server_fork`). Nothing it says is trusted by
+the
 supervisor: the user's code shares its memory and may do here whatever it likes.
 """
 

@@ -1,8 +1,8 @@
 """Puts the server together: the source that is sent to `python3 -c` in the sandbox.
 
-The server consists of the modules below. Their text travels to the sandbox over standard input, so that the library
-and the image can not disagree, nothing is mounted, and remote Docker engines work. They are registered there under
-their own names, so that their imports of each other mean the same there as here.
+The server consists of the modules below. Their text travels to the sandbox over standard input, so that the
+library and the image can not disagree, nothing is mounted, and remote Docker engines work. They are
+registered there under their own names, so that their imports of each other mean the same there as here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The zygote: the process that every session is forked from. Runs inside the sandbox.
 
-It never sees any code, so a session finds nothing of other sessions in its memory. It is a process of its own,
-started by exec, so a session finds nothing of the supervisor either.
+It never sees any code, so a session finds nothing of other sessions in its memory. It is a process of its
+own, started by exec, so a session finds nothing of the supervisor either.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def closure(programs: Iterable[Path]) -> dict[str, str]:
     """Return the libraries that programs and extension modules need, directly or not.
 
     Returns:
-        For each place in the image the file on this machine. Libraries from places where the loader does not look
-        by itself are put beside libc.
+        For each place in the image the file on this machine. Libraries from places where the loader does not
+        look by itself are put beside libc.
 
     Raises:
         SandboxError: this machine has no ldd.

@@ -1,8 +1,8 @@
 """Frames: how client, supervisor, zygote and sessions talk. One of the modules that run inside the sandbox.
 
-A frame is a header of fixed size (kind, number, length) and a payload. The number ties a reply to its request.
-Between client and supervisor the payload is JSON; towards sessions, which are not trusted, it is fixed structs, and
-every reader has a bound on the length it accepts.
+A frame is a header of fixed size (kind, number, length) and a payload. The number ties a reply to its
+request. Between client and supervisor the payload is JSON; towards sessions, which are not trusted, it is
+fixed structs, and every reader has a bound on the length it accepts.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
@@ -43,10 +44,13 @@ class Probe(ARPOTrainer):
         return loss
 
 
-@pytest.fixture
-def probe(tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str) -> Probe:
+@pytest.fixture(scope="module")
+def probe(tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    """A trainer after one step."""
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
-    trainer = Probe(tiny_model, env, args=config(tmp_path, max_steps=1), processing_class=tokenizer)
+    model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+    args = config(tmp_path_factory.mktemp("probe"), max_steps=1)
+    trainer = Probe(model, env, args=args, processing_class=tokenizer)
     trainer.train()
     return trainer
 

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import pytest
 
-from sandbox import Limits, Sandbox, SandboxUnavailable, SyncInterpreter
-
-LIMITS = Limits(session_memory=256 << 20, grace=0.5)
-
-
-def open_or_skip(backend: str, limits: Limits = LIMITS) -> Sandbox:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            return Sandbox.open_sync(backend, limits)
-    except SandboxUnavailable as error:
-        pytest.skip(f"NOT TESTED on {backend}: {error}")
+from sandbox import Sandbox, SyncInterpreter
+from sandbox_under_test import open_or_skip
 
 
 @pytest.fixture(

@@ -111,7 +111,9 @@ def test_absolute_paths_made_from_the_working_directory_stay_valid(isolated: San
         family = [python, *python.fork(1)]
         family[1].run("open(path, 'w').write('second')")
         assert values(family, "path, open(path).read()") == ["('/work/data', 'first')", "('/work/data', 'second')"]
-        assert values(family, "import subprocess; subprocess.check_output(['/bin/sh', '-c', 'read x < /work/data; echo $x'])")
+        assert values(
+            family, "import subprocess; subprocess.check_output(['/bin/sh', '-c', 'read x < /work/data; echo $x'])"
+        )
 
 
 def test_random_numbers_continue_the_same(python: SyncInterpreter) -> None:
@@ -160,7 +162,9 @@ def test_a_fork_can_be_interrupted_killed_and_crash_alone(python: SyncInterprete
 
 
 def test_what_can_not_come_along_is_counted(python: SyncInterpreter) -> None:
-    code = "import mmap, os, subprocess, sys, threading, time\nthreading.Thread(target=time.sleep, args=(30,)).start()\n"
+    code = (
+        "import mmap, os, subprocess, sys, threading, time\nthreading.Thread(target=time.sleep, args=(30,)).start()\n"
+    )
     code += "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])\n"
     code += "r, w = os.pipe(); m = mmap.mmap(-1, 4096)"
     assert python.run(code).status == "ok"

@@ -73,7 +73,9 @@ def test_a_fork_behaves_as_its_original(
             expected = outputs(original, after)
             assert outputs(copy, after) == expected
             outputs(copy, [*diverging, "items.append('copy'); a = 'copy'; open('only-here', 'w').close()"])
-            state = "a, b, s, items, table, random.getstate(), data.tell(), os.listdir('.'), os.path.basename(os.getcwd())"
+            state = (
+                "a, b, s, items, table, random.getstate(), data.tell(), os.listdir('.'), os.path.basename(os.getcwd())"
+            )
             assert "copy" not in str(original.run(state).value)
             assert "only-here" not in str(original.run(state).value)
             assert outputs(untouched, after) == expected

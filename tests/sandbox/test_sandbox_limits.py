@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from conftest import open_or_skip
+from sandbox_under_test import open_or_skip
 
 from sandbox import Limits, Sandbox, SessionLost, SyncInterpreter
 

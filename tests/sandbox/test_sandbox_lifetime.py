@@ -1,0 +1,333 @@
+"""Many sessions, threads, event loops and processes; and that nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from sandbox_under_test import LIMITS, open_or_skip
+
+from sandbox import Sandbox, SandboxError, SessionLost, default_sandbox
+
+OPEN_AND_WAIT = """
+import sys, time, warnings
+warnings.simplefilter("ignore")
+from sandbox import Sandbox
+sandbox = Sandbox.open_sync(sys.argv[1])
+python = sandbox.interpreter_sync()
+pid = python.run("import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(500)'])")
+print("open", flush=True)
+{then}
+time.sleep(60)
+"""
+
+
+def test_twenty_sessions_at_once(sandbox: Sandbox) -> None:
+    async def one(number: int) -> list[str | None]:
+        async with await sandbox.interpreter(f"n = {number}") as python:
+            seen = []
+            for _ in range(5):
+                seen.append((await python.run("n += 100; n")).value)
+            (copy,) = await python.fork()
+            async with copy:
+                seen.append((await copy.run("n")).value)
+            return seen
+
+    async def all_of_them() -> list[list[str | None]]:
+        return await asyncio.gather(*(one(number) for number in range(20)))
+
+    for number, seen in enumerate(asyncio.run(all_of_them())):
+        assert seen == [str(number + 100 * k) for k in (1, 2, 3, 4, 5, 5)]
+
+
+def test_cells_of_one_session_run_one_after_the_other(sandbox: Sandbox) -> None:
+    async def main() -> list[str | None]:
+        async with await sandbox.interpreter("x = []") as python:
+            cells = [
+                python.run(f"import time; time.sleep(0.01); x.append({n}); x == list(range({n + 1}))")
+                for n in range(10)
+            ]
+            return [execution.value for execution in await asyncio.gather(*cells)]
+
+    assert asyncio.run(main()) == ["True"] * 10
+
+
+def test_one_session_serves_threads_and_changing_event_loops(sandbox: Sandbox) -> None:
+    python = asyncio.run(sandbox.interpreter("x = 0"))
+    for expected in range(1, 4):
+        assert asyncio.run(python.run("x += 1; x")).value == str(expected)
+    threads = [threading.Thread(target=python.sync.run, args=("x += 1",)) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert python.sync.run("x").value == "13"
+    asyncio.run(python.close())
+
+
+def test_the_blocking_face_works_inside_a_running_event_loop(sandbox: Sandbox) -> None:
+    async def main() -> tuple[str | None, str | None]:
+        with sandbox.interpreter_sync("x = 1") as python:
+            (copy,) = python.fork()
+            in_thread = await asyncio.to_thread(copy.run, "x + 1")
+            copy.close()
+            return python.run("x").value, in_thread.value
+
+    assert asyncio.run(main()) == ("1", "2")
+
+
+def test_a_cancelled_await_leaves_the_session_usable(sandbox: Sandbox) -> None:
+    async def main() -> tuple[str | None, str | None]:
+        async with await sandbox.interpreter() as python:
+            for _ in range(3):
+                task = asyncio.create_task(python.run("import time; time.sleep(0.2); x = 'done'"))
+                await asyncio.sleep(0.05)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            return (await python.run("x")).value, (await python.run("1 + 1")).value
+
+    assert asyncio.run(main()) == ("'done'", "2")
+
+
+def test_sessions_whose_opening_or_forking_was_cancelled_are_closed(sandbox: Sandbox) -> None:
+    async def main() -> None:
+        async with await sandbox.interpreter() as python:
+            before = await processes(python)
+            for start in (lambda: python.fork(3), lambda: sandbox.interpreter()):
+                task = asyncio.ensure_future(start())
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            for _ in range(100):
+                await asyncio.sleep(0.05)
+                if await processes(python) <= before:
+                    return
+            pytest.fail("sessions that nobody waits for are still there")
+
+    async def processes(python: object) -> int:
+        supervisor = "len(open(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read().split())"
+        return int(str((await python.run(f"import os; {supervisor}")).value))  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+def test_a_close_during_a_cell_ends_it(sandbox: Sandbox) -> None:
+    async def main() -> None:
+        python = await sandbox.interpreter()
+        task = asyncio.create_task(python.run("while True: pass", timeout=60))
+        await asyncio.sleep(0.1)
+        await python.close()
+        with pytest.raises(SessionLost, match="closed"):
+            await task
+
+    asyncio.run(main())
+
+
+def test_an_interpreter_that_is_dropped_is_closed(sandbox: Sandbox) -> None:
+    import gc
+
+    before = sandbox.stats()["sessions"]
+    kept = sandbox.interpreter_sync()
+    sandbox.interpreter_sync()
+    gc.collect()
+    assert sandbox.stats()["sessions"] == before + 1
+    kept.close()
+    assert sandbox.stats()["sessions"] == before
+
+
+def test_a_thousand_sessions_leave_nothing_behind(sandbox: Sandbox) -> None:
+    measure = (
+        "import os\np = os.getppid()\n"
+        "kids = open(f'/proc/{p}/task/{p}/children').read().split()\n"
+        "states = [open(f'/proc/{k}/stat').read().rpartition(')')[2].split()[0] for k in kids]\n"
+        "rss = int(open(f'/proc/{p}/statm').read().split()[1]) * 4\n"
+        "size = int(open(f'/proc/{p}/status').read().split('FDSize:')[1].split()[0])\n"
+        "len(kids), states.count('Z'), size, rss"
+    )
+
+    async def life(python: object) -> None:
+        (copy,) = await python.fork()  # type: ignore[attr-defined]
+        await copy.run("x = 1")
+        await copy.close()
+
+    async def main() -> tuple[tuple[int, ...], tuple[int, ...]]:
+        async with await sandbox.interpreter("x = 0") as python:
+            for _ in range(50):
+                await life(python)
+            before = eval(str((await python.run(measure)).value))
+            for _ in range(100):
+                await asyncio.gather(*(life(python) for _ in range(5)))
+                for fresh in await asyncio.gather(*(sandbox.interpreter() for _ in range(5))):
+                    await fresh.close()
+            await asyncio.sleep(0.3)
+            return before, eval(str((await python.run(measure)).value))
+
+    before, after = asyncio.run(main())
+    assert after[0] <= before[0]
+    assert after[1] == 0
+    assert after[2] == before[2]
+    assert after[3] < before[3] + 8000
+
+
+def test_the_client_keeps_no_descriptors_or_threads(sandbox: Sandbox) -> None:
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    open_or_skip(sandbox.backend).close_sync()
+    before = held()
+    for _ in range(3):
+        opened = open_or_skip(sandbox.backend)
+        opened.interpreter_sync().run("1")
+        opened.close_sync()
+    assert held() == before
+
+
+def test_a_closed_sandbox_says_so(sandbox: Sandbox) -> None:
+    opened = open_or_skip(sandbox.backend)
+    python = opened.interpreter_sync()
+    opened.close_sync()
+    opened.close_sync()
+    with pytest.raises(SessionLost, match="closed"):
+        python.run("1")
+    with pytest.raises(SandboxError, match="closed"):
+        opened.interpreter_sync()
+    python.close()
+
+
+@pytest.mark.docker
+def test_a_container_that_dies_is_no_result_of_the_code() -> None:
+    import docker
+
+    opened = open_or_skip("docker")
+    python = opened.interpreter_sync("x = 1")
+    timer = threading.Timer(0.5, lambda: _own_container(docker.from_env()).kill())
+    timer.start()
+    with pytest.raises(SessionLost, match="the sandbox is gone"):
+        python.run("while True: pass", timeout=30)
+    with pytest.raises(SessionLost):
+        python.run("x")
+    with pytest.raises(SandboxError, match="open a new sandbox"):
+        opened.interpreter_sync()
+    assert opened.lost
+    opened.close_sync()
+
+
+def _own_container(client: object) -> object:
+    label = f"arpo.sandbox.client={os.getpid()}"
+    return client.containers.list(filters={"label": label})[0]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_client_that_is_killed_leaves_nothing(sandbox: Sandbox, end: signal.Signals) -> None:
+    command = [sys.executable, "-c", OPEN_AND_WAIT.format(then=""), sandbox.backend]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "open\n"
+    assert traces(sandbox.backend, client.pid)
+    client.send_signal(end)
+    client.wait(30)
+    deadline = time.monotonic() + 15
+    while traces(sandbox.backend, client.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not traces(sandbox.backend, client.pid)
+    client.stdout.close()
+
+
+def traces(backend: str, client: int) -> list[object]:
+    """Containers of a client, or processes that had it as a parent or grew from those."""
+    if backend == "docker":
+        import docker
+
+        engine = docker.from_env()
+        found = engine.containers.list(all=True, filters={"label": f"arpo.sandbox.client={client}"})
+        engine.close()
+        return list(found)
+    marks = _marks.setdefault(client, set())
+    for pid in _pids():
+        if _parent(pid) in marks | {client}:
+            marks.add(pid)
+    return [pid for pid in marks if os.path.exists(f"/proc/{pid}")]
+
+
+_marks: dict[int, set[int]] = {}
+
+
+def _pids() -> list[int]:
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
+
+
+def test_a_forked_process_harms_nothing_and_opens_its_own(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
+    monkeypatch.setenv("ARPO_SANDBOX", sandbox.backend)
+    mine = sandbox.interpreter_sync("x = 'parent'")
+    code = os.fork()
+    if code == 0:
+        os._exit(_in_the_child(sandbox, mine))
+    assert os.waitstatus_to_exitcode(os.waitpid(code, 0)[1]) == 0
+    assert mine.run("x").value == "'parent'"
+    mine.close()
+
+
+def _in_the_child(sandbox: Sandbox, mine: object) -> int:
+    try:
+        mine.run("x")  # type: ignore[attr-defined]
+    except SandboxError as error:
+        if "default_sandbox()" not in str(error):
+            return 1
+    mine.close()  # type: ignore[attr-defined]
+    sandbox.close_sync()
+    own = default_sandbox()
+    with own.interpreter_sync() as python:
+        value = python.run("2 + 2").value
+    own.close_sync()
+    return 0 if value == "4" else 2
+
+
+def test_the_default_sandbox_is_shared_lazy_and_replaced_when_lost(
+    monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox
+) -> None:
+    monkeypatch.setenv("ARPO_SANDBOX", sandbox.backend)
+    found: list[Sandbox] = []
+    threads = [threading.Thread(target=lambda: found.append(default_sandbox())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(one) for one in found}) == 1
+    with found[0].interpreter_sync() as python:
+        assert python.run("1").value == "1"
+    found[0].close_sync()
+    assert default_sandbox() is not found[0]
+    default_sandbox().close_sync()
+
+
+def test_an_unknown_backend_and_an_image_where_there_is_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="unsafe_local"):
+        Sandbox.open_sync("dockre")
+    with pytest.raises(ValueError, match="docker backend"):
+        Sandbox.open_sync("unsafe_local", LIMITS, image="python:3.12-slim")
+
+
+def test_unsafe_local_warns_and_says_none() -> None:
+    code = "import warnings\nfrom sandbox import Sandbox\nwith warnings.catch_warnings(record=True) as seen:\n"
+    code += "    warnings.simplefilter('always')\n"
+    code += "    for _ in range(2):\n        s = Sandbox.open_sync('unsafe_local')\n"
+    code += "        print(s.isolation, end=' ')\n        s.close_sync()\n"
+    code += "print(len(seen), 'isolates nothing' in str(seen[0].message))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "none none 1 True\n"

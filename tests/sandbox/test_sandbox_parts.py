@@ -1,0 +1,149 @@
+"""The parts that need no sandbox."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sandbox
+from sandbox import Execution, Limits
+from sandbox.limits import parse_size
+from sandbox.server_cell import shorten
+from sandbox.server_files import copy_tree
+from sandbox.server_handle import Capture, outcome_fields
+from sandbox.server_janitor import remove_tree
+from sandbox.wire import Frames, WireError, pack
+
+
+def test_the_public_names_are_sorted_and_exist() -> None:
+    assert sandbox.__all__ == sorted(sandbox.__all__)
+    assert all(hasattr(sandbox, name) for name in sandbox.__all__)
+
+
+def test_importing_it_does_not_import_docker() -> None:
+    code = "import sandbox, sys; print([name for name in ('docker', 'requests') if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_frames_are_found_however_the_bytes_come(size: int) -> None:
+    data = pack(1, 2, b"abc") + pack(3, 4) + pack(5, 6, b"x" * 50)
+    frames = Frames()
+    found = [frame for at in range(0, len(data), size) for frame in frames.feed(data[at : at + size])]
+    assert found == [(1, 2, b"abc"), (3, 4, b""), (5, 6, b"x" * 50)]
+
+
+def test_a_frame_that_is_too_long_is_refused_before_it_is_there() -> None:
+    with pytest.raises(WireError, match="at most 10"):
+        Frames(10).feed(pack(1, 1, b"x" * 11)[:13])
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff" * 10, b"\x00" * 11, b"\x09" + b"\x00" * 9])
+def test_an_outcome_that_makes_no_sense_is_refused(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        outcome_fields(payload)
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_a_capture_keeps_head_and_tail(step: int) -> None:
+    text = b"".join(b"%04d " % n for n in range(1000))
+    capture = Capture(100)
+    for at in range(0, len(text), step):
+        capture.add(text[at : at + step])
+    assert capture.truncated
+    assert capture.text() == f"{text[:50].decode()}\n... [4900 bytes left out] ...\n{text[-50:].decode()}"
+
+
+@pytest.mark.parametrize("length", [0, 1, 49, 50, 51, 100])
+def test_a_capture_of_what_fits_is_whole(length: int) -> None:
+    capture = Capture(100)
+    capture.add(b"x" * length)
+    assert (capture.text(), capture.truncated) == ("x" * length, False)
+
+
+def test_shorten_keeps_head_and_tail() -> None:
+    assert shorten("abcdef", 6) == ("abcdef", False)
+    assert shorten("abcdefg", 4) == ("ab\n... [3 characters left out] ...\nfg", True)
+
+
+@pytest.mark.parametrize(
+    ("size", "number"), [("2g", 2 << 30), ("512m", 512 << 20), (7, 7), ("64KB", 64 << 10), ("9", 9)]
+)
+def test_sizes(size: str | int, number: int) -> None:
+    assert parse_size(size) == number
+
+
+@pytest.mark.parametrize(
+    "limits", [{"memory": "much"}, {"grace": 0}, {"timeout": -1}, {"open_files": 10}, {"output_bytes": 0}]
+)
+def test_limits_are_checked(limits: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"Limits|size"):
+        Limits(**limits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("stdout", "value", "stderr", "error", "text"),
+    [
+        ("", None, "", None, ""),
+        ("a\n", None, "", None, "a"),
+        ("a\n", "1", "w\n", "E: x", "a\n1\nw\nE: x"),
+        ("\n", "''", "", None, "''"),
+        ("", None, "", "E", "E"),
+    ],
+)
+def test_the_text_that_a_model_sees(stdout: str, value: str | None, stderr: str, error: str | None, text: str) -> None:
+    execution = Execution(stdout, stderr, value, error, "ok", 0.0, False, True, "none")
+    assert execution.text == text
+
+
+def test_a_hostile_tree_is_removed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "keep").write_text("x")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(outside)
+    (root / ".removed-1").mkdir()
+    (root / ".removed-2").write_text("x")
+    here = os.getcwd()
+    os.chdir(root)
+    for _ in range(1200):
+        os.mkdir("deeper")
+        os.chdir("deeper")
+    os.chdir(root)
+    os.mkdir("locked")
+    (root / "locked" / "inner").mkdir()
+    os.chmod("locked/inner", 0)
+    os.chmod("locked", 0)
+    os.chdir(here)
+    remove_tree(str(root))
+    assert not root.exists()
+    assert (outside / "keep").exists()
+
+
+def test_a_copied_tree_is_the_same(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    (old / "a" / "b").mkdir(parents=True)
+    (old / "a" / "b" / "f").write_bytes(os.urandom(100_000))
+    (old / "a" / "loop").symlink_to("..")
+    new.mkdir()
+    copy_tree(str(old), str(new))
+    assert (new / "a" / "b" / "f").read_bytes() == (old / "a" / "b" / "f").read_bytes()
+    assert os.readlink(new / "a" / "loop") == ".."
+    assert (new / "a").stat().st_mtime_ns == (old / "a").stat().st_mtime_ns
+
+
+def test_the_server_needs_only_the_standard_library() -> None:
+    from sandbox.server_source import _MODULES
+
+    here = Path(sandbox.__file__).parent
+    for name in _MODULES:
+        lines = (here / f"{name}.py").read_text().splitlines()
+        imported = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}
+        for module in imported - {"__future__"}:
+            top, _, rest = module.partition(".")
+            assert top in sys.stdlib_module_names or (top == "sandbox" and rest in _MODULES), (name, module)
