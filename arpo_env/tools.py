@@ -92,8 +92,8 @@ class PythonTool(Tool):
         """Run `code`; a session that had to be killed is replaced by a fresh one, and the model is told."""
         started = time.perf_counter()
         if self._interpreter is None:
-            self._sandbox = self._sandbox or default_sandbox()
-            self._interpreter = await self._sandbox.interpreter(self._setup)
+            sandbox = self._sandbox or default_sandbox()  # asked anew: a shared one that died has been replaced
+            self._interpreter = await sandbox.interpreter(self._setup)
         execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
         text = shorten(execution.text, self._max_characters) or "(no output)"
         if not execution.alive:

@@ -47,6 +47,10 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     )
     max_turn_length: int = field(default=256, metadata={"help": "New tokens in one turn of the model."})
     max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
+    max_invalid: float = field(
+        default=0.2,
+        metadata={"help": "Stop if more than this share of a rollout fails: what is left would be biased."},
+    )
     trace_every: int = field(
         default=1,
         metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
@@ -99,6 +103,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "temperature": self.temperature,
             "max_turn_tokens": self.max_turn_length,
             "max_completion_length": self.max_completion_length,
+            "max_invalid": self.max_invalid,
             "seed": self.seed,
         }
         return RolloutSettings(**{**values, **overrides})

@@ -46,6 +46,8 @@ class RolloutSettings:
         temperature: of sampling; 0 is greedy.
         max_turn_tokens: new tokens in one turn.
         max_completion_length: tokens after the prompt, the environment's included.
+        max_invalid: share of a rollout's trajectories that may fail. A dead sandbox fails those that call the tool
+            and spares the others: learning from what is left would teach not to call it.
         seed: of everything that is drawn.
     """
 
@@ -60,6 +62,7 @@ class RolloutSettings:
     temperature: float = 1.0
     max_turn_tokens: int = 256
     max_completion_length: int = 1024
+    max_invalid: float = 0.2
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -98,7 +101,7 @@ class Engine:
 
         Raises:
             GenerationError: the model failed.
-            RuntimeError: every single trajectory failed; holds the first failure.
+            RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
         """
         groups = [_Group(self, task, step, number) for number, task in enumerate(tasks)]
         try:
@@ -108,10 +111,17 @@ class Engine:
         except BaseExceptionGroup as several:
             raise _first(several) from None
         trees = [group.tree for group in groups]
-        errors = [trajectory.error for tree in trees for trajectory in tree.trajectories]
-        if errors and all(errors):
-            raise RuntimeError(f"all {len(errors)} trajectories failed; the first said: {errors[0]}")
+        self._check_failures([trajectory for tree in trees for trajectory in tree.trajectories])
         return trees
+
+    def _check_failures(self, trajectories: list[Trajectory]) -> None:
+        errors = [trajectory.error for trajectory in trajectories if trajectory.error]
+        allowed = self.settings.max_invalid
+        if len(errors) > allowed * len(trajectories):
+            raise RuntimeError(
+                f"{len(errors)} of {len(trajectories)} trajectories failed, more than max_invalid = {allowed:g} allows; "
+                f"the first said: {errors[0]}"
+            )
 
     def encode(self, text: str) -> list[int]:
         """Tokenise text of the environment; what looks like a special token in it stays ordinary text."""

@@ -154,7 +154,7 @@ def test_an_environment_s_failure_is_contained_and_masked(
         return await real(self, action)
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo")[0]
+    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3)[0]
     assert sorted(trajectory.valid for trajectory in tree.trajectories) == [False, True, True, True]
     failed = next(trajectory for trajectory in tree.trajectories if not trajectory.valid)
     assert failed.error == "SessionLost: the container is gone"
@@ -173,17 +173,17 @@ def test_a_failure_before_the_first_token_still_makes_a_row(
         return await real(self, **options)
 
     monkeypatch.setattr(ToolEnv, "areset", failing)
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo")[0]
+    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3)[0]
     number = [trajectory.valid for trajectory in tree.trajectories].index(False)
     assert tree.row(number).mask == [0]
 
 
-def test_if_everything_fails_the_rollout_says_so(env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_too_much_fails_the_rollout_stops_instead_of_learning_from_the_rest(env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(self: ToolEnv, action: str) -> Any:
         raise SessionLost("the container is gone")
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
-    with pytest.raises(RuntimeError, match="all 4 trajectories failed; the first said: SessionLost"):
+    with pytest.raises(RuntimeError, match="4 of 4 trajectories failed, more than max_invalid = 0.2 allows; the first"):
         play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer)
 
 

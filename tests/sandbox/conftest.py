@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from sandbox_under_test import open_or_skip
 
 from sandbox import Sandbox, SyncInterpreter
-from sandbox_under_test import open_or_skip
 
 
 @pytest.fixture(
