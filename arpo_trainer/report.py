@@ -71,9 +71,7 @@ def payload(data: RunData) -> dict[str, Any]:
     Samples of the first and the last evaluation are kept, those between are left out.
     """
     last = len(data.evaluations) - 1
-    evaluations = [
-        row if index in (0, last) else {**row, "samples": []} for index, row in enumerate(data.evaluations)
-    ]
+    evaluations = [row if index in (0, last) else {**row, "samples": []} for index, row in enumerate(data.evaluations)]
     offset = _step_offset(data)
     return {
         "facts": {"name": data.folder.resolve().name, **data.facts},

@@ -96,7 +96,7 @@ class Session:
         path = resolve_model(self.run.model)
         tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
         if self.run.cold_start_examples:
-            path = str(self._cold_started(path, tokenizer, env))
+            path = str(self._cold_started(path, tokenizer))
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
         trainer = ARPOTrainer(
             model,
@@ -111,9 +111,10 @@ class Session:
         trainer.remove_callback(PrinterCallback)
         return trainer
 
-    def _cold_started(self, path: str, tokenizer: Any, env: ToolEnv) -> Path:
+    def _cold_started(self, path: str, tokenizer: Any) -> Path:
         """Return the folder of the cold-started model; it is made once for each set of settings."""
         run, seed = self.run, self.args.seed
+        env = self._make_env({**run.env_kwargs, **run.cold_start_env_kwargs})
         folder = cold_start_folder(run, path, env.protocol.system_prompt(env.schemas), seed)
         if (folder / "config.json").exists():
             logger.info("cold start: taken from %s", folder)
@@ -121,7 +122,8 @@ class Session:
         logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
         source: Any = env.tasks
         share = run.cold_start_tool_share
-        examples = list(demonstrations(env.spawn(), source, tokenizer, run.cold_start_examples, share, seed))
+        examples = list(demonstrations(env, source, tokenizer, run.cold_start_examples, share, seed))
+        env.close()
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
         scratch = folder.with_suffix(".unfinished")
         cold_start(

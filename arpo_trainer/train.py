@@ -35,6 +35,7 @@ class RunArguments:
         eval_env_kwargs: its options for evaluation, on top of `env_kwargs`.
         eval_tasks: tasks answered before and after training; 0 leaves evaluation out.
         cold_start_examples: scripted demonstrations shown before training; 0 leaves the cold start out.
+        cold_start_env_kwargs: the environment's options for them, on top of `env_kwargs`.
         cold_start_epochs: passes over them.
         cold_start_learning_rate: of the cold start.
         cold_start_tool_share: share of them that calls the tool.
@@ -48,6 +49,7 @@ class RunArguments:
     eval_env_kwargs: dict[str, Any] = field(default_factory=lambda: {"split": "test"})
     eval_tasks: int = 100
     cold_start_examples: int = 0
+    cold_start_env_kwargs: dict[str, Any] = field(default_factory=dict)
     cold_start_epochs: int = 2
     cold_start_learning_rate: float = 5e-5
     cold_start_tool_share: float = 0.5

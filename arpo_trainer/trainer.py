@@ -6,7 +6,7 @@ Everything else is TRL's: loss, KL, PEFT, accumulation, checkpoints, logging. Of
     _generate_and_score_completions    wrapped: before it the rows are put aside (rollout_func sees only prompts),
                                        after it the advantages become one number a token, shape (B, T)
     _metrics                           where a step's own measurements are added to TRL's log
-    _compute_loss                      untouched: it takes (B, T) advantages
+    _compute_loss                      wrapped: a micro-batch's own padding is cut off first; it takes (B, T) advantages
 
 `tests/arpo_trainer/test_trl_seams.py` fails when one of them changes.
 """
@@ -27,6 +27,7 @@ from arpo_trainer.advantages import group_advantages, token_advantages
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
 from arpo_trainer.generation import TransformersBackend
+from arpo_trainer.padding import trim_padding
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -116,6 +117,10 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         if mode == "train" and self.on_rollout:
             self.on_rollout(self.trees)
         return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        loss: torch.Tensor = super()._compute_loss(model, trim_padding(inputs))
+        return loss
 
     def play(self) -> dict[str, list[Any]]:
         """Play the rows put aside and return them in the form `rollout_func` has to have."""

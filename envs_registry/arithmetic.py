@@ -1,13 +1,14 @@
 """Arithmetic: an endless, seeded supply of problems that need the Python tool.
 
 Task number i of a split is always the same. Train and test never share a question: a question's checksum decides
-which split it belongs to. Five levels:
+which split it belongs to. Six levels:
 
     1  one step          a product or a long sum, beyond mental arithmetic
     2  several steps     a chain of named quantities, or a word problem
     3  look up           the numbers are in a variable of the interpreter, only its name is in the question
     4  read, then work   a variable holds a note in words that says what to compute: two calls
     5  wrong type        the numbers are text ("1204"): the obvious code fails, the error has to be mended
+    6  follow a trail    one variable names the next one, which says what to do with a third: three calls
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ArithmeticSource:
 
     Args:
         split: "train" or "test".
-        level: 1 to 5, or "mixed" for all of them in turn; several as in "2,3,4".
+        level: 1 to 6, or "mixed" for all of them in turn; several as in "2,3,4".
         seed: another seed is another supply.
 
     Raises:
@@ -161,12 +162,21 @@ def _fee(rng: random.Random) -> _Draft:
     return _Draft(question, a + b, cells, f"price = '{a}'\nfee = {b}")
 
 
+def _trail(rng: random.Random) -> _Draft:
+    first, last = rng.sample(_PLACES, 2)
+    stock, taken = rng.randint(5000, 9999), rng.randint(1000, 4999)
+    setup = f"start = 'Look at {first}.'\n{first} = 'Take {taken} from {last}.'\n{last} = {stock}"
+    question = "Follow the text in the variable start. What number do you get?"
+    return _Draft(question, stock - taken, ("start", first, f"{last} - {taken}"), setup)
+
+
 _DRAFTS: dict[int, tuple[Callable[[random.Random], _Draft], ...]] = {
     1: (_product, _sum),
     2: (_chain, _crates),
     3: (_stock, _readings),
     4: (_note_product, _note_difference),
     5: (_prices, _fee),
+    6: (_trail,),
 }
 
 

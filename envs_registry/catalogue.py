@@ -8,7 +8,7 @@ SPECS = (
     EnvSpec(
         id="arpo/Arithmetic-v0",
         source="arithmetic",
-        description="generated arithmetic in five levels that needs Python, some of it over several calls",
+        description="generated arithmetic in six levels that needs Python, some of it over several calls",
         size="endless",
         licence="MIT",
     ),

@@ -187,7 +187,7 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"level": 8}, "levels 1 to 5"),
+        ({"level": 8}, "levels 1 to 6"),
         ({"colour": "red"}, "does not take these options"),
         ({"max_turns": 0}, "max_turns must be above 0"),
         ({"render_mode": "human"}, "must be None or 'ansi'"),

@@ -178,7 +178,9 @@ def test_a_failure_before_the_first_token_still_makes_a_row(
     assert tree.row(number).mask == [0]
 
 
-def test_if_too_much_fails_the_rollout_stops_instead_of_learning_from_the_rest(env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_too_much_fails_the_rollout_stops_instead_of_learning_from_the_rest(
+    env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def failing(self: ToolEnv, action: str) -> Any:
         raise SessionLost("the container is gone")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +91,8 @@ def test_a_whole_run_from_a_file(
     assert [evaluation["name"] for evaluation in evaluations] == ["before", "after"]
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
     assert (out / "model" / "config.json").exists()
-    assert "step   1" in capsys.readouterr().err + capsys.readouterr().out or (out / "metrics.jsonl").exists()
+    shown = capsys.readouterr()
+    assert "step   1  reward" in shown.out + shown.err
 
 
 def test_envs_lists_what_there_is(capsys: Any) -> None:
@@ -125,6 +128,41 @@ def test_an_episode_by_hand(isolation: str) -> None:
     )  # fmt: skip
     assert "<result>\n42\n</result>" in done.stdout
     assert "answered, reward 0.0; the answer is" in done.stdout
+
+
+def containers_of(pid: int) -> list[str]:
+    """Containers that a process has opened."""
+    import docker
+
+    client = docker.from_env()
+    try:
+        return [c.id for c in client.containers.list(all=True, filters={"label": f"arpo.sandbox.client={pid}"})]
+    finally:
+        client.close()
+
+
+def test_ctrl_c_leaves_no_container_behind(isolation: str) -> None:
+    if not isolation.startswith("docker"):
+        pytest.skip(f"the sandbox here is {isolation}, not Docker")
+    command = [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--option", "level=1"]
+    player = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert player.stdin
+    assert player.stdout
+    player.stdin.write("<think>c</think><python>6 * 7</python>\n")
+    player.stdin.flush()
+    while player.stdout.readline() != "</result>\n":
+        pass
+    assert len(containers_of(player.pid)) == 1
+    player.send_signal(signal.SIGINT)
+    _, errors = player.communicate(timeout=30)
+    assert player.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    for _ in range(50):
+        if not containers_of(player.pid):
+            break
+        time.sleep(0.1)
+    assert containers_of(player.pid) == []
 
 
 def test_an_episode_by_a_model(tiny_policy: Path, isolation: str, capsys: Any) -> None:

@@ -13,6 +13,7 @@ from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
+from arpo_trainer.padding import trim_padding
 from tests.arpo_trainer.test_trainer import GROUP, config
 
 
@@ -92,6 +93,27 @@ def test_per_token_advantages_are_per_row_ones_where_they_are_equal(probe: Probe
         results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
     assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
     assert torch.allclose(results[0][1], results[1][1], atol=1e-6)
+
+
+def test_cutting_padding_off_changes_neither_loss_nor_gradient(probe: Probe) -> None:
+    inputs = dict(probe.losses[0])
+    longer = {"completion_ids": 7, "completion_mask": 0, "tool_mask": 1, "advantages": 3.0}
+    for name, filler in longer.items():
+        extra = torch.full((len(inputs[name]), 9), filler, dtype=inputs[name].dtype)
+        inputs[name] = torch.cat([inputs[name], extra], dim=1)
+    for name, filler in {"prompt_ids": 7, "prompt_mask": 0}.items():
+        extra = torch.full((len(inputs[name]), 5), filler, dtype=inputs[name].dtype)
+        inputs[name] = torch.cat([extra, inputs[name]], dim=1)
+    model = probe.model.train()
+    results = []
+    for compute in (GRPOTrainer._compute_loss, ARPOTrainer._compute_loss):
+        model.zero_grad()
+        loss = compute(probe, model, inputs)
+        loss.backward()
+        results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
+    assert torch.allclose(results[0][1], results[1][1], atol=1e-5)
+    assert trim_padding(inputs)["completion_ids"].shape[1] <= inputs["completion_ids"].shape[1] - 9
 
 
 def test_masked_tokens_get_no_gradient(probe: Probe) -> None:

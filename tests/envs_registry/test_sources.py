@@ -50,7 +50,7 @@ def test_arithmetic_splits_never_share_a_problem() -> None:
     assert min(map(len, problems)) > 550  # and they hardly repeat themselves
 
 
-@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5, 6])
 def test_arithmetic_level_is_what_was_asked_for(level: int) -> None:
     source = load_source("arithmetic", level=level)
     assert {source.task(i).level for i in range(20)} == {str(level)}
@@ -64,8 +64,8 @@ def test_arithmetic_mixes_levels_in_turn() -> None:
     ("options", "words"),
     [
         ({"split": "dev"}, "splits train and test"),
-        ({"level": 9}, "levels 1 to 5"),
-        ({"level": "hard"}, "levels 1 to 5"),
+        ({"level": 9}, "levels 1 to 6"),
+        ({"level": "hard"}, "levels 1 to 6"),
         ({"data": "x.jsonl"}, "takes no `data`"),
         ({"limit": 0}, "at least 1"),
     ],
