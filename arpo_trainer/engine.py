@@ -93,8 +93,13 @@ class Engine:
     on_trajectory: Callable[[], object] | None = None
     tool_time: Stopwatch = field(default_factory=Stopwatch)
 
-    async def rollout(self, tasks: Sequence[Task], step: int = 0) -> list[RolloutTree]:
+    async def rollout(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
         """Play each task as a tree.
+
+        Args:
+            tasks: one a tree.
+            step: of the training; part of the trees' seeds.
+            first_group: number of the first tree, where other processes play others of the same step.
 
         Returns:
             One tree a task, in order, each with exactly `num_generations` trajectories.
@@ -103,7 +108,7 @@ class Engine:
             GenerationError: the model failed.
             RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
         """
-        groups = [_Group(self, task, step, number) for number, task in enumerate(tasks)]
+        groups = [_Group(self, task, step, number) for number, task in enumerate(tasks, first_group)]
         try:
             async with asyncio.TaskGroup() as running:
                 for group in groups:
@@ -119,8 +124,8 @@ class Engine:
         allowed = self.settings.max_invalid
         if len(errors) > allowed * len(trajectories):
             raise RuntimeError(
-                f"{len(errors)} of {len(trajectories)} trajectories failed, more than max_invalid = {allowed:g} allows; "
-                f"the first said: {errors[0]}"
+                f"{len(errors)} of {len(trajectories)} trajectories failed, more than max_invalid = {allowed:g} "
+                f"allows; the first said: {errors[0]}"
             )
 
     def encode(self, text: str) -> list[int]:
@@ -154,7 +159,7 @@ class _Group:
 
     def __init__(self, engine: Engine, task: Task, step: int, number: int) -> None:
         self.engine, self.task, self.settings = engine, task, engine.settings
-        self.seed_name = f"{self.settings.seed}/{step}/{number}"
+        self.seed_name = f"{self.settings.seed}/{step}/{number}/{task.id}"
         roots, self.reserve = split_budget(
             self.settings.algorithm, self.settings.num_generations, self.settings.initial_rollouts
         )

@@ -91,7 +91,8 @@ function header() {
     ["model", facts.model],
     ["algorithm", facts.algorithm && String(facts.algorithm).toUpperCase()],
     ["started", moment(facts.started)],
-    [facts.status === "running" ? "so far" : "took", duration(facts.seconds)],
+    facts.status === "running" ? ["so far", duration((Date.parse(data.written) - Date.parse(facts.started)) / 1000)]
+      : ["took", duration(facts.seconds)],
     ["sandbox", facts.isolation],
   ];
   $("facts").append(

@@ -133,6 +133,7 @@ class Session:
             scratch,
             epochs=run.cold_start_epochs,
             learning_rate=run.cold_start_learning_rate,
+            bf16=self.args.bf16,
             seed=seed,
         )
         model.save_pretrained(scratch)

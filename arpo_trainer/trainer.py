@@ -133,12 +133,10 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         self.engine.settings = settings
         self.backend.forget()
         started = time.perf_counter()
-        self.trees = run(self.engine.rollout(tasks, self._rollout_number()))
+        first = self.accelerator.process_index * len(tasks)
+        self.trees = run(self.engine.rollout(tasks, self.state.global_step + 1, first))
         self._rollout_seconds = time.perf_counter() - started
         return _as_rows(self.trees)
-
-    def _rollout_number(self) -> int:
-        return int(self.state.global_step * self.accelerator.num_processes + self.accelerator.process_index)
 
     def _token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Spread the rows' advantages over their tokens: (B,) to (B, T)."""
