@@ -1,9 +1,9 @@
 """The run report: one self-contained HTML file that opens without a network.
 
 `write_report` reads a run directory (see `report_data`) and writes `report.html` into it: results, learning curves,
-rollout trees, evaluation samples, settings. The page is `report.html`, `report.css` and `report.js` of this package
-with the data put in as JSON; it loads nothing, and a content security policy lets only that one script run, so text
-a model wrote stays text. What this module does not do: measure (see `rollout_metrics` and `evaluation`).
+rollout trees, evaluation samples, settings. The page is put together from the parts in `report_page/`, with the data
+put in as JSON; it loads nothing, and a content security policy lets only that one script run, so text a model wrote
+stays text. What this module does not do: measure (see `rollout_metrics` and `evaluation`).
 
     arpo report runs/arithmetic-cpu
 """
@@ -28,6 +28,7 @@ from arpo_trainer.tree import RolloutTree, Span
 
 __all__ = ["RunData", "load_run", "write_report"]
 
+_SCRIPTS = ("tools", "results", "curves", "layout", "trees", "panel", "tables")
 _DIGITS = 6
 _PER_NAT = 1000
 
@@ -54,7 +55,7 @@ def write_report(run_dir: Path, *, trees: int = TREES) -> Path:
 
 def render(data: RunData) -> str:
     """Return the page."""
-    style, script = _part("report.css"), _part("report.js")
+    style, script = _part("style.css"), _script()
     parts = {
         "title": html.escape(str(data.facts.get("name") or data.folder.resolve().name)),
         "policy": _policy(style, script),
@@ -62,7 +63,7 @@ def render(data: RunData) -> str:
         "script": script,
         "data": _embed(payload(data)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _part("report.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _part("index.html"))
 
 
 def payload(data: RunData) -> dict[str, Any]:
@@ -161,5 +162,10 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def _script() -> str:
+    """Return the page's script: its parts share one scope; later ones use what earlier ones define."""
+    return '"use strict";\n(() => {\n' + "\n".join(_part(f"{name}.js") for name in _SCRIPTS) + "})();\n"
+
+
 def _part(name: str) -> str:
-    return resources.files("arpo_trainer").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("arpo_trainer").joinpath("report_page", name).read_text(encoding="utf-8")

@@ -185,7 +185,9 @@ def test_if_too_much_fails_the_rollout_stops_instead_of_learning_from_the_rest(
         raise SessionLost("the container is gone")
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
-    with pytest.raises(RuntimeError, match=r"4 of 4 trajectories failed, more than max_invalid = 0\.2 allows; the first"):
+    with pytest.raises(
+        RuntimeError, match=r"4 of 4 trajectories failed, more than max_invalid = 0\.2 allows; the first"
+    ):
         play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer)
 
 
