@@ -1,31 +1,46 @@
-"""The space of texts. Gymnasium's `Text` knows only the characters it was given; ours holds any string."""
+"""The space of texts. Gymnasium's own `Text` holds only the characters it was given; this one holds any string."""
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
-from gymnasium import spaces
+import gymnasium
 
-SAMPLE_LENGTH = 40
+_SAMPLED = string.ascii_letters + string.digits
+_SAMPLE_LENGTH = 40
 
 
-class UnicodeText(spaces.Text):
+class UnicodeText(gymnasium.Space[str]):
     """All strings of at most `max_length` characters, the empty one included.
 
-    `sample` draws short alphanumeric strings: enough to exercise an environment, useless as a policy.
+    `sample` draws short alphanumeric strings: enough to exercise an environment, useless as a policy. Gymnasium's
+    `AsyncVectorEnv` takes such a space with `shared_memory=False`.
     """
 
     def __init__(self, max_length: int = 1_000_000, *, seed: int | None = None) -> None:
-        super().__init__(max_length=max_length, min_length=0, seed=seed)
+        self.max_length = max_length
+        super().__init__(shape=(), dtype=str, seed=seed)  # as Gymnasium's Text does
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """A text is no fixed number of numbers."""
+        return False
 
     def contains(self, x: Any) -> bool:
         """Say whether `x` is a string that is not too long."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Draw a short random string; masks are not supported."""
-        length = int(self.np_random.integers(0, SAMPLE_LENGTH + 1))
-        return "".join(self.np_random.choice(self.character_list, size=length)) if length else ""
+        """Draw a short random string.
+
+        Raises:
+            ValueError: a mask was given; there is nothing to mask.
+        """
+        if mask is not None or probability is not None:
+            raise ValueError("UnicodeText.sample takes neither mask nor probability")
+        length = min(self.max_length, int(self.np_random.integers(0, _SAMPLE_LENGTH + 1)))
+        return "".join(self.np_random.choice(list(_SAMPLED), size=length)) if length else ""
 
     def __repr__(self) -> str:
         return f"UnicodeText(max_length={self.max_length})"

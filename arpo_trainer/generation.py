@@ -207,6 +207,8 @@ class TransformersBackend:
 
     def _finished(self, row: _Row) -> bool:
         out, request = row.out, row.request
+        if row.future.cancelled():  # nobody waits for it any more
+            return True
         if out.ids[-1] in self.eos:
             out.finish = "eos"
             return True

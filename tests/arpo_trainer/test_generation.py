@@ -123,6 +123,23 @@ def test_a_failing_model_fails_every_waiting_request(tokenizer: Any) -> None:
         generate(backend, [Request((1, 2), 5), Request((1, 3), 5)])
 
 
+def test_a_cancelled_request_leaves_the_batch(backend: TransformersBackend) -> None:
+    async def main() -> tuple[int, list[int]]:
+        long = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 400, seed=1)))
+        other = asyncio.create_task(backend.generate(Request(CONTEXTS[1], 6, seed=2)))
+        await asyncio.sleep(0.05)
+        long.cancel()
+        kept = (await other).ids
+        worker = backend._worker
+        assert worker is not None
+        await asyncio.wait_for(worker, 5)  # 400 tokens would go on
+        return len(backend._waiting), kept
+
+    waiting, kept = asyncio.run(main())
+    assert waiting == 0
+    assert kept == generate(backend, [Request(CONTEXTS[1], 6, seed=2)])[0].ids
+
+
 def test_training_mode_is_given_back(tokenizer: Any) -> None:
     model = tiny_llama(len(tokenizer)).train()
     generate(TransformersBackend(model, tokenizer, eos_token_ids={2}), [Request((1, 2), 3)])
