@@ -122,7 +122,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         return run(self.afork(1))[0]
 
     def close(self) -> None:
-        """Give back the interpreter; may be called twice."""
+        """End the episode and give back the interpreter; may be called twice, and `reset` starts anew."""
         run(self.aclose())
 
     def render(self) -> str | None:
@@ -187,6 +187,7 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     async def aclose(self) -> None:
         """Asynchronous `close`."""
+        self._episode = None
         for tool in self.tools.values():
             await tool.close()
 

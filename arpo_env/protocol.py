@@ -73,6 +73,7 @@ _TOOL_LINES = {
 }
 
 
+_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _CALL = re.compile(r"<(?!think>|answer>)(\w+)>.*?</\1>", re.DOTALL)
 
 
@@ -101,6 +102,9 @@ class ArpoTags:
         start = text.rfind(f"<{name}>", 0, end)
         if start < 0:
             return Malformed(f"</{name}> closes a tag that was not opened; write <{name}> before it")
+        inside = [tag for tag in (*_names(tools), "answer") if f"<{tag}>" in _THOUGHT.sub("", text[:start])]
+        if inside:
+            return Malformed(f"<{name}> stands inside <{inside[0]}>; close that first")
         content = text[start + len(name) + 2 : end].strip()
         if name == "answer":
             box = last_boxed(content)
@@ -120,9 +124,9 @@ class ArpoTags:
         What stands inside a tool call is the tool's business and is not looked at.
         """
         turns = [_CALL.sub("", turn) for turn in turns]
-        thoughts = [(turn.count("<think>"), turn.count("</think>")) for turn in turns]
-        answers = sum(turn.count("<answer>") for turn in turns)
-        return all(opened == closed for opened, closed in thoughts) and any(o for o, _ in thoughts) and answers == 1
+        rests = [_THOUGHT.sub("", turn) for turn in turns]
+        thinks = rests != turns and not any(tag in rest for rest in rests for tag in ("<think>", "</think>"))
+        return thinks and sum(rest.count("<answer>") for rest in rests) == 1
 
 
 def _names(tools: Sequence[JsonSchema]) -> list[str]:

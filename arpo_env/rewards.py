@@ -68,6 +68,7 @@ def is_correct(answer: str, task: Task) -> bool:
     return any(_normal(answer) == _normal(gold) for gold in task.answers)
 
 
+_LONGEST = 1000  # characters; nobody's answer is longer, and Python reads no number of over 4300 digits
 _NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+|\d+\.|\d+/\d+)%?")
 
 
@@ -75,7 +76,7 @@ def as_number(text: str) -> Fraction | None:
     r"""Read a plain number exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; else None."""
     plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("\\$", "$").replace("−", "-")
     plain = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", plain).replace(" ", "")
-    match = _NUMBER.fullmatch(plain)
+    match = _NUMBER.fullmatch(plain) if len(plain) <= _LONGEST else None
     if match is None:
         return None
     body = match["body"].replace(",", "")

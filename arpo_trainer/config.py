@@ -68,6 +68,11 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                     f"{name}={getattr(self, name)!r}: trees are sampled from the policy itself, so that its "
                     f"log-probabilities and entropies are exact; only `temperature` can be set. Leave {name} out."
                 )
+        if self.mask_truncated_completions:
+            raise ValueError(
+                "mask_truncated_completions=True: a turn ends at a stop string, which TRL takes for truncated, so "
+                "nothing would be learned. Leave it out; a trajectory that was really cut has the reward of a missing answer."
+            )
         if self.use_vllm:
             raise ValueError("use_vllm=True: rollouts run on transformers for now; leave use_vllm out")
         self.rollout_settings()

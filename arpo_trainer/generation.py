@@ -75,6 +75,7 @@ class _Row:
     request: Request
     future: asyncio.Future[Generation]
     rng: random.Random
+    store: PrefixStore
     out: Generation = field(default_factory=Generation)
 
 
@@ -120,15 +121,15 @@ class TransformersBackend:
         if len(request.ids) < 2 or request.max_tokens < 1:
             raise ValueError(f"need 2 or more context ids and max_tokens >= 1, got {len(request.ids)} and "
                              f"{request.max_tokens}")  # fmt: skip
-        row = _Row(request, asyncio.get_running_loop().create_future(), random.Random(request.seed))
+        row = _Row(request, asyncio.get_running_loop().create_future(), random.Random(request.seed), self.prefixes)
         self._waiting.append(row)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         return await row.future
 
     def forget(self) -> None:
-        """Drop all kept keys and values; call it when the weights have changed."""
-        self.prefixes.clear()
+        """Drop all kept keys and values, also those still being made; call it when the weights have changed."""
+        self.prefixes = PrefixStore(self.prefixes.capacity)
 
     async def _work(self) -> None:
         rows: list[_Row] = []
@@ -158,7 +159,7 @@ class TransformersBackend:
         """Let `joining` in, decode one token for every row, take out who is done."""
         with torch.no_grad(), _evaluating(self.model):
             for row in joining:
-                states = self._prefill(row.request.ids[:-1])
+                states = self._prefill(row.request.ids[:-1], row.store)
                 cache = cache or SlotCache(states)
                 cache.join(states, row.request.max_tokens + 1)
                 rows.append(row)
@@ -169,14 +170,14 @@ class TransformersBackend:
         for number in reversed(range(len(rows))):
             if self._finished(rows[number]):
                 row = rows[number]
-                self.prefixes.put([*row.request.ids, *row.out.ids], cache.leave(number))
+                row.store.put([*row.request.ids, *row.out.ids], cache.leave(number))
                 rows[number] = rows[-1]
                 rows.pop()
                 ended.append(row)
         return cache, ended
 
-    def _prefill(self, ids: tuple[int, ...]) -> LayerStates:
-        known = self.prefixes.longest(ids)
+    def _prefill(self, ids: tuple[int, ...], store: PrefixStore) -> LayerStates:
+        known = store.longest(ids)
         done = known[0][0].shape[1] if known else 0
         if known and done == len(ids):
             return known
@@ -184,7 +185,7 @@ class TransformersBackend:
         new = torch.tensor([ids[done:]], device=self.model.device)
         output = self.model(input_ids=new, past_key_values=cache, use_cache=True, logits_to_keep=1)
         states = [(layer.keys[0], layer.values[0]) for layer in output.past_key_values.layers]
-        self.prefixes.put(ids, states)
+        store.put(ids, states)
         return states
 
     def _decode(self, rows: list[_Row], cache: SlotCache) -> None:

@@ -146,8 +146,3 @@ class PrefixStore:
             return None
         self._entries.move_to_end(best_key)
         return [(keys[:, :best], values[:, :best]) for keys, values in self._entries[best_key][1]]
-
-    def clear(self) -> None:
-        """Forget everything: the weights have changed."""
-        self._entries.clear()
-        self._tokens = 0

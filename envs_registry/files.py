@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[tuple[str, Row]]  # where it stands ("line 3"), and what it holds
 
 
 class DataFileError(ValueError):
@@ -15,7 +16,7 @@ class DataFileError(ValueError):
 
 
 def read_rows(path: str | Path) -> Rows:
-    """Return the rows of a file, chosen by its ending: .jsonl, .json, .csv or .parquet.
+    """Return the rows of a .jsonl, .json, .csv or .parquet file, each with the place where it stands.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -37,14 +38,14 @@ def read_rows(path: str | Path) -> Rows:
     return rows
 
 
-def column(row: dict[str, Any], names: tuple[str, ...], where: str) -> str:
+def column(row: Row, names: tuple[str, ...], where: str) -> str:
     """Return the first of the named columns as text.
 
     Raises:
         DataFileError: none of them is in the row, or it is blank; `where` says which row.
     """
     for name in names:
-        if name in row and str(row[name]).strip():
+        if row.get(name) is not None and str(row[name]).strip():
             return str(row[name])
         if name in row:
             raise DataFileError(f"{where}, column {name!r}: is blank")
@@ -55,11 +56,11 @@ def _read_jsonl(file: Path) -> Rows:
     rows: Rows = []
     for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
         if line.strip():
-            rows.append(_object(file, line, number))
+            rows.append((f"line {number}", _object(file, line, number)))
     return rows
 
 
-def _object(file: Path, text: str, number: int) -> dict[str, Any]:
+def _object(file: Path, text: str, number: int) -> Row:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -80,7 +81,7 @@ def _read_json(file: Path) -> Rows:
         value = [value]
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise DataFileError(f"{file}, line 1, column 1: expected a list of objects")
-    return value
+    return [(f"row {number}", row) for number, row in enumerate(value, start=1)]
 
 
 def _read_csv(file: Path) -> Rows:
@@ -92,7 +93,7 @@ def _read_csv(file: Path) -> Rows:
                 if None in row or None in row.values():
                     got, wanted = sum(value is not None for value in row.values()), len(reader.fieldnames or ())
                     raise DataFileError(f"{file}, line {reader.line_num}, column {got}: expected {wanted} columns")
-                rows.append(dict(row))
+                rows.append((f"line {reader.line_num}", dict(row)))
         except csv.Error as error:
             raise DataFileError(f"{file}, line {reader.line_num}, column 1: {error}") from error
     return rows
@@ -104,10 +105,10 @@ def _read_parquet(file: Path) -> Rows:
     except ImportError as error:
         raise DataFileError(f"{file}: reading Parquet needs pyarrow: pip install 'arpo-gym[data]'") from error
     try:
-        rows: Rows = pyarrow.parquet.read_table(file).to_pylist()
+        rows = pyarrow.parquet.read_table(file).to_pylist()
     except (OSError, ValueError) as error:
         raise DataFileError(f"{file}: not a Parquet file ({error})") from error
-    return rows
+    return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
 def _position(before: bytes) -> tuple[int, int]:

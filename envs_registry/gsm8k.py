@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from envs_registry.files import DataFileError, column, read_rows
+from envs_registry.files import DataFileError, Rows, column, read_rows
 from envs_registry.sources import ListSource, TaskSource, register_source
 from envs_registry.task import Task
 
@@ -26,32 +26,33 @@ def load(*, split: str = "train", data: str | None = None) -> TaskSource:
         raise ValueError(f"GSM8K has the splits {' and '.join(SPLITS)}, not {split!r}")
     path = data or os.environ.get(VARIABLE)
     rows = read_rows(path) if path else _from_hub(split)
-    where = path or HUB_ID
-    return ListSource([_task(row, f"{where}, row {number}", split) for number, row in enumerate(rows, start=1)])
+    tasks = [_task(row, number, f"{path or HUB_ID}, {place}", split) for number, (place, row) in enumerate(rows)]
+    return ListSource(tasks)
 
 
-def _task(row: dict[str, Any], where: str, split: str) -> Task:
+def _task(row: dict[str, Any], number: int, where: str, split: str) -> Task:
     question = column(row, ("question", "problem"), where)
     rationale = column(row, ("answer",), where)
-    answer = rationale.rsplit("####", 1)[-1].strip().replace(",", "")
-    if not answer:
-        raise DataFileError(f"{where}, column 'answer': nothing after '####'")
-    number = row.get("idx", where.rsplit(" ", 1)[-1])
-    return Task(f"gsm8k-{split}-{number}", question.strip(), (answer,), kind="math", source="gsm8k")
+    _, mark, answer = rationale.rpartition("####")
+    answer = answer.strip().replace(",", "")
+    if not mark or not answer:
+        raise DataFileError(f"{where}, column 'answer': should end in '#### ' and the number")
+    return Task(f"gsm8k-{split}-{row.get('idx', number)}", question.strip(), (answer,), kind="math", source="gsm8k")
 
 
-def _from_hub(split: str) -> list[dict[str, Any]]:
+def _from_hub(split: str) -> Rows:
     try:
         import datasets
     except ImportError as error:
         raise RuntimeError(f"loading {HUB_ID} needs `datasets`: pip install 'arpo-gym[data]'") from error
     try:
-        return list(datasets.load_dataset(HUB_ID, "main", split=split))
+        rows = datasets.load_dataset(HUB_ID, "main", split=split)
     except Exception as error:  # the hub client raises many kinds; the cure is the same for all
         raise RuntimeError(
             f"could not load {HUB_ID} from the hub ({type(error).__name__}: {error}). Without a network give a local "
             f"file: data='gsm8k.jsonl', or set {VARIABLE} to its path."
         ) from error
+    return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
 register_source("gsm8k", load)

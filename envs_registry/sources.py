@@ -105,6 +105,8 @@ def load_source(
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
     source = _LOADERS[name](split=split, data=data, **options)
+    if shuffle_seed is not None and source.size is None:
+        raise ValueError(f"{name} is endless and cannot be shuffled; use its `seed` for other tasks")
     if limit is None and shuffle_seed is None:
         return source
     return LimitedSource(source, limit, shuffle_seed)

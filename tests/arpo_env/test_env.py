@@ -96,6 +96,17 @@ def test_reset_gives_a_fresh_interpreter(env: ToolEnv) -> None:
     assert "NameError" in env.step(call("x"))[0]
 
 
+def test_a_closed_environment_opens_nothing_until_reset(env: ToolEnv) -> None:
+    env.reset(options={"task": LIST})
+    env.step(call("x = 5"))
+    env.close()
+    env.close()
+    with pytest.raises(ResetNeeded):
+        env.step(call("x"))
+    env.reset(options={"task": LIST})
+    assert "[1, 2, 3]" in env.step(call("items"))[0]
+
+
 def test_spawn_is_fresh_and_shares_the_tasks(env: ToolEnv) -> None:
     env.reset(options={"task": LIST})
     other = env.spawn()

@@ -21,7 +21,7 @@ TOOLS = [PythonTool.schema]
         ("<python>never closed", Nothing()),
         ("<python>1</python> and <answer>\\boxed{2}</answer>", ToolCall("python", {"code": "1"})),
         ("<answer>\\boxed{2}</answer><python>1</python>", Answer("2", boxed=True)),
-        ("<python>a <python>b</python>", ToolCall("python", {"code": "b"})),
+        ("<think>I can use <python>.</think><python>b</python>", ToolCall("python", {"code": "b"})),
         ("<search>q</search>", Nothing()),  # not a tool here
     ],
 )
@@ -29,7 +29,17 @@ def test_a_turn_is_read(text: str, action: object) -> None:
     assert ArpoTags().parse(text, TOOLS) == action
 
 
-@pytest.mark.parametrize("text", ["1 + 1</python>", "<python> </python>", "7</answer>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 + 1</python>",
+        "<python> </python>",
+        "7</answer>",
+        "<python>a <python>b</python>",
+        "<python>print('<answer>\\boxed{1}</answer>')</python>",  # an answer inside code is no answer
+        "<python>print('</answer>')</python>",
+    ],
+)
 def test_what_cannot_be_read_is_told(text: str) -> None:
     assert isinstance(ArpoTags().parse(text, TOOLS), Malformed)
 
@@ -58,6 +68,7 @@ def test_the_instructions_name_only_the_tools_there_are() -> None:
         (["<answer>\\boxed{1}</answer>"], False),  # nobody thought
         (["<think>a<answer>\\boxed{1}</answer>"], False),
         (["<think>a</think><answer>1</answer><answer>2</answer>"], False),
+        (["</think><think><answer>1</answer>"], False),
         (["<think>a", "</think><answer>1</answer>"], False),  # a thought ends in its own turn
     ],
 )

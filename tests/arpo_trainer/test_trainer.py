@@ -258,6 +258,7 @@ def test_evaluation_during_training_plays_plain_roots(
         ({"attribution": "firm"}, "'soft' or 'hard', not 'firm'"),
         ({"top_p": 0.9}, "only `temperature` can be set"),
         ({"use_vllm": True}, "rollouts run on transformers"),
+        ({"mask_truncated_completions": True}, "nothing would be learned"),
         ({"branch_width": 0}, "branch_width must be at least 1"),
     ],
 )

@@ -28,7 +28,15 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
     ],
 )
 def test_every_text_format_gives_the_same_rows(tmp_path: Path, name: str, text: str) -> None:
-    assert read_rows(write(tmp_path, name, text)) == ROWS
+    assert [row for _, row in read_rows(write(tmp_path, name, text))] == ROWS
+
+
+def test_rows_know_where_they_stand(tmp_path: Path) -> None:
+    assert [place for place, _ in read_rows(write(tmp_path, "a.jsonl", '{"q": 1}\n\n\n{"q": 2}\n'))] == [
+        "line 1",
+        "line 4",
+    ]
+    assert [place for place, _ in read_rows(write(tmp_path, "a.csv", 'q\n"a\nb"\nc\n'))] == ["line 3", "line 4"]
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -36,7 +44,7 @@ def test_parquet(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
-    assert read_rows(tmp_path / "a.parquet") == ROWS
+    assert read_rows(tmp_path / "a.parquet") == [("row 1", ROWS[0]), ("row 2", ROWS[1])]
     with pytest.raises(DataFileError, match="not a Parquet file"):
         read_rows(write(tmp_path, "b.parquet", "no"))
 
@@ -72,3 +80,5 @@ def test_missing_or_blank_column_is_named() -> None:
         column({"q": "x"}, ("question",), "row 3")
     with pytest.raises(DataFileError, match=r"column 'q': is blank"):
         column({"q": " "}, ("q",), "row 3")
+    with pytest.raises(DataFileError, match=r"column 'q': is blank"):
+        column({"q": None}, ("q",), "row 3")

@@ -68,6 +68,7 @@ def test_arithmetic_mixes_levels_in_turn() -> None:
         ({"level": "hard"}, "levels 1 to 6"),
         ({"data": "x.jsonl"}, "takes no `data`"),
         ({"limit": 0}, "at least 1"),
+        ({"shuffle_seed": 1}, "endless and cannot be shuffled"),
     ],
 )
 def test_arithmetic_refuses_what_it_has_not(options: dict[str, object], words: str) -> None:
@@ -104,7 +105,10 @@ def test_gsm8k_file_from_the_environment(tmp_path: Path, monkeypatch: pytest.Mon
 def test_gsm8k_bad_row_is_named(tmp_path: Path) -> None:
     path = tmp_path / "gsm.jsonl"
     path.write_text('{"question": "a?", "answer": "#### 1"}\n{"question": "b?", "answer": "####"}\n')
-    with pytest.raises(DataFileError, match="row 2, column 'answer'"):
+    with pytest.raises(DataFileError, match="line 2, column 'answer': should end in '#### '"):
+        load_source("gsm8k", data=str(path))
+    path.write_text('{"question": "a?", "answer": "18 dollars"}\n')
+    with pytest.raises(DataFileError, match="line 1, column 'answer'"):
         load_source("gsm8k", data=str(path))
 
 
