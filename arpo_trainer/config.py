@@ -71,7 +71,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         if self.mask_truncated_completions:
             raise ValueError(
                 "mask_truncated_completions=True: a turn ends at a stop string, which TRL takes for truncated, so "
-                "nothing would be learned. Leave it out; a trajectory that was really cut has the reward of a missing answer."
+                "nothing would be learned. Leave it out; a trajectory that was cut has the reward of a missing answer."
             )
         if self.use_vllm:
             raise ValueError("use_vllm=True: rollouts run on transformers for now; leave use_vllm out")
