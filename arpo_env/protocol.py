@@ -74,7 +74,7 @@ _TOOL_LINES = {
 
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
-_CALL = re.compile(r"<(?!think>|answer>)(\w+)>.*?</\1>", re.DOTALL)
+_CALL = re.compile(r"<(?!think>|answer>|result>)(\w+)>.*?</\1>", re.DOTALL)
 
 
 class ArpoTags:
@@ -121,12 +121,13 @@ class ArpoTags:
     def well_formed(self, turns: Sequence[str]) -> bool:
         """Every turn that thinks closes its thought, at least one thinks, and there is exactly one answer.
 
-        What stands inside a tool call is the tool's business and is not looked at.
+        A result that the model wrote itself is malformed. What stands inside a tool call is the tool's business and is
+        not looked at.
         """
-        turns = [_CALL.sub("", turn) for turn in turns]
-        rests = [_THOUGHT.sub("", turn) for turn in turns]
-        thinks = rests != turns and not any(tag in rest for rest in rests for tag in ("<think>", "</think>"))
-        return thinks and sum(rest.count("<answer>") for rest in rests) == 1
+        rests = [_CALL.sub("", _THOUGHT.sub("", turn)) for turn in turns]
+        stray = any(tag in rest for rest in rests for tag in ("<think>", "</think>", "<result>"))
+        thinks = any(_THOUGHT.search(turn) for turn in turns)
+        return thinks and not stray and sum(rest.count("<answer>") for rest in rests) == 1
 
 
 def _names(tools: Sequence[JsonSchema]) -> list[str]:

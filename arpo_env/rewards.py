@@ -74,8 +74,13 @@ _NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\
 
 def as_number(text: str) -> Fraction | None:
     r"""Read a plain number exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; else None."""
-    plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("\\$", "$").replace("−", "-")
-    plain = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", plain).replace(" ", "")
+    if any(unicodedata.decomposition(letter).startswith(("<super>", "<sub>", "<fraction>")) for letter in text):
+        return None
+    plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("−", "-")
+    plain = plain.replace("\\$", "$").replace("\\%", "%")
+    plain = re.sub(r"^\$(.*)\$$", r"\1", plain)
+    plain = re.sub(r"(?<=\d) (?=\d{3}\b)", "", plain).strip()
+    plain = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", plain)
     match = _NUMBER.fullmatch(plain) if len(plain) <= _LONGEST else None
     if match is None:
         return None

@@ -6,6 +6,7 @@ Heavy imports happen inside the subcommand that needs them, so that `arpo envs` 
 from __future__ import annotations
 
 import argparse
+import ast
 import logging
 import os
 import sys
@@ -95,7 +96,10 @@ def _option(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign:
         raise ValueError(f"--option {text!r}: write name=value, such as level=2")
-    return name, int(value) if value.lstrip("-").isdigit() else value
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
 
 
 def _train(arguments: argparse.Namespace) -> int:

@@ -44,9 +44,13 @@ def demonstrations(
         tool_share: share that calls the tool; the rest answers at once.
         seed: of the choices.
 
+    Raises:
+        ValueError: the source knows no solutions.
+
     Yields:
         {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
     """
+    check_solvable(source)
     rng = random.Random(seed)
     for index in range(count):
         task = source.task(index)
@@ -64,6 +68,19 @@ def demonstrations(
                 example["input_ids"] += ids
                 example["labels"] += [IGNORED] * len(ids)
         yield example
+
+
+def check_solvable(source: object) -> None:
+    """Make sure that demonstrations can be made of a source's tasks.
+
+    Raises:
+        ValueError: the source knows no solutions.
+    """
+    if not hasattr(source, "solution"):
+        raise ValueError(
+            "a cold start needs tasks that know how they are solved: arpo/Arithmetic-v0 without `limit`. For other "
+            "environments start from a model that knows the tags, with cold_start_examples=0"
+        )
 
 
 def _turns(cells: Sequence[str], answer: str, rng: random.Random) -> Iterable[str]:

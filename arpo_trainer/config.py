@@ -45,7 +45,10 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default="soft",
         metadata={"help": "'soft': each copy of a shared token keeps its trajectory's advantage; 'hard': their mean."},
     )
-    max_turn_length: int = field(default=256, metadata={"help": "New tokens in one turn of the model."})
+    max_turn_length: int | None = field(
+        default=None,
+        metadata={"help": "New tokens in one turn of the model. Default: max_completion_length."},
+    )
     max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
     max_invalid: float = field(
         default=0.2,
@@ -73,6 +76,15 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                 "mask_truncated_completions=True: a turn ends at a stop string, which TRL takes for truncated, so "
                 "nothing would be learned. Leave it out; a trajectory that was cut has the reward of a missing answer."
             )
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be above 0 to learn from samples, got {self.temperature}")
+        if self.loss_type == "luspo":
+            raise ValueError(
+                "loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'"
+            )
+        for name, low in (("max_rows", 1), ("trace_every", 0), ("max_invalid", 0)):
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         if self.use_vllm:
             raise ValueError("use_vllm=True: rollouts run on transformers for now; leave use_vllm out")
         self.rollout_settings()
@@ -106,7 +118,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "tau": self.branch_threshold,
             "entropy_window": self.entropy_window,
             "temperature": self.temperature,
-            "max_turn_tokens": self.max_turn_length,
+            "max_turn_tokens": self.max_turn_length or self.max_completion_length,
             "max_completion_length": self.max_completion_length,
             "max_invalid": self.max_invalid,
             "seed": self.seed,

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,8 +43,7 @@ def examine() -> list[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    version = platform.python_version()
-    yield Finding("Python", version >= "3.11", version, "install Python 3.11 or newer")
+    yield Finding("Python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
     yield Finding("machine", True, f"{os.cpu_count()} cores, {_memory()}, load {os.getloadavg()[0]:.1f}")
 
 

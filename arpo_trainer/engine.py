@@ -83,6 +83,7 @@ class Engine:
         tokenizer: of the model: renders prompts, decodes turns, encodes tool results.
         env: the environment to play; trajectories run on copies of it.
         settings: how to grow.
+        chat_template_kwargs: given to the tokenizer's chat template.
         on_trajectory: called when a trajectory has ended, for progress bars.
     """
 
@@ -90,6 +91,7 @@ class Engine:
     tokenizer: Any
     env: ToolEnv
     settings: RolloutSettings
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     on_trajectory: Callable[[], object] | None = None
     tool_time: Stopwatch = field(default_factory=Stopwatch)
 
@@ -108,6 +110,7 @@ class Engine:
             GenerationError: the model failed.
             RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
         """
+        self.backend.forget()
         groups = [_Group(self, task, step, number) for number, task in enumerate(tasks, first_group)]
         try:
             async with asyncio.TaskGroup() as running:
@@ -136,7 +139,7 @@ class Engine:
     def prompt_ids(self, task: Task) -> list[int]:
         """Render and tokenise a task's opening messages."""
         ids: list[int] = self.tokenizer.apply_chat_template(
-            self.env.messages(task), add_generation_prompt=True, return_dict=False
+            self.env.messages(task), add_generation_prompt=True, return_dict=False, **self.chat_template_kwargs
         )
         return ids
 
@@ -252,6 +255,8 @@ class _Group:
         """Decide at the tool result that `probe` follows; the episode still stands as it did after that result."""
         fork = None if probe.parent is None else self.tree.spans[probe.parent]
         if fork is None or fork.decision is not None or self.settings.algorithm == "grpo":
+            return
+        if fork.tool is None or fork.tool["status"] == "refused":  # a message of the environment, no tool's result
             return
         fork.decision = self._decide(probe.entropies, path.baseline or probe.entropies)
         envs = await self._fork(path.env, fork.decision)

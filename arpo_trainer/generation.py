@@ -69,6 +69,9 @@ class Backend(Protocol):
     async def generate(self, request: Request) -> Generation:
         """Generate one turn."""
 
+    def forget(self) -> None:
+        """Drop what was kept of earlier requests: the weights may have changed."""
+
 
 @dataclass
 class _Row:
@@ -103,6 +106,15 @@ class TransformersBackend:
         eos_token_ids: set[int] | None = None,
     ) -> None:
         kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+        if getattr(model.config, "layer_types", None) is None and getattr(model.config, "sliding_window", None):
+            kinds = {"sliding_attention"}
+        attention = model.config._attn_implementation
+        if attention != "sdpa":
+            raise ValueError(
+                f"the transformers backend needs attn_implementation='sdpa', this model was loaded with {attention!r}"
+            )
+        if max_rows < 1:
+            raise ValueError(f"max_rows must be at least 1, got {max_rows}")
         if kinds != {"full_attention"}:
             raise ValueError(f"the transformers backend serves full attention only; this model has {sorted(kinds)}")
         self.model, self.tokenizer, self.max_rows = model, tokenizer, max_rows

@@ -27,12 +27,13 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         folder: made if missing; files of an earlier run in it are replaced.
         facts: what to say of the run: name, env, model, algorithm, seed, settings, isolation.
         trace_every: write the trees of every n-th rollout; 0 writes none.
+        resume: the checkpoint the run goes on from, if any: what was recorded before is kept.
     """
 
-    def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1) -> None:
+    def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: str | None = None) -> None:
         self.folder, self.trace_every = folder, trace_every
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("metrics.jsonl", "eval.jsonl", "traces.jsonl"):
+        for name in () if resume else ("metrics.jsonl", "eval.jsonl", "traces.jsonl"):
             (folder / name).unlink(missing_ok=True)
         self._began = time.time()
         self._rollouts = 0

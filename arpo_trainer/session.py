@@ -15,7 +15,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
-from arpo_trainer.coldstart import cold_start, demonstrations
+from arpo_trainer.coldstart import check_solvable, cold_start, demonstrations
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.evaluation import Evaluation, evaluate
 from arpo_trainer.recording import RunRecorder
@@ -61,9 +61,10 @@ class Session:
     def play(self) -> Path:
         """Do everything; whatever happens after the start, there is a report of it."""
         env = self._make_env(self.run.env_kwargs)
+        self._check_tasks(env)
         isolation = default_sandbox().isolation
         logger.info("sandbox: %s", isolation)
-        recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every)
+        recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self._resume)
         status = "failed"
         try:
             self._learn(env, recorder)
@@ -76,10 +77,37 @@ class Session:
             logger.info("report: %s", write_report(self.folder))
         return self.folder
 
+    @property
+    def _resume(self) -> str | None:
+        return self.args.resume_from_checkpoint or None
+
+    def _check_tasks(self, env: ToolEnv) -> None:
+        """Refuse, before anything is loaded, tasks that cannot serve.
+
+        Raises:
+            ValueError: a cold start without solutions, or evaluation on tasks that are trained on.
+        """
+        if self.run.cold_start_examples:
+            cold = self._make_env({**self.run.env_kwargs, **self.run.cold_start_env_kwargs})
+            check_solvable(cold.tasks)
+        if not self.run.eval_tasks:
+            return
+        held_out = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
+        if env.tasks.size is None or held_out.tasks.size is None:
+            return
+        trained = {env.tasks.task(number).question for number in range(env.tasks.size)}
+        count = min(self.run.eval_tasks, held_out.tasks.size)
+        both = sum(held_out.tasks.task(number).question in trained for number in range(count))
+        if both:
+            raise ValueError(
+                f"{both} of {count} evaluation tasks are trained on. Give the evaluation tasks of its own, as in "
+                "eval_env_kwargs: {data: test.jsonl}, or leave it out with eval_tasks=0"
+            )
+
     def _learn(self, env: ToolEnv, recorder: RunRecorder) -> None:
         trainer = self._make_trainer(env, recorder)
         before = self._evaluate(trainer, "before", recorder)
-        trainer.train()
+        trainer.train(resume_from_checkpoint=self._resume)
         after = self._evaluate(trainer, "after", recorder)
         if before and after:
             logger.info("%s\n%s", before, after)
@@ -147,7 +175,6 @@ class Session:
             return None
         env = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
         count = min(self.run.eval_tasks, env.tasks.size or self.run.eval_tasks)
-        trainer.backend.forget()
         with tqdm(total=count, desc=f"evaluating {name} training", unit="task") as bar:
             result = evaluate(
                 trainer.engine,

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,12 @@ def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
         if not sign:
             raise ValueError(f"--set {override!r}: write name=value")
         settings[key.strip()] = yaml.safe_load(value)
-    return settings
+    return {name: _number(value) for name, value in settings.items()}
+
+
+def _number(value: Any) -> Any:
+    """Read 1e-5 as the number it is meant to be: YAML 1.1 takes it for text."""
+    return float(value) if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value) else value
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, Any]]:

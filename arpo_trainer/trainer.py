@@ -23,7 +23,7 @@ from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_env.background import run
-from arpo_trainer.advantages import group_advantages, token_advantages
+from arpo_trainer.advantages import Scale, group_advantages, token_advantages
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
 from arpo_trainer.generation import TransformersBackend
@@ -77,8 +77,15 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         given = [name for name in OURS if kwargs.get(name) is not None]
         if given:
             raise TypeError(f"ARPOTrainer takes no {', '.join(given)}: tools, rollout and resets belong to `env`")
+        if not isinstance(env, ToolEnv):
+            raise TypeError(
+                f"env must be a ToolEnv, got {type(env).__name__}: rollouts run on copies of the environment itself, "
+                "which a wrapper would not follow; give `env.unwrapped`, and limits as its own options (max_turns=...)"
+            )
         args = args or ARPOConfig(output_dir="arpo")
-        self._scale = args.scale_rewards if isinstance(args.scale_rewards, str) else "group"
+        # what only TRL can normalise, over several rewards or the whole batch, is taken from TRL as it is
+        as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
+        self._scale: Scale | None = None if as_trl else args.scale_rewards
         self.env, self.on_rollout = env, on_rollout
         self.trees: list[RolloutTree] = []
         self._rows: list[dict[str, Any]] = []
@@ -90,13 +97,14 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
             rollout_func=_rollout,
             **kwargs,
         )
-        if self._scale != "batch":
+        if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
         unwrapped = self.accelerator.unwrap_model(self.model)
         backend = TransformersBackend(
             unwrapped, self._tokenizer, max_rows=args.max_rows, eos_token_ids=set(self.eos_token_ids)
         )
-        self.engine = Engine(backend, self._tokenizer, env, args.rollout_settings())
+        template = args.chat_template_kwargs or {}
+        self.engine = Engine(backend, self._tokenizer, env, args.rollout_settings(), template)
         self.backend = backend
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -127,11 +135,8 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         training = self.model.training
         size = self.num_generations if training else self.num_generations_eval
         tasks = _group_tasks(self._rows, size)
-        settings = self.args.rollout_settings(num_generations=size)
-        if not training:
-            settings = self.args.rollout_settings(num_generations=size, algorithm="grpo")
-        self.engine.settings = settings
-        self.backend.forget()
+        evaluating = {} if training else {"algorithm": "grpo"}
+        self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
         started = time.perf_counter()
         first = self.accelerator.process_index * len(tasks)
         self.trees = run(self.engine.rollout(tasks, self.state.global_step + 1, first))
@@ -145,9 +150,9 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         for tree in self.trees:
             size = len(tree.trajectories)
             own = values[row : row + size]
-            if self._scale != "batch":
+            if self._scale:
                 known = [value if t.valid else None for value, t in zip(own, tree.trajectories, strict=True)]
-                own = group_advantages(known, "group" if self._scale == "group" else "none")
+                own = group_advantages(known, self._scale)
             for number, tokens in enumerate(token_advantages(tree, own, self.args.attribution)):
                 result[row + number, : len(tokens)] = torch.tensor(tokens, dtype=result.dtype)
             row += size
@@ -168,7 +173,7 @@ def _as_rows(trees: list[RolloutTree]) -> dict[str, list[Any]]:
             output["prompt_ids"].append(tree.prompt_ids)
             output["completion_ids"].append(row.ids)
             output["logprobs"].append(row.logprobs)
-            output["env_mask"].append(row.mask)
+            output["env_mask"].append(row.mask if trajectory.valid else [0] * len(row.ids))
             output["env_reward"].append(trajectory.reward)
     return output
 

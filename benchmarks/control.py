@@ -2,18 +2,20 @@
 
     python benchmarks/control.py [--recipe arithmetic-cpu]
 
-Trains the recipe twice from the same cold start with the same seeds: as it is, and with each batch's rewards dealt out
-at random. The first has to get better on held-out tasks, the second must not. Prints both with 95 % intervals and
-writes benchmarks/results/control.json.
+Trains the recipe twice from the same cold start with the same seeds, at the same time, one thread each: as it is, and
+with each batch's rewards dealt out at random. The first has to get better on held-out tasks, the second must not.
+Prints both with 95 % intervals and writes benchmarks/results/control.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import random
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,12 @@ class ShuffledReward:
         return self.rng.sample(list(env_reward), len(env_reward))
 
 
-def run(recipe: str, folder: Path, reward_funcs: Any) -> dict[str, dict[str, float]]:
+def run(recipe: str, folder: Path, shuffled: bool) -> dict[str, dict[str, float]]:
     """Train and return the evaluations by name."""
-    settings = read_settings(recipe, []) | {"output_dir": str(folder), "save_final_model": False, "trace_every": 0}
-    train(settings, reward_funcs)
+    settings = read_settings(recipe, []) | {
+        "output_dir": str(folder), "save_final_model": False, "trace_every": 0, "threads": 1,
+    }  # fmt: skip
+    train(settings, ShuffledReward() if shuffled else None)
     lines = (folder / "eval.jsonl").read_text(encoding="utf-8").splitlines()
     return {row["name"]: {name: row[name] for name in KEPT} for row in map(json.loads, lines)}
 
@@ -49,11 +53,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="arithmetic-cpu")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        found = {
-            "as it is": run(arguments.recipe, Path(scratch) / "plain", None),
-            "rewards shuffled": run(arguments.recipe, Path(scratch) / "shuffled", ShuffledReward()),
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(2, mp_context=spawn) as pool:
+        tasks = {
+            name: pool.submit(run, arguments.recipe, Path(scratch) / name, shuffled)
+            for name, shuffled in (("as it is", False), ("rewards shuffled", True))
         }
+        found = {name: task.result() for name, task in tasks.items()}
     for name, evaluations in found.items():
         for when, row in evaluations.items():
             print(

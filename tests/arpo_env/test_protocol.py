@@ -68,6 +68,8 @@ def test_the_instructions_name_only_the_tools_there_are() -> None:
         (["<answer>\\boxed{1}</answer>"], False),  # nobody thought
         (["<think>a<answer>\\boxed{1}</answer>"], False),
         (["<think>a</think><answer>1</answer><answer>2</answer>"], False),
+        (["<think>I use <python> now.</think><python>1</python>", "<answer>\\boxed{1}</answer>"], True),
+        (["<think>a</think><result>\n1\n</result><answer>\\boxed{1}</answer>"], False),  # made up
         (["</think><think><answer>1</answer>"], False),
         (["<think>a", "</think><answer>1</answer>"], False),  # a thought ends in its own turn
     ],

@@ -18,7 +18,9 @@ MATH = Task("t", "q", ("1204",), kind="math")
         ("1204", 1204), ("1,204", 1204), ("-3.5", Fraction(-7, 2)), ("−3.5", Fraction(-7, 2)), ("7/8", Fraction(7, 8)),
         ("\\frac{1}{2}", Fraction(1, 2)), ("-\\dfrac{1}{2}", Fraction(-1, 2)), ("$12", 12), ("\\$12", 12), ("20%", 20),
         ("5.", 5), ("12.50", Fraction(25, 2)), (".5", Fraction(1, 2)), ("１２", 12),
-        ("1/0", None), ("12,34", None), ("x", None), ("", None), ("1 2 x", None), ("--3", None), ("9" * 5000, None),
+        ("1/0", None),
+        ("12,34", None), ("x", None), ("", None), ("1 2 x", None), ("--3", None), ("$42$", 42), ("42\\%", 42),
+        ("5 000", 5000), ("1 1/2", None), ("12 5", None), ("10²", None), ("½", None), ("9" * 5000, None),
     ],
 )  # fmt: skip
 def test_numbers_are_read_exactly(text: str, number: Fraction | int | None) -> None:

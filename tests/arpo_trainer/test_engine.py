@@ -31,6 +31,9 @@ class ScriptedPolicy:
     entropies: Sequence[float]
     seen: list[Request] = field(default_factory=list)
 
+    def forget(self) -> None:
+        """It keeps nothing."""
+
     async def generate(self, request: Request) -> Generation:
         self.seen.append(request)
         await asyncio.sleep(0)
@@ -206,6 +209,9 @@ def test_a_failed_fork_costs_a_branch_not_the_trajectory(
 
 def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
     class Broken:
+        def forget(self) -> None:
+            """It keeps nothing."""
+
         async def generate(self, request: Request) -> Generation:
             raise GenerationError("out of memory")
 

@@ -57,3 +57,19 @@ def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_
     assert [sample["text"] for sample in first.samples] == [sample["text"] for sample in again.samples]
     assert len(ticks) == 4
     assert engine.settings.temperature == 1.0
+
+
+def test_an_evaluation_sees_the_weights_as_they_are_now(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
+    import torch
+
+    from arpo_trainer.generation import TransformersBackend
+
+    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
+    tasks = [env.tasks.task(number) for number in range(2)]
+    evaluate(engine, tasks, "before")
+    with torch.no_grad():
+        for weight in tiny_model.parameters():  # type: ignore[attr-defined]
+            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    after = evaluate(engine, tasks, "after")
+    fresh = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, engine.settings)
+    assert [s["text"] for s in after.samples] == [s["text"] for s in evaluate(fresh, tasks, "fresh").samples]

@@ -151,6 +151,13 @@ def test_models_without_full_attention_are_refused(tokenizer: Any) -> None:
     model.config.layer_types = ["full_attention", "sliding_attention"]
     with pytest.raises(ValueError, match="full attention only"):
         TransformersBackend(model, tokenizer)
+    eager = tiny_llama(64)
+    eager.set_attn_implementation("eager")
+    with pytest.raises(ValueError, match="needs attn_implementation='sdpa'"):
+        TransformersBackend(eager, tokenizer)
+    model.config.layer_types, model.config.sliding_window = None, 8
+    with pytest.raises(ValueError, match="full attention only"):
+        TransformersBackend(model, tokenizer)
 
 
 def test_the_prefix_store_stays_within_its_capacity() -> None:

@@ -35,7 +35,8 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text("seed: 1\nenv_kwargs: {level: 2}\n")
-    assert read_settings(str(path), ["seed=7", "env=arpo/GSM8K-v0"]) == {
+    assert read_settings(str(path), ["seed=7", "env=arpo/GSM8K-v0", "learning_rate=1e-5"]) == {
+        "learning_rate": 1e-5,
         "seed": 7, "env": "arpo/GSM8K-v0", "env_kwargs": {"level": 2},
     }  # fmt: skip
     with pytest.raises(FileNotFoundError, match="recipes: arithmetic-cpu"):
@@ -57,6 +58,17 @@ def test_a_wrong_model_folder_is_refused_before_anything_is_loaded(tmp_path: Pat
     settings = {"model": str(tmp_path / "none"), "output_dir": str(tmp_path / "out"), "bf16": False}
     with pytest.raises(FileNotFoundError, match="does not exist"):
         train(settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_would_be_evaluated_on_its_training_tasks_is_refused(tmp_path: Path, isolation: str) -> None:
+    data = tmp_path / "gsm.jsonl"
+    data.write_text("".join(f'{{"question": "q{n}?", "answer": "#### {n}"}}\n' for n in range(3)))
+    settings = {"output_dir": str(tmp_path / "out"), "bf16": False, "env": "arpo/GSM8K-v0"}
+    with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
+        train({**settings, "env_kwargs": {"data": str(data)}})
+    with pytest.raises(ValueError, match="tasks that know how they are solved"):
+        train({**settings, "env_kwargs": {"data": str(data)}, "cold_start_examples": 5})
     assert not (tmp_path / "out").exists()
 
 

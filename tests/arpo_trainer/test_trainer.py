@@ -6,12 +6,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
-from arpo_trainer.advantages import span_advantages
+from arpo_trainer.advantages import group_advantages, span_advantages
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.trainer import task_dataset
 from sandbox import SessionLost
@@ -120,7 +121,7 @@ def test_the_batch_holds_the_tree_s_tokens_and_masks_the_environment_s(trained: 
         ):
             n = len(row.ids)
             assert ids[:n].tolist() == row.ids
-            assert mask[:n].tolist() == row.mask
+            assert mask[:n].tolist() == row.mask  # none was invalid
             assert real.tolist() == [1] * n + [0] * (len(real) - n)
             masked += n - sum(row.mask)
     assert masked > 0
@@ -136,10 +137,8 @@ def test_hard_advantages_are_equal_on_shared_spans_and_are_the_group_s(trained: 
                 values = batch["advantages"][group * GROUP + number].tolist()
                 for span, value in zip(tree.row(number).span, values, strict=False):
                     assert seen.setdefault(span, value) == pytest.approx(value, abs=1e-6)
-            rewards = [trajectory.reward for trajectory in tree.trajectories]
-            if len(set(rewards)) == 1:
-                assert set(seen.values()) == {0.0}
-            assert span_advantages(tree, [0.0] * GROUP) == [0.0] * len(tree.spans)
+            wanted = span_advantages(tree, group_advantages(tree.rewards))
+            assert [seen[span.index] for span in tree.spans] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_some_group_had_something_to_learn_from(trained: Any) -> None:
@@ -217,6 +216,7 @@ def test_a_lost_sandbox_masks_its_sample(
     flags = [trajectory.valid for tree in trees for trajectory in tree.trajectories]
     assert flags.count(False) == 1
     assert batch["advantages"][flags.index(False)].abs().max() == 0
+    assert batch["tool_mask"][flags.index(False)].max() == 0
     assert trainer.state.log_history[0]["arpo/invalid"] == 1
 
 
@@ -230,8 +230,9 @@ def test_soft_attribution_gives_each_row_its_own(
     trainer.train()
     trees, batch = trainer.kept[0]
     rows = [tree.row(number) for tree in trees for number in range(GROUP)]
-    for row, values in zip(rows, batch["advantages"], strict=True):
-        assert len(set(values[: len(row.ids)].tolist())) == 1
+    wanted = [value for tree in trees for value in group_advantages(tree.rewards)]
+    for row, values, own in zip(rows, batch["advantages"], wanted, strict=True):
+        assert values[: len(row.ids)].tolist() == pytest.approx([own] * len(row.ids), abs=1e-5)
 
 
 def test_evaluation_during_training_plays_plain_roots(
@@ -239,6 +240,7 @@ def test_evaluation_during_training_plays_plain_roots(
 ) -> None:
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
     settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": GROUP}
+    settings["num_generations_eval"] = 1
     args = config(tmp_path, **settings)
     held_out = task_dataset(ToolEnv("arpo/Arithmetic-v0", level=3, split="test", limit=2), args)
     trainer = Watched(tiny_model, env, args=args, processing_class=tokenizer, eval_dataset=held_out)
@@ -258,6 +260,9 @@ def test_evaluation_during_training_plays_plain_roots(
         ({"attribution": "firm"}, "'soft' or 'hard', not 'firm'"),
         ({"top_p": 0.9}, "only `temperature` can be set"),
         ({"use_vllm": True}, "rollouts run on transformers"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"loss_type": "luspo"}, "one advantage a row"),
+        ({"max_rows": 0}, "max_rows must be at least 1"),
         ({"mask_truncated_completions": True}, "nothing would be learned"),
         ({"branch_width": 0}, "branch_width must be at least 1"),
     ],
@@ -272,3 +277,6 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_loaded(
 def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolation: str) -> None:
     with pytest.raises(TypeError, match="takes no rollout_func"):
         ARPOTrainer("x", ToolEnv("arpo/Arithmetic-v0"), args=config(tmp_path), rollout_func=print)
+    limited = gym.make("arpo/Arithmetic-v0", max_episode_steps=3)
+    with pytest.raises(TypeError, match=r"got TimeLimit.*give `env.unwrapped`"):
+        ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
