@@ -11,11 +11,21 @@ choose() { printf '%s' "$1" > .venv/.sandbox; }
 docker_state() { .venv/bin/python -c 'import sandbox; print(sandbox.check_docker().state)'; }
 docker_words() { .venv/bin/python -c 'import sandbox; print(sandbox.check_docker())'; }
 
+drop_stale_pid() {  # file, program: a daemon that was killed leaves its pid file, and the next one refuses to start
+    local pid
+    pid=$(cat "$1" 2>/dev/null) || return 0
+    if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != "$2" ] || grep -q '^State:[[:space:]]*Z' "/proc/$pid/status"; then
+        rm -f "$1"
+    fi
+}
+
 start_docker() {
     say "starting Docker Engine"
     if [ -d /run/systemd/system ]; then
         systemctl start docker || true
     else
+        drop_stale_pid /var/run/docker.pid dockerd
+        drop_stale_pid /var/run/docker/containerd/containerd.pid containerd
         # no systemd: the daemon itself, on its own, so that it outlives this script
         setsid nohup dockerd >/var/log/dockerd.log 2>&1 </dev/null &
     fi
