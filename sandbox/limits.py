@@ -14,40 +14,40 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a sandbox.
+    """Limits of a sandbox. A family is a session with all its forks, and the forks of those.
 
     Attributes:
-        memory: of all sessions together, "2g" or bytes (docker: the container's memory; elsewhere not
-        limited).
-        session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB
-        more).
-        processes: processes and threads of all sessions together (docker: pids limit; bubblewrap:
-        RLIMIT_NPROC,
-            which before Linux 5.14 root alone can give it; unsafe_local: not limited).
-        disk: bytes of all session directories together (docker and bubblewrap: size of the tmpfs).
+        memory: of all sessions of a container together, "2g" or bytes. Before it is reached the supervisor ends
+            the family that uses most. (docker: also the container's limit; unsafe_local: not limited.)
+        session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
+        processes: processes and threads of a family (RLIMIT_NPROC; of all sessions together where they share a
+            user: bubblewrap without root; not limited in unsafe_local).
+        disk: bytes of a family's directories (size of its tmpfs; of all together where they share a user; not
+            limited in unsafe_local).
         file_size: bytes of one file.
         open_files: descriptors of one process.
-        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept,
-        half
+        cpu_seconds: CPU time of one process, over all its cells.
+        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept, half
             from the head and half from the tail.
         output_limit: bytes a cell may write before it is stopped with status "output_limit".
         timeout: seconds a cell may take when `run` is not told otherwise.
         grace: seconds between the interrupt (the session lives on) and the kill (it does not).
     """
 
-    memory: str | int = "2g"
+    memory: str | int = "4g"
     session_memory: int = 1 << 30
-    processes: int = 1024
-    disk: int = 512 << 20
+    processes: int = 256
+    disk: int = 128 << 20
     file_size: int = 64 << 20
     open_files: int = 512
+    cpu_seconds: int = 3600
     output_bytes: int = 64 << 10
     output_limit: int = 8 << 20
     timeout: float = 10.0
     grace: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("session_memory", "processes", "disk", "file_size", "output_bytes", "output_limit"):
+        for name in ("session_memory", "processes", "disk", "file_size", "cpu_seconds", "output_bytes", "output_limit"):
             _at_least(name, getattr(self, name), 1)
         _at_least("open_files", self.open_files, 256)
         _at_least("grace", self.grace, 0.01)

@@ -1,0 +1,36 @@
+"""What a server is started with: everything a backend needs to know, in one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sandbox.limits import Limits
+
+PROFILES = ("minimal", "math", "data")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to start one server (a container, or what takes its place).
+
+    Attributes:
+        limits: what it and its sessions may use.
+        sessions: how many sessions it holds, their forks not counted.
+        profile: the packages that the code finds, one of PROFILES.
+        image: a Docker image with python3; None takes the one that `build_image` makes for the profile.
+        runtime: what Docker runs the container with ("runc", "runsc", "kata-runtime"); None is the engine's own.
+        host: the Docker engine, as DOCKER_HOST names it; None takes the one of the environment.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    sessions: int = 64
+    profile: str = "math"
+    image: str | None = None
+    runtime: str | None = None
+    host: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.sessions <= 128:
+            raise ValueError(f"sessions={self.sessions}; one container holds 1 to 128")
+        if self.profile not in PROFILES:
+            raise ValueError(f"no profile {self.profile!r}; there are: {', '.join(PROFILES)}")
