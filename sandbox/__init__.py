@@ -23,7 +23,7 @@ needs more separation opens a sandbox for each tenant.
 
 from sandbox.default import default_sandbox
 from sandbox.docker_check import DockerDiagnosis, check_docker
-from sandbox.errors import ForkError, SandboxError, SandboxUnavailable, SessionLost
+from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.execution import Execution, Status
 from sandbox.image import build_image
 from sandbox.interpreter import Interpreter, SyncInterpreter
@@ -38,6 +38,7 @@ __all__ = [
     "Limits",
     "Sandbox",
     "SandboxError",
+    "SandboxFull",
     "SandboxUnavailable",
     "SessionLost",
     "Status",

@@ -1,8 +1,8 @@
 """The client's end of a sandbox's stream: one reader thread, and a future for each request.
 
 Any number of threads and event loops may send at the same time. A reply that nobody waits for any more is
-dropped. When the stream ends, every request that is open, and every later one, fails with `SessionLost` or
-`SandboxError`.
+dropped. When the stream ends, or when the server is given up, every request that is open, and every later one,
+fails with `SessionLost` or `SandboxError`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol
 
 from sandbox.errors import BY_NAME, SandboxError, SessionLost
@@ -64,6 +64,7 @@ class Connection:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, Future[Reply]]] = {}
         self._lock = threading.Lock()
+        self._sending = threading.Lock()  # may be held for long, while a server does not read
         self._closed = False
 
     def request(self, kind: int, fields: Mapping[str, Any]) -> Future[Reply]:
@@ -76,12 +77,14 @@ class Connection:
         number = next(self._numbers)
         data = pack(kind, number, json.dumps(fields).encode())
         with self._lock:
-            if self.lost:
-                future.set_exception(_failure(kind, self.lost))
-                return future
-            self._waiting[number] = (kind, future)
-            with contextlib.suppress(OSError):  # the reader sees the end, too, and fails the future
-                self.stream.send(data)
+            lost = self.lost
+            if not lost:
+                self._waiting[number] = (kind, future)
+        if lost:
+            future.set_exception(_failure(kind, lost))
+            return future
+        with self._sending, contextlib.suppress(OSError):  # the reader sees the end, too, and fails the future
+            self.stream.send(data)
         return future
 
     def read(self) -> None:
@@ -94,15 +97,18 @@ class Connection:
                     self._take(kind, number, json.loads(payload))
         except (OSError, ValueError, WireError) as error:
             why = f"{type(error).__name__}: {error}"
-        self._fail_all(why)
+        if not self.lost:
+            self.fail("it was closed" if self._closed else why or self.stream.post_mortem())
         self.stream.close()
         self.stream.finish()
 
     def _take(self, kind: int, number: int, fields: Reply) -> None:
         if kind == HELLO:
-            self.hello.set_result(fields)
+            with contextlib.suppress(InvalidStateError):
+                self.hello.set_result(fields)
         elif kind == REPLY:
-            _, future = self._waiting.pop(number, (0, None))
+            with self._lock:
+                _, future = self._waiting.pop(number, (0, None))
             if future is None:
                 return
             if "failure" in fields:
@@ -110,12 +116,14 @@ class Connection:
             else:
                 future.set_result(fields)
 
-    def _fail_all(self, why: str) -> None:
-        reason = "it was closed" if self._closed else why or self.stream.post_mortem()
+    def fail(self, why: str) -> None:
+        """Fail everything that waits, and all that comes; the first reason counts."""
         with self._lock:
-            self.lost = f"the sandbox is gone: {reason}"
+            if self.lost:
+                return
+            self.lost = f"the sandbox's container is gone: {why}"
             waiting, self._waiting = self._waiting, {}
-        if not self.hello.done():
+        with contextlib.suppress(InvalidStateError):
             self.hello.set_exception(SandboxError(self.lost))
         for kind, future in waiting.values():
             future.set_exception(_failure(kind, self.lost))
@@ -128,5 +136,5 @@ class Connection:
 
 def _failure(kind: int, why: str) -> SandboxError:
     if kind == OPEN:
-        return SandboxError(f"{why}; open a new sandbox")
-    return SessionLost(f"{why}; open a new sandbox, and in it a new interpreter")
+        return SandboxError(why)
+    return SessionLost(f"{why}; open a new interpreter, or restart this one")

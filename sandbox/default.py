@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 
@@ -18,8 +17,7 @@ def default_sandbox() -> Sandbox:
     """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
 
     The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap" or
-    "unsafe_local". A process forked from this one gets a sandbox of its own, and one that has died is
-    replaced.
+    "unsafe_local". A process forked from this one gets a sandbox of its own, and one that was closed is replaced.
     """
     global _shared, _owner
     with _lock:
@@ -28,15 +26,9 @@ def default_sandbox() -> Sandbox:
         return _shared
 
 
-def _close() -> None:
-    if _shared is not None and _owner == os.getpid():
-        _shared.close_sync()
-
-
 def _renew_lock() -> None:
     global _lock
     _lock = threading.Lock()
 
 
-atexit.register(_close)
 os.register_at_fork(after_in_child=_renew_lock)

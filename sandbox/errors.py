@@ -15,8 +15,12 @@ class SandboxUnavailable(SandboxError):
     """No sandbox can be opened on this machine; the message says what to install or start."""
 
 
+class SandboxFull(SandboxError):
+    """No session has become free for as long as one was ready to wait; the message says what to change."""
+
+
 class SessionLost(SandboxError):
-    """The session is gone, with its variables; open a new interpreter."""
+    """The session is gone, with its variables; open a new interpreter, or restart this one."""
 
 
 class ForkError(SandboxError):
@@ -24,5 +28,5 @@ class ForkError(SandboxError):
 
 
 BY_NAME: dict[str, type[SandboxError]] = {
-    kind.__name__: kind for kind in (SandboxError, SandboxUnavailable, SessionLost, ForkError)
+    kind.__name__: kind for kind in (SandboxError, SandboxUnavailable, SandboxFull, SessionLost, ForkError)
 }

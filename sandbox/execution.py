@@ -17,9 +17,8 @@ class Execution:
         stderr: the same for standard error.
         value: `repr` of the last expression, None if there is none or it is None.
         error: a traceback of the user's own frames, ending in "ValueError: boom"; or why the cell was
-        stopped.
-        status: "ok"; "error" (an exception); "timeout"; "output_limit"; "memory_limit" (the kernel killed it
-        for
+            stopped.
+        status: "ok"; "error" (an exception); "timeout"; "output_limit"; "memory_limit" (the kernel killed it for
             memory; a MemoryError is an "error"); "killed" (its process ended: crash, os._exit, a signal);
             "exit" (it called exit()).
         duration: seconds from dispatch to the end.
@@ -37,6 +36,11 @@ class Execution:
     truncated: bool
     alive: bool
     isolation: str
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was stopped because it took too long."""
+        return self.status == "timeout"
 
     @property
     def text(self) -> str:

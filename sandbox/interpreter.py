@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from sandbox.connection import Connection, Reply
+from sandbox.arguments import checked_cell, checked_forks, checked_seed
+from sandbox.connection import Reply
 from sandbox.errors import SessionLost
 from sandbox.execution import Execution
-from sandbox.wire import CLOSE, FORK, RUN
+from sandbox.family import Session
+from sandbox.steps import Steps, finish, finish_async
+from sandbox.transfer import fetch, store
+from sandbox.wire import FORK, RUN
 
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
-_MOST_FORKS = 64
-_LONGEST_CODE = 8 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -29,18 +31,15 @@ class Interpreter:
 
     Attributes:
         lost_on_fork: what could not come along when this session was forked from another: number of
-        "threads",
-            "processes" (both are gone), "shared_mappings" and "pipes_and_sockets" (both stay shared).
+            "threads", "processes" (both are gone), "shared_mappings" and "pipes_and_sockets" (both stay shared).
     """
 
-    def __init__(self, sandbox: Sandbox, connection: Connection, key: int) -> None:
+    def __init__(self, sandbox: Sandbox, session: Session, setup: str = "") -> None:
         self.sandbox = sandbox
         self.lost_on_fork: dict[str, int] = {}
-        self._connection = connection
-        self._key = key
+        self._setup = setup
         self._gone = ""
-        self._finalizer = weakref.finalize(self, sandbox._forget, connection, key)
-        self._finalizer.atexit = False
+        self._take(session)
 
     async def run(self, code: str, timeout: float | None = None) -> Execution:
         """Run a cell and return what came of it.
@@ -50,29 +49,64 @@ class Interpreter:
             timeout: seconds before it is interrupted; None takes `Limits.timeout`.
 
         Raises:
-            SessionLost: the session has ended before, or its sandbox has died.
+            SessionLost: the session has ended before, or its container has died.
         """
-        return self._execution(await self._wait(self._start_run(code, timeout)))
+        return await finish_async(self._run(code, timeout))
 
-    async def fork(self, n: int = 1) -> list[Interpreter]:
+    async def fork(self, n: int = 1, reseed: bool | int = False) -> list[Interpreter]:
         """Return n copies with the same variables, files and random state, each independent from now on.
+
+        Args:
+            n: how many.
+            reseed: give each copy a random state of its own: drawn anew (True), or from this number, in which
+                case the same copies come of it each time.
 
         Raises:
             ForkError: it did not work; this session goes on.
             SessionLost: the session has ended.
         """
-        future, keys = self._start_fork(n)
-        try:
-            return self._forked(keys, await self._wait(future))
-        except asyncio.CancelledError:
-            self.sandbox._close_when_there(self._connection, future, keys)
-            raise
+        return await finish_async(self._fork(n, reseed))
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Write a file of the session; one that is there is replaced.
+
+        Args:
+            name: its path, relative to the session's directory; directories on the way are made.
+            data: all of it, at most `Limits.file_size` bytes.
+
+        Raises:
+            OSError: as the file system has it: a FileNotFoundError, a "no space left" and so on.
+            SessionLost: the session has ended.
+        """
+        await finish_async(store(self, name, data))
+
+    async def get(self, name: str, limit: int | None = None) -> bytes:
+        """Return a file of the session.
+
+        Args:
+            name: its path, relative to the session's directory.
+            limit: bytes that it may hold; None takes `Limits.file_size`.
+
+        Raises:
+            OSError: as the file system has it, such as a FileNotFoundError; EFBIG for one above the limit.
+            SessionLost: the session has ended.
+        """
+        return await finish_async(fetch(self, name, limit))
+
+    async def restart(self) -> None:
+        """Begin anew: close the session, open another one and run the setup in it. Copies are not touched.
+
+        Works after the session was killed, lost or closed, too. A session that was forked from another begins
+        with that one's setup, not with its variables.
+
+        Raises:
+            SandboxError: as `Sandbox.interpreter`; then it stays closed, and can be restarted again.
+        """
+        await finish_async(self._restart())
 
     async def close(self) -> None:
         """End the session; may be called twice. A cell that is running is ended with it."""
-        future = self._start_close()
-        if future is not None:
-            await self._wait(future)
+        await finish_async(self._close())
 
     @property
     def sync(self) -> SyncInterpreter:
@@ -86,59 +120,86 @@ class Interpreter:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Interpreter {self._key} in {self._connection.stream.isolation}{', gone' if self._gone else ''}>"
+        gone = ", gone" if self._gone or self._session.closed else ""
+        return f"<Interpreter {self._session.key} in {self._session.container.isolation}{gone}>"
 
-    @staticmethod
-    async def _wait(future: Future[Reply]) -> Reply:
-        return await asyncio.wrap_future(future)
+    def _take(self, session: Session) -> None:
+        self._session = session
+        self._finalizer = weakref.finalize(self, session.pool.forget, session)
+        self._finalizer.atexit = False
 
     def _request(self, kind: int, **fields: Any) -> Future[Reply]:
-        self.sandbox._check_process(self._connection)
         if self._gone:
+            self._session.pool.check_process()
             raise SessionLost(self._gone)
-        return self._connection.request(kind, {"session": self._key, **fields})
+        return self._session.request(kind, **fields)
 
-    def _start_run(self, code: str, timeout: float | None, setup: bool = False) -> Future[Reply]:
-        if not isinstance(code, str):
-            raise TypeError(f"code has to be a str, not {type(code).__name__}")
-        if len(code) > _LONGEST_CODE:
-            raise ValueError(f"code of {len(code)} characters; at most {_LONGEST_CODE} can be sent")
-        seconds = self.sandbox.limits.timeout if timeout is None else timeout
-        if not 0 < seconds < float("inf"):
-            raise ValueError(f"timeout={timeout}; it has to be a positive number of seconds")
-        self.sandbox._count("runs")
-        return self._request(RUN, code=code, timeout=seconds, setup=setup)
-
-    def _execution(self, reply: Reply) -> Execution:
-        execution = Execution(**reply, isolation=self._connection.stream.isolation)
-        if not execution.alive:
-            self._gone = f"the session has ended ({execution.status}: {execution.error}); open a new interpreter"
+    def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
+        fields = checked_cell(code, timeout, self.sandbox.limits)
+        session = self._session
+        future = self._request(RUN, setup=False, **fields)
+        session.pool.count("runs")
+        execution = Execution(**(yield future), isolation=session.container.isolation)
+        if not execution.alive and session is self._session:
+            why = f"{execution.status}: {execution.error}"
+            self._gone = f"the session has ended ({why}); open a new interpreter, or restart this one"
         return execution
 
-    def _start_fork(self, n: int) -> tuple[Future[Reply], list[int]]:
-        if not 1 <= n <= _MOST_FORKS:
-            raise ValueError(f"fork({n}): n has to be from 1 to {_MOST_FORKS}; fork again for more")
-        keys = [self.sandbox._new_key() for _ in range(n)]
-        return self._request(FORK, children=keys), keys
+    def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
+        fields = {"reseed": checked_seed(reseed)}
+        copies = self._session.copies(checked_forks(n))
+        try:
+            future = self._request(FORK, children=[copy.key for copy in copies], **fields)
+        except BaseException:
+            copies[0].family.leave(n)
+            raise
+        try:
+            reply: Reply = yield future
+        except BaseException:  # also a cancellation: then the copies come, and nobody takes them
+            _disown(future, copies)
+            raise
+        return self._adopt(copies, {name: count for name, count in reply["losses"].items() if count})
 
-    def _forked(self, keys: list[int], reply: Reply) -> list[Interpreter]:
-        copies = [Interpreter(self.sandbox, self._connection, key) for key in keys]
-        self.sandbox._count("forks", len(copies))
-        losses = {name: count for name, count in reply["losses"].items() if count}
+    def _adopt(self, copies: list[Session], losses: dict[str, int]) -> list[Interpreter]:
+        copies[0].pool.count("forks", len(copies))
         if losses:
             _log.warning("a forked session could not take everything along: %s", losses)
-        for copy in copies:
-            copy.lost_on_fork = losses
-        return copies
+        interpreters = [Interpreter(self.sandbox, copy, self._setup) for copy in copies]
+        for interpreter in interpreters:
+            interpreter.lost_on_fork = losses
+        return interpreters
 
-    def _start_close(self) -> Future[Reply] | None:
-        if not self._finalizer.detach():
-            return None
-        self._gone = self._gone or "this session is closed; open a new interpreter"
-        self.sandbox._count("closed")
-        if self._connection.lost or not self.sandbox._same_process(self._connection):
-            return None
-        return self._connection.request(CLOSE, {"session": self._key})
+    def _close(self) -> Steps[None]:
+        self._finalizer.detach()
+        future = self._session.close()
+        if future is not None:
+            with contextlib.suppress(SessionLost):
+                yield future
+
+    def _restart(self) -> Steps[None]:
+        yield from self._close()
+        session = yield from self.sandbox._session(self._setup)
+        yield from self._close()  # what another caller may have opened meanwhile
+        self._gone, self.lost_on_fork = "", {}
+        self._take(session)
+
+
+def _disown(future: Future[Reply], copies: list[Session]) -> None:
+    """Close copies that nobody waits for any more, as soon as they exist."""
+    pool = copies[0].pool
+
+    def close() -> None:
+        pool.count("forks", len(copies))
+        for copy in copies:
+            copy.close()
+
+    def done(reply: Future[Reply]) -> None:
+        if reply.exception() is None:
+            pool.wake.put(close)  # not here: the thread that reads must not be kept from it
+        else:
+            copies[0].family.leave(len(copies))
+
+    future.add_done_callback(done)
 
 
 class SyncInterpreter:
@@ -153,24 +214,27 @@ class SyncInterpreter:
 
     def run(self, code: str, timeout: float | None = None) -> Execution:
         """Run a cell; see `Interpreter.run`."""
-        face = self.interpreter
-        return face._execution(face._start_run(code, timeout).result())
+        return finish(self.interpreter._run(code, timeout))
 
-    def fork(self, n: int = 1) -> list[SyncInterpreter]:
+    def fork(self, n: int = 1, reseed: bool | int = False) -> list[SyncInterpreter]:
         """Return n copies; see `Interpreter.fork`."""
-        future, keys = self.interpreter._start_fork(n)
-        try:
-            reply = future.result()
-        except KeyboardInterrupt:
-            self.interpreter.sandbox._close_when_there(self.interpreter._connection, future, keys)
-            raise
-        return [copy.sync for copy in self.interpreter._forked(keys, reply)]
+        return [copy.sync for copy in finish(self.interpreter._fork(n, reseed))]
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file; see `Interpreter.put`."""
+        finish(store(self.interpreter, name, data))
+
+    def get(self, name: str, limit: int | None = None) -> bytes:
+        """Return a file; see `Interpreter.get`."""
+        return finish(fetch(self.interpreter, name, limit))
+
+    def restart(self) -> None:
+        """Begin anew; see `Interpreter.restart`."""
+        finish(self.interpreter._restart())
 
     def close(self) -> None:
         """End the session; may be called twice."""
-        future = self.interpreter._start_close()
-        if future is not None:
-            future.result()
+        finish(self.interpreter._close())
 
     def __enter__(self) -> SyncInterpreter:
         return self

@@ -1,143 +1,178 @@
-"""A sandbox: one container (or what takes its place) that hands out sessions."""
+"""A sandbox: a pool of containers (or what takes their place) that hands out sessions."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import logging
-import os
-import threading
+import atexit
 import weakref
-from collections import Counter, deque
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
-from sandbox.backends import choose, start
-from sandbox.connection import Connection, Reply
-from sandbox.errors import SandboxError
+from sandbox.arguments import checked_cell
+from sandbox.errors import SandboxError, SessionLost
 from sandbox.execution import Execution
+from sandbox.family import Session
+from sandbox.fresh import FreshInterpreter, check_setup
+from sandbox.hosts import hosts_of
 from sandbox.interpreter import Interpreter, SyncInterpreter
 from sandbox.limits import Limits
-from sandbox.wire import CLOSE, OPEN
+from sandbox.options import Options
+from sandbox.plan import Plan
+from sandbox.pool import Pool
+from sandbox.steps import Steps, finish, finish_async
+from sandbox.wire import OPEN, RUN
 
-_STARTING = 60.0
-_ENDING = 10.0
-_log = logging.getLogger(__name__)
-_all: weakref.WeakSet[Sandbox] = weakref.WeakSet()
+_TRIES = 3
+_open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
+
+
+class PoolOptions(TypedDict, total=False):
+    """What `Sandbox` takes by name; see there."""
+
+    containers: int
+    sessions: int
+    profile: str
+    runtime: str | None
+    hosts: Sequence[str] | None
+    recycle_after: int
+    wait: float
 
 
 class Sandbox:
     """Hands out Python sessions; opened at the first use, or by `open`.
 
-    May be used from any number of event loops and threads at the same time.
+    May be used from any number of event loops and threads at the same time. A session, with all its forks, holds
+    one of the slots; when all are held the next request waits for its turn. A container that dies is replaced
+    at the next need; the sessions in it are lost.
 
     Args:
         backend: "docker", "bubblewrap", "unsafe_local", or "auto" for the first of the first two that works.
-        limits: what it and its sessions may use.
+        limits: what each container and its sessions may use.
         image: a Docker image with python3; None takes the one of `build_image`.
+        containers: how many containers there may be; the next one is started when all others are full.
+        sessions: how many sessions each holds, their forks not counted.
+        profile: the packages that the code finds, see `build_image`.
+        runtime: what Docker runs the containers with, such as "runsc"; None is the engine's own.
+        hosts: the Docker engines to spread the containers over: unix://, tcp:// and ssh://; None takes those of
+            DOCKER_HOST, which may list several with commas.
+        recycle_after: a container that has served so many sessions is replaced, when the last of them is closed.
+        wait: seconds that a request waits for a free slot before it fails with `SandboxFull`.
     """
 
-    def __init__(self, backend: str = "auto", limits: Limits | None = None, image: str | None = None) -> None:
+    def __init__(
+        self,
+        backend: str = "auto",
+        limits: Limits | None = None,
+        image: str | None = None,
+        *,
+        containers: int = 4,
+        sessions: int = 64,
+        profile: str = "math",
+        runtime: str | None = None,
+        hosts: Sequence[str] | None = None,
+        recycle_after: int = 10_000,
+        wait: float = 600.0,
+    ) -> None:
+        if hosts is not None and backend not in ("auto", "docker"):
+            raise ValueError(f"hosts= is for the docker backend, not for {backend!r}")
         self.backend = backend
         self.limits = limits or Limits()
-        self._image = image
-        self._keys = itertools.count(1)
-        self._counts: Counter[str] = Counter()
-        self._forgotten: deque[tuple[Connection, int]] = deque()
-        self._opening = threading.Lock()
-        self._counting = threading.Lock()
-        self._connection: Connection | None = None
-        self._reader: threading.Thread | None = None
-        self._closed = False
-        _all.add(self)
+        options = Options(self.limits, sessions, profile, image, runtime)
+        plan = Plan(backend, options, containers, recycle_after, wait)
+        engines = hosts_of(hosts if backend in ("auto", "docker") else ["unix:///nowhere"])
+        self._pool = Pool(plan, engines)
+        self._finalizer = weakref.finalize(self, self._pool.wake.put, self._pool.close)
+        self._finalizer.atexit = False
+        _open.add(self)
 
     @classmethod
-    async def open(cls, backend: str = "auto", limits: Limits | None = None, image: str | None = None) -> Sandbox:
+    async def open(
+        cls,
+        backend: str = "auto",
+        limits: Limits | None = None,
+        image: str | None = None,
+        **options: Unpack[PoolOptions],
+    ) -> Sandbox:
         """Open a sandbox; see `open_sync`."""
-        return await asyncio.to_thread(cls.open_sync, backend, limits, image)
+        sandbox = cls(backend, limits, image, **options)
+        await finish_async(sandbox._start())
+        return sandbox
 
     @classmethod
-    def open_sync(cls, backend: str = "auto", limits: Limits | None = None, image: str | None = None) -> Sandbox:
-        """Open a sandbox now rather than at its first use.
+    def open_sync(
+        cls,
+        backend: str = "auto",
+        limits: Limits | None = None,
+        image: str | None = None,
+        **options: Unpack[PoolOptions],
+    ) -> Sandbox:
+        """Open a sandbox, and its first container, now rather than at its first use; takes what `Sandbox` takes.
 
         Raises:
             SandboxUnavailable: there is no such sandbox on this machine; the message says what to install.
             SandboxError: it does not start.
         """
-        sandbox = cls(backend, limits, image)
-        sandbox._connect()
+        sandbox = cls(backend, limits, image, **options)
+        finish(sandbox._start())
         return sandbox
 
-    async def interpreter(self, setup: str = "") -> Interpreter:
-        """Open a session.
+    async def interpreter(self, setup: str = "", fresh: bool = False) -> Interpreter:
+        """Open a session; waits for its turn if all are taken.
 
         Args:
             setup: code to run in it first.
+            fresh: run each cell in a new session that starts from the setup; see `FreshInterpreter`.
 
         Raises:
+            SandboxFull: none has become free within `wait` seconds.
             SandboxError: there is no session to be had, or the setup code fails.
         """
-        connection = self._usable()
-        if connection is None:
-            connection = await asyncio.to_thread(self._connect)
-        future, key = self._start_open(connection)
-        try:
-            await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            self._close_when_there(connection, future, [key])
-            raise
-        interpreter = self._opened(connection, key)
-        if setup:
-            reply = await asyncio.wrap_future(interpreter._start_run(setup, None, setup=True))
-            self._check_setup(interpreter._execution(reply))
-        return interpreter
+        return await finish_async(self._interpreter(setup, fresh))
 
-    def interpreter_sync(self, setup: str = "") -> SyncInterpreter:
+    def interpreter_sync(self, setup: str = "", fresh: bool = False) -> SyncInterpreter:
         """Open a session; see `interpreter`."""
-        connection = self._connect()
-        future, key = self._start_open(connection)
-        future.result()
-        interpreter = self._opened(connection, key)
-        if setup:
-            self._check_setup(interpreter._execution(interpreter._start_run(setup, None, setup=True).result()))
-        return interpreter.sync
+        return finish(self._interpreter(setup, fresh)).sync
+
+    async def run(self, code: str, timeout: float | None = None, setup: str = "") -> Execution:
+        """Run code in a session of its own, which is gone afterwards; see `Interpreter.run`."""
+        return await FreshInterpreter(self, setup).run(code, timeout)
+
+    def run_sync(self, code: str, timeout: float | None = None, setup: str = "") -> Execution:
+        """Run code in a session of its own; see `run`."""
+        return FreshInterpreter(self, setup).sync.run(code, timeout)
 
     @property
     def isolation(self) -> str:
-        """What stands between the code and this machine: "docker(runc)", "bubblewrap" or "none"."""
-        return self._connect().stream.isolation
+        """What stands between the code and this machine, such as "docker(runc)+uid+landlock+seccomp", or "none"."""
+        self._pool.check_process()
+        if not self._pool.fleet.isolation:
+            finish(self._start())
+        return self._pool.fleet.isolation
 
     @property
     def lost(self) -> str:
-        """Why the sandbox is gone; empty while it is not (or has not been opened yet)."""
-        if self._closed:
-            return "the sandbox is closed"
-        return self._connection.lost if self._connection else ""
+        """Why the sandbox can not be used any more, which is that it was closed; empty while it can.
+
+        A container that has died is no reason: the next session is opened in another.
+        """
+        return "the sandbox is closed" if self._pool.closed else ""
 
     def stats(self) -> dict[str, int]:
-        """Return counts since the opening: sessions now open, and opened, closed, forks, runs in all."""
-        self._close_forgotten()
-        with self._counting:
-            counts = {name: self._counts[name] for name in ("opened", "forks", "closed", "runs")}
-        return {"sessions": counts["opened"] + counts["forks"] - counts["closed"], **counts}
+        """Return counts.
+
+        Of now: "sessions", "containers" that run, "free" (sessions that can be opened before one has to wait) and
+        "waiting" requests. Since the beginning: sessions "opened", "closed" and "lost" with their container,
+        "forks", "runs", and containers "replaced" after they died and "recycled" for their age.
+        """
+        return self._pool.stats()
 
     async def close(self) -> None:
-        """End all sessions and the container; may be called twice."""
+        """End all sessions and containers; may be called twice."""
         await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
-        """End all sessions and the container; may be called twice."""
-        with self._opening:
-            self._closed = True
-            connection, reader = self._connection, self._reader
-        if connection is None or reader is None or not self._same_process(connection):
-            return
-        connection.close()
-        reader.join(_ENDING)
-        if reader.is_alive():
-            _log.warning("the sandbox did not end within %s s and is killed", _ENDING)
-            connection.stream.kill()
-            reader.join(_ENDING)
+        """End all sessions and containers; may be called twice."""
+        self._pool.close()
 
     async def __aenter__(self) -> Sandbox:
         return self
@@ -151,124 +186,46 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close_sync()
 
-    def _usable(self) -> Connection | None:
-        connection = self._connection
-        if self._closed or connection is None:
-            return None
-        self._check_process(connection)
-        return connection
+    def _start(self) -> Steps[None]:
+        family = yield from self._pool.enter()
+        family.leave()
 
-    def _connect(self) -> Connection:
-        with self._opening:
-            if self._closed:
-                raise SandboxError("this sandbox is closed; open another")
-            if self._connection is None:
-                self._connection = self._opened_connection()
-            self._check_process(self._connection)
-            return self._connection
+    def _interpreter(self, setup: str, fresh: bool) -> Steps[Interpreter]:
+        if fresh:
+            return FreshInterpreter(self, setup)
+        return Interpreter(self, (yield from self._session(setup)), setup)
 
-    def _opened_connection(self) -> Connection:
-        name = choose(self.backend)
-        started: Future[Connection] = Future()
-        self._reader = threading.Thread(
-            target=_start_and_read, args=(name, self.limits, self._image, started), name="sandbox", daemon=True
-        )
-        self._reader.start()
-        connection = started.result()
-        try:
-            facts = connection.hello.result(_STARTING)
-        except TimeoutError as error:
-            connection.stream.kill()
-            raise SandboxError(f"the sandbox ({name}) has not said hello within {_STARTING:.0f} s") from error
-        fault = _unkept_promise(name, facts)
-        if fault:
-            connection.stream.kill()
-            raise SandboxError(f"the sandbox ({name}) is not isolated: {fault}")
-        return connection
+    def _session(self, setup: str) -> Steps[Session]:
+        """Open a session and run the setup in it."""
+        fields = checked_cell(setup, None, self.limits)
+        session = yield from self._empty_session()
+        if setup:
+            try:
+                check_setup((yield session.request(RUN, setup=True, **fields)))
+            except BaseException:
+                session.close()
+                raise
+        return session
 
-    def _start_open(self, connection: Connection) -> tuple[Future[Reply], int]:
-        self._close_forgotten()
-        key = self._new_key()
-        return connection.request(OPEN, {"session": key}), key
-
-    def _opened(self, connection: Connection, key: int) -> Interpreter:
-        self._count("opened")
-        return Interpreter(self, connection, key)
-
-    def _check_setup(self, execution: Execution) -> None:
-        if execution.status != "ok":
-            raise SandboxError(f"the setup code failed ({execution.status}):\n{execution.text}")
-
-    def _new_key(self) -> int:
-        return next(self._keys)
-
-    def _count(self, name: str, by: int = 1) -> None:
-        with self._counting:
-            self._counts[name] += by
-
-    def _same_process(self, connection: Connection) -> bool:
-        return connection.owner == os.getpid()
-
-    def _check_process(self, connection: Connection) -> None:
-        if not self._same_process(connection):
-            raise SandboxError(
-                f"this sandbox belongs to process {connection.owner}, not to this one ({os.getpid()}), which was "
-                "forked from it; open another here (default_sandbox() does so by itself)"
-            )
-
-    def _forget(self, connection: Connection, key: int) -> None:
-        """Note that nobody holds an interpreter any more; runs during garbage collection, so takes no lock."""
-        self._forgotten.append((connection, key))
-
-    def _close_forgotten(self) -> None:
-        while self._forgotten:
-            connection, key = self._forgotten.popleft()
-            self._count("closed")
-            if self._same_process(connection) and not connection.lost:
-                connection.request(CLOSE, {"session": key})
-
-    def _close_when_there(self, connection: Connection, future: Future[Reply], keys: list[int]) -> None:
-        """Close sessions that nobody waits for any more, as soon as they exist."""
-
-        def close(done: Future[Reply]) -> None:
-            if done.exception() is None:
-                for key in keys:
-                    connection.request(CLOSE, {"session": key})
-
-        future.add_done_callback(close)
+    def _empty_session(self) -> Steps[Session]:
+        for _ in range(_TRIES):
+            session = Session((yield from self._pool.enter()))
+            self._pool.count("opened")
+            try:
+                yield session.request(OPEN)
+            except BaseException as error:
+                session.close()
+                if session.lost and isinstance(error, SandboxError):
+                    continue  # nothing has run in it yet: another container will do
+                raise
+            return session
+        raise SessionLost(f"{_TRIES} containers have ended, one after the other, before a session was opened in them")
 
 
-def _start_and_read(name: str, limits: Limits, image: str | None, started: Future[Connection]) -> None:
-    """Start the server and hand out its replies: one thread, since bubblewrap ends with the thread that started it."""
-    try:
-        connection = Connection(start(name, limits, image))
-    except BaseException as error:  # belongs to the thread that waits
-        started.set_exception(error)
-        return
-    started.set_result(connection)
-    connection.read()
+def _close_all() -> None:
+    for sandbox in list(_open):
+        if sandbox._pool.is_ours():
+            sandbox.close_sync()
 
 
-def _unkept_promise(name: str, facts: dict[str, Any]) -> str:
-    """Compare what the server has found around itself with what the backend stands for."""
-    if name == "unsafe_local":
-        return ""
-    faults = {
-        "it runs as root": facts["uid"] == 0 and name == "docker",
-        f"it has capabilities ({facts['capabilities']:#x})": facts["capabilities"] != 0,
-        "it could gain privileges": not facts["no_new_privileges"],
-        "its root file system is writable": not facts["read_only_root"],
-        f"it has network interfaces ({facts['interfaces']})": set(facts["interfaces"]) - {"lo"},
-    }
-    return "; ".join(fault for fault, present in faults.items() if present)
-
-
-def _let_go() -> None:
-    """In a forked child: the parent's sandboxes are not ours, and their locks may be held for ever."""
-    for sandbox in list(_all):
-        sandbox._opening, sandbox._counting = threading.Lock(), threading.Lock()
-        if sandbox._connection is not None:
-            sandbox._connection.stream.abandon()
-
-
-os.register_at_fork(after_in_child=_let_go)
+atexit.register(_close_all)

@@ -1,0 +1,118 @@
+"""One started server: the thread that starts it and reads from it, and the slots in it.
+
+"Container" stands for whatever a backend starts. Its slots are held by families: a session, all its forks, and
+the forks of those. What decides about containers is the `Pool`; nothing here takes a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from sandbox.connection import Connection, Stream
+from sandbox.errors import SandboxError
+from sandbox.hosts import Host
+
+if TYPE_CHECKING:
+    from sandbox.family import Family
+    from sandbox.pool import Pool
+
+_log = logging.getLogger(__name__)
+
+
+class Container:
+    """A server that is starting, open, draining (it takes no new families), or ended.
+
+    Args:
+        pool: whose; it is told when the container opens, fails and ends.
+        host: the engine it runs on.
+        slots: how many families it holds.
+
+    Attributes:
+        connection: to the server, once there is one.
+        isolation: what stands between the code, the machine and the other families.
+        families: those that hold a slot.
+        served: how many have had one.
+        heard: when it last gave a sign of life, by `time.monotonic`.
+    """
+
+    def __init__(self, pool: Pool, host: Host, slots: int) -> None:
+        self.host = host
+        self.slots = slots
+        self.state: Literal["starting", "open", "draining", "ended"] = "starting"
+        self.connection: Connection | None = None
+        self.isolation = ""
+        self.families: set[Family] = set()
+        self.served = 0
+        self.heard = time.monotonic()
+        self.answers = False
+        self.thread = threading.Thread(target=self._live, name="sandbox", daemon=True)
+        self._pool = pool
+
+    @property
+    def free(self) -> int:
+        """Slots that a new family can have now."""
+        if self.state != "open" or self.connection is None or self.connection.lost:
+            return 0
+        return max(0, self.slots - len(self.families))
+
+    @property
+    def lost(self) -> str:
+        """Why it is gone; empty while it is not."""
+        return self.connection.lost if self.connection is not None else ""
+
+    def _live(self) -> None:
+        """Start the server and hand out its replies: one thread, since bubblewrap ends with the one that started it."""
+        try:
+            stream = self._pool.start_stream(self.host)
+        except Exception as error:  # belongs to those who wait for a container
+            self._pool.failed(self, error)
+            return
+        self.connection = connection = Connection(stream)
+        self.heard = time.monotonic()
+        connection.hello.add_done_callback(lambda hello: self._greeted(stream, hello.exception(), hello.result))
+        if self.state == "ended":  # the pool was closed meanwhile
+            connection.close()
+        connection.read()
+        self._pool.ended(self)
+
+    def _greeted(self, stream: Stream, error: BaseException | None, facts: Callable[[], dict[str, Any]]) -> None:
+        if error is not None:
+            self._pool.failed(self, error)
+            return
+        self.isolation = "+".join([stream.isolation, *facts().get("separation", [])])
+        self.heard = time.monotonic()
+        self.answers = "slots" in facts()
+        self._pool.opened(self, facts())
+
+    def give_up(self, why: str) -> None:
+        """Fail everything that waits for the server, and end it by force, which may take a while."""
+        connection = self.connection
+        if connection is None:
+            return
+        connection.fail(why)
+        threading.Thread(target=_kill, args=(connection.stream,), name="sandbox kill", daemon=True).start()
+
+    def end(self) -> None:
+        """Tell the server to end; returns at once."""
+        if self.connection is not None:
+            self.connection.close()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of a server that was told to end, and insist if that takes too long."""
+        if self.thread.ident is None:  # about to start; it will end by itself
+            return
+        self.thread.join(seconds)
+        if self.thread.is_alive() and self.connection is not None:
+            _log.warning("a container of the sandbox did not end in time and is killed")
+            _kill(self.connection.stream)
+            self.thread.join(seconds)
+
+
+def _kill(stream: Stream) -> None:
+    with contextlib.suppress(OSError, SandboxError):
+        stream.kill()

@@ -1,0 +1,94 @@
+"""What holds a slot of a container: a family of sessions, and the client's view of one session.
+
+A family holds its slot until the server has confirmed that its last member is closed.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from sandbox.connection import Reply
+from sandbox.errors import SessionLost
+from sandbox.wire import CLOSE
+
+if TYPE_CHECKING:
+    from sandbox.container import Container
+    from sandbox.pool import Pool
+
+
+class Family:
+    """A session, all its forks, and the forks of those.
+
+    Args:
+        pool: whose.
+        container: where its slot is.
+
+    Attributes:
+        members: sessions that are open or about to be; the first is there from the start.
+    """
+
+    def __init__(self, pool: Pool, container: Container) -> None:
+        self.pool = pool
+        self.container = container
+        self.members = 1
+
+    def leave(self, number: int = 1) -> None:
+        """Count members that are gone; with the last one the slot is free."""
+        self.pool.leave(self, number)
+
+
+class Session:
+    """One session of a container, as the client knows it.
+
+    Args:
+        family: it belongs to.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.pool = family.pool
+        self.container = family.container
+        self.key = family.pool.new_key()
+        self.closed = False
+        connection = family.container.connection
+        if connection is None:
+            raise RuntimeError("a slot was given away in a container that has not been started")
+        self._connection = connection
+
+    def copies(self, number: int) -> list[Session]:
+        """Return sessions of the same family that are about to be forked from this one."""
+        with self.pool.lock:
+            self.family.members += number
+        return [Session(self.family) for _ in range(number)]
+
+    @property
+    def lost(self) -> str:
+        """Why its container is gone; empty while it is not."""
+        return self._connection.lost
+
+    def request(self, kind: int, **fields: Any) -> Future[Reply]:
+        """Send a request.
+
+        Raises:
+            SessionLost: it was closed.
+            SandboxError: this process was forked from the one that opened it.
+        """
+        self.pool.check_process()
+        if self.closed:
+            raise SessionLost("this session is closed; open a new interpreter")
+        return self._connection.request(kind, {"session": self.key, **fields})
+
+    def close(self) -> Future[Reply] | None:
+        """End it; returns the server's confirmation to come, or None if there is nothing to wait for."""
+        with self.pool.lock:
+            if self.closed:
+                return None
+            self.closed = True
+            self.pool.counts["closed"] += 1
+        if self._connection.lost or not self.pool.is_ours():
+            self.family.leave()
+            return None
+        future = self._connection.request(CLOSE, {"session": self.key})
+        future.add_done_callback(lambda _: self.family.leave())
+        return future

@@ -1,0 +1,145 @@
+"""The containers of one pool, and the engines they run on: which is used, started, drained, given up.
+
+Takes no lock: all but `start_stream` is called with the lock of the `Pool`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from sandbox.backends import choose, start
+from sandbox.connection import Stream
+from sandbox.container import Container
+from sandbox.errors import SandboxError, SandboxUnavailable
+from sandbox.hosts import Host
+from sandbox.plan import Plan
+
+_BUSY = 8
+_log = logging.getLogger(__name__)
+
+
+class Fleet:
+    """Containers that are starting, open or draining.
+
+    Args:
+        plan: how many there may be, and of what kind.
+        hosts: the engines to spread them over.
+
+    Attributes:
+        backend: the one that "auto" stands for, from the first start on.
+        worked: a container has been open before, so that a failure may be one that passes.
+        fault: why the last start has failed; empty after one that did not.
+        isolation: of the container that was opened last.
+    """
+
+    def __init__(self, plan: Plan, hosts: list[Host]) -> None:
+        self.containers: list[Container] = []
+        self.hosts = hosts
+        self.backend = ""
+        self.worked = False
+        self.fault = ""
+        self.isolation = ""
+        self._plan = plan
+
+    def start_stream(self, host: Host) -> Stream:
+        """Start a server; takes its time."""
+        if not self.backend:  # remembered: "auto" never changes the isolation under way
+            chosen = len(self.hosts) > 1 or self.hosts[0].name is not None
+            self.backend = "docker" if chosen else choose(self._plan.backend)
+        return start(self.backend, replace(self._plan.options, host=host.address()))
+
+    def with_most_free(self) -> Container | None:
+        """Return the container that a new family goes to."""
+        best = max(self.containers, key=lambda one: one.free, default=None)
+        return best if best is not None and best.free else None
+
+    def live(self) -> list[Container]:
+        """Return those that take new families, or will."""
+        return [one for one in self.containers if one.state in ("starting", "open")]
+
+    def room(self) -> int:
+        """Return how many families could come before one has to wait."""
+        unborn = self._plan.containers - len(self.live())
+        coming = sum(one.slots for one in self.containers if one.state == "starting")
+        return sum(one.free for one in self.containers) + coming + unborn * self._plan.options.sessions
+
+    def grow(self, waiting: int, make: Callable[[Host, int], Container]) -> list[Container]:
+        """Return new containers for those who wait, as many as they need and the plan allows."""
+        live, made = self.live(), list[Container]()
+        need = waiting - sum(one.slots for one in live if one.state == "starting")
+        while need > 0 and len(live) + len(made) < self._plan.containers:
+            host = self._least_loaded(live + made)
+            if host is None:
+                break
+            made.append(make(host, self._plan.options.sessions))
+            need -= self._plan.options.sessions
+        self.containers += made
+        return made
+
+    def _least_loaded(self, live: list[Container]) -> Host | None:
+        now = time.monotonic()
+        usable = [host for host in self.hosts if host.closed_until <= now]
+        return min(usable, key=lambda host: sum(one.host is host for one in live), default=None)
+
+    def wears_out(self, container: Container, memory: int = 0, limit: int = 0) -> bool:
+        """Start to drain a container that has served enough, lost its slots, or kept memory; say whether.
+
+        Only one at a time is drained, unless it is of no use at all. Memory is judged while there are few
+        families that could be using it rightly.
+        """
+        few = len(container.families) <= container.slots // _BUSY
+        worn = container.served >= self._plan.recycle_after or (few and 0 < limit < 2 * memory)
+        alone = not any(one.state == "draining" for one in self.containers)
+        if container.state != "open" or not (container.slots <= 0 or (worn and alone)):
+            return False
+        container.state = "draining"
+        return True
+
+    def drained(self) -> list[Container]:
+        """Return containers that are drained and empty, to be ended."""
+        done = [one for one in self.containers if one.state == "draining" and not one.families]
+        for container in done:
+            container.state = "ended"
+        return done
+
+    def opened(self, container: Container) -> None:
+        """Use a container."""
+        container.state = "open"
+        container.host.worked()
+        self.worked, self.fault, self.isolation = True, "", container.isolation
+
+    def failed(self, container: Container, error: BaseException) -> bool:
+        """Drop a container that has not started; say whether there is no hope left for those who wait."""
+        self.remove(container)
+        container.host.failed(str(error))
+        several = len(self.hosts) > 1
+        self.fault = "\n".join(f"  - {host}: {host.fault}" for host in self.hosts if host.fault)
+        self.fault = f"no Docker engine can be used:\n{self.fault}" if several else str(error)
+        mistake = isinstance(error, (ValueError, TypeError))
+        hope = self.worked or any(not host.fault for host in self.hosts)
+        if self.live() or (hope and not mistake):
+            _log.warning("a container of the sandbox has not started (%s): %s", container.host, error)
+            return False
+        for host in self.hosts:  # the next one who asks shall not have to wait for a second try
+            host.worked()
+        return True
+
+    def error(self, error: BaseException) -> BaseException:
+        """Return what one of those who wait is told about a failure."""
+        if len(self.hosts) > 1 and not isinstance(error, (ValueError, TypeError)):
+            return SandboxUnavailable(self.fault)
+        kind = type(error) if isinstance(error, (SandboxError, ValueError, TypeError)) else SandboxError
+        copy = kind(str(error))
+        copy.__cause__ = error
+        return copy
+
+    def remove(self, container: Container) -> bool:
+        """Drop a container that has ended; say whether it had not been told to."""
+        unexpected = container.state in ("open", "draining")
+        container.state = "ended"
+        if container in self.containers:
+            self.containers.remove(container)
+        return unexpected

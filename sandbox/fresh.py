@@ -1,0 +1,91 @@
+"""An interpreter without a memory: each cell runs in a session of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sandbox.arguments import checked_cell, checked_forks, checked_seed
+from sandbox.connection import Reply
+from sandbox.errors import SandboxError, SessionLost
+from sandbox.execution import Execution
+from sandbox.family import Session
+from sandbox.interpreter import Interpreter
+from sandbox.steps import Steps
+from sandbox.wire import OPEN, RUN
+
+if TYPE_CHECKING:
+    from sandbox.sandbox import Sandbox
+
+
+class FreshInterpreter(Interpreter):
+    """Each `run` happens in a new session, which starts from the setup and is gone afterwards.
+
+    It holds nothing between two runs, and runs may happen at the same time, each waiting for its turn. Forking
+    gives more of the same; there are no files to put or get. A setup that fails is an error of each run.
+
+    Args:
+        sandbox: where.
+        setup: code that runs first in each session.
+    """
+
+    def __init__(self, sandbox: Sandbox, setup: str = "") -> None:
+        self.sandbox = sandbox
+        self.lost_on_fork = {}
+        self._setup = setup
+        self._closed = False
+        self._setup_cell = checked_cell(setup, None, sandbox.limits)
+
+    def __repr__(self) -> str:
+        return f"<FreshInterpreter in {self.sandbox.backend}{', closed' if self._closed else ''}>"
+
+    def _request(self, kind: int, **fields: Any) -> NoReturn:
+        raise ValueError(
+            "a fresh interpreter keeps no files from run to run; write them in the code or in the setup, or open "
+            "an interpreter without fresh=True"
+        )
+
+    def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
+        fields = checked_cell(code, timeout, self.sandbox.limits)
+        self._check_open()
+        session = Session((yield from self.sandbox._pool.enter()))
+        session.pool.count("opened")
+        session.pool.count("runs")
+        try:  # all is sent at once: nothing waits for the reply to what comes before
+            opened = session.request(OPEN)
+            prepared = session.request(RUN, setup=True, **self._setup_cell) if self._setup else None
+            ran = session.request(RUN, setup=False, **fields)
+            yield opened
+            if prepared is not None:
+                check_setup((yield prepared))
+            reply: Reply = yield ran
+        finally:
+            session.close()
+        return Execution(**reply, isolation=session.container.isolation)
+
+    def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
+        checked_seed(reseed)
+        self._check_open()
+        return [FreshInterpreter(self.sandbox, self._setup) for _ in range(checked_forks(n))]
+        yield  # a procedure that never has to wait
+
+    def _close(self) -> Steps[None]:
+        self._closed = True
+        return
+        yield
+
+    def _restart(self) -> Steps[None]:
+        self._closed = False
+        return
+        yield
+
+    def _check_open(self) -> None:
+        self.sandbox._pool.check_process()
+        if self._closed:
+            raise SessionLost("this interpreter is closed; open a new one")
+
+
+def check_setup(reply: Reply) -> None:
+    """Raise a SandboxError for setup code that has failed."""
+    execution = Execution(**reply, isolation="")
+    if execution.status != "ok":
+        raise SandboxError(f"the setup code failed ({execution.status}):\n{execution.text}")

@@ -1,0 +1,70 @@
+"""The thread that looks after a pool: deadlines of those who wait, health of the containers.
+
+It never waits for a container itself: what could is done by threads that live for a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from concurrent.futures import Future
+from queue import Empty
+from typing import TYPE_CHECKING
+
+from sandbox.connection import Connection, Reply
+from sandbox.container import Container
+from sandbox.wire import PING
+
+if TYPE_CHECKING:
+    from sandbox.pool import Pool
+
+EVERY = 5.0
+PATIENCE = 30.0
+STARTING = 60.0
+_OFTEN = 0.1
+_log = logging.getLogger(__name__)
+
+
+def keep(pool: Pool) -> None:
+    """Look after a pool until it is closed."""
+    busy, next_ping = False, time.monotonic() + EVERY
+    while not pool.closed:
+        action = None
+        with contextlib.suppress(Empty):
+            action = pool.wake.get(timeout=_OFTEN if busy else EVERY)
+        try:
+            if action is not None:
+                action()
+            busy = pool.look()
+            if time.monotonic() >= next_ping:
+                next_ping = time.monotonic() + EVERY
+                _examine(pool)
+        except Exception:  # whatever it is, those who wait still need their keeper
+            _log.exception("the keeper of the sandbox has stumbled")
+
+
+def _examine(pool: Pool) -> None:
+    now = time.monotonic()
+    for container in list(pool.fleet.containers):
+        connection = container.connection
+        if connection is None or connection.lost:
+            continue
+        starting = container.state == "starting"
+        if not starting and not container.answers:
+            continue
+        if now - container.heard > (STARTING if starting else EVERY + PATIENCE):
+            said = f"has not said hello within {STARTING:.0f} s" if starting else f"has not answered for {PATIENCE:g} s"
+            container.give_up(f"it {said}")
+            pool.ended(container)
+        elif not starting:
+            threading.Thread(target=_ping, args=(pool, container, connection), name="sandbox ping", daemon=True).start()
+
+
+def _ping(pool: Pool, container: Container, connection: Connection) -> None:
+    def heard(reply: Future[Reply]) -> None:
+        if reply.exception() is None:
+            pool.measured(container, reply.result())
+
+    connection.request(PING, {}).add_done_callback(heard)

@@ -1,0 +1,63 @@
+"""Files into a session and out of it, in pieces of 1 MiB.
+
+The pieces are requests like any other; what the code, or another caller, does to the file between two of them
+is theirs to decide.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from sandbox.arguments import checked_name
+from sandbox.connection import Reply
+from sandbox.steps import Steps
+from sandbox.wire import READ, WRITE
+
+if TYPE_CHECKING:
+    from sandbox.interpreter import Interpreter
+
+_PIECE = 1 << 20
+
+
+def store(interpreter: Interpreter, name: str, data: bytes) -> Steps[None]:
+    """Write a file; see `Interpreter.put`."""
+    checked_name(name)
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
+    content = bytes(data)
+    _check_size(name, len(content), interpreter.sandbox.limits.file_size)
+    for offset in range(0, max(1, len(content)), _PIECE):
+        piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
+        _check((yield interpreter._request(WRITE, path=name, offset=offset, data=piece)), name)
+
+
+def fetch(interpreter: Interpreter, name: str, limit: int | None) -> Steps[bytes]:
+    """Return the content of a file; see `Interpreter.get`."""
+    checked_name(name)
+    most = interpreter.sandbox.limits.file_size if limit is None else limit
+    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+        raise ValueError(f"limit={limit!r}; it has to be a number of bytes")
+    content = bytearray()
+    while True:
+        request = interpreter._request(READ, path=name, offset=len(content), length=_PIECE)
+        reply: Reply = yield request
+        _check(reply, name)
+        _check_size(name, reply["size"], most)
+        piece = base64.b64decode(reply["data"])
+        content += piece
+        _check_size(name, len(content), most)
+        if not piece or len(content) >= reply["size"]:
+            return bytes(content)
+
+
+def _check(reply: Reply, name: str) -> None:
+    if "errno" in reply:
+        raise OSError(reply["errno"], reply["message"], name)
+
+
+def _check_size(name: str, size: int, most: int) -> None:
+    if size > most:
+        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {size} bytes, and {most} are the limit", name)
