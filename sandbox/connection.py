@@ -60,6 +60,7 @@ class Connection:
         self.stream = stream
         self.owner = os.getpid()
         self.lost = ""
+        self.isolation = stream.isolation
         self.hello: Future[Reply] = Future()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, Future[Reply]]] = {}
@@ -100,6 +101,7 @@ class Connection:
 
     def _take(self, kind: int, number: int, fields: Reply) -> None:
         if kind == HELLO:
+            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", [])])
             self.hello.set_result(fields)
         elif kind == REPLY:
             _, future = self._waiting.pop(number, (0, None))

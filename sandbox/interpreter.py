@@ -86,7 +86,7 @@ class Interpreter:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Interpreter {self._key} in {self._connection.stream.isolation}{', gone' if self._gone else ''}>"
+        return f"<Interpreter {self._key} in {self._connection.isolation}{', gone' if self._gone else ''}>"
 
     @staticmethod
     async def _wait(future: Future[Reply]) -> Reply:
@@ -110,7 +110,7 @@ class Interpreter:
         return self._request(RUN, code=code, timeout=seconds, setup=setup)
 
     def _execution(self, reply: Reply) -> Execution:
-        execution = Execution(**reply, isolation=self._connection.stream.isolation)
+        execution = Execution(**reply, isolation=self._connection.isolation)
         if not execution.alive:
             self._gone = f"the session has ended ({execution.status}: {execution.error}); open a new interpreter"
         return execution

@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections import Counter, deque
 from concurrent.futures import Future
-from typing import Any
 
 from sandbox.backends import choose, start
 from sandbox.connection import Connection, Reply
@@ -18,6 +17,8 @@ from sandbox.errors import SandboxError
 from sandbox.execution import Execution
 from sandbox.interpreter import Interpreter, SyncInterpreter
 from sandbox.limits import Limits
+from sandbox.options import Options
+from sandbox.promise import unkept_promise
 from sandbox.wire import CLOSE, OPEN
 
 _STARTING = 60.0
@@ -105,7 +106,7 @@ class Sandbox:
     @property
     def isolation(self) -> str:
         """What stands between the code and this machine: "docker(runc)", "bubblewrap" or "none"."""
-        return self._connect().stream.isolation
+        return self._connect().isolation
 
     @property
     def lost(self) -> str:
@@ -180,7 +181,7 @@ class Sandbox:
         except TimeoutError as error:
             connection.stream.kill()
             raise SandboxError(f"the sandbox ({name}) has not said hello within {_STARTING:.0f} s") from error
-        fault = _unkept_promise(name, facts)
+        fault = unkept_promise(name, facts)
         if fault:
             connection.stream.kill()
             raise SandboxError(f"the sandbox ({name}) is not isolated: {fault}")
@@ -241,26 +242,12 @@ class Sandbox:
 def _start_and_read(name: str, limits: Limits, image: str | None, started: Future[Connection]) -> None:
     """Start the server and hand out its replies: one thread, since bubblewrap ends with the thread that started it."""
     try:
-        connection = Connection(start(name, limits, image))
+        connection = Connection(start(name, Options(limits=limits, image=image)))
     except BaseException as error:  # belongs to the thread that waits
         started.set_exception(error)
         return
     started.set_result(connection)
     connection.read()
-
-
-def _unkept_promise(name: str, facts: dict[str, Any]) -> str:
-    """Compare what the server has found around itself with what the backend stands for."""
-    if name == "unsafe_local":
-        return ""
-    faults = {
-        "it runs as root": facts["uid"] == 0 and name == "docker",
-        f"it has capabilities ({facts['capabilities']:#x})": facts["capabilities"] != 0,
-        "it could gain privileges": not facts["no_new_privileges"],
-        "its root file system is writable": not facts["read_only_root"],
-        f"it has network interfaces ({facts['interfaces']})": set(facts["interfaces"]) - {"lo"},
-    }
-    return "; ".join(fault for fault, present in faults.items() if present)
 
 
 def _let_go() -> None:
