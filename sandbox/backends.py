@@ -14,8 +14,8 @@ from sandbox.connection import Stream
 from sandbox.docker_backend import start_docker
 from sandbox.docker_check import check_docker
 from sandbox.errors import SandboxUnavailable
-from sandbox.limits import Limits
 from sandbox.local import start_local
+from sandbox.options import Options
 
 NAMES = ("auto", "docker", "bubblewrap", "unsafe_local")
 _warned = False
@@ -46,24 +46,25 @@ def choose(name: str) -> str:
     raise SandboxUnavailable("no sandbox can be opened.\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
-def start(name: str, limits: Limits, image: str | None) -> Stream:
+def start(name: str, options: Options) -> Stream:
     """Start a server with a backend that `choose` has returned.
 
     Raises:
         SandboxError: it does not start.
     """
     if name == "docker":
-        return start_docker(limits, image)
-    if image is not None:
-        raise ValueError(f"image={image!r} is for the docker backend; {name} runs the Python that runs this program")
-    starters: dict[str, Callable[[Limits], Stream]] = {
+        return start_docker(options)
+    for option in ("image", "runtime", "host"):
+        if getattr(options, option) is not None:
+            raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
+    starters: dict[str, Callable[[Options], Stream]] = {
         "bubblewrap": start_bubblewrap,
         "unsafe_local": _start_unsafe,
     }
-    return starters[name](limits)
+    return starters[name](options)
 
 
-def _start_unsafe(limits: Limits) -> Stream:
+def _start_unsafe(options: Options) -> Stream:
     global _warned
     if not _warned:
         _warned = True
@@ -73,4 +74,4 @@ def _start_unsafe(limits: Limits) -> Stream:
             RuntimeWarning,
             stacklevel=2,
         )
-    return start_local(limits)
+    return start_local(options)

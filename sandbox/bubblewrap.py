@@ -2,12 +2,12 @@
 
 The sandbox has no network, sees no processes but its own, and of the file system only the Python that runs
 this program and the system libraries, read-only. Home directories, /etc and everything else are not there.
-What it lacks compared with Docker: a limit on the memory of all sessions together, and a seccomp filter.
+What it lacks compared with Docker: the kernel's limit on the memory of all sessions together, where only the
+supervisor's watchdog stands, and, when it is not started by root, a user for each family of sessions.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import platform
 import re
@@ -18,14 +18,12 @@ import sysconfig
 from functools import cache
 from pathlib import PurePath
 
-from sandbox.limits import Limits
-from sandbox.local import ProcessStream, base_python, server_config
+from sandbox.local import ProcessStream, base_python, random_uids, server_config
+from sandbox.options import Options
 from sandbox.server_source import BOOTSTRAP
 
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _ROOT = "/slots"
-_uids = itertools.count(1_000_000 + os.getpid() % 100_000 * 100)
-
 
 _TRIAL = """
 import os, sys
@@ -40,7 +38,7 @@ def why_no_bubblewrap() -> str:
     """Try bubblewrap; return what is wrong with it and how to mend it, or nothing."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed. To mend it: sudo apt-get install bubblewrap"
-    command = [*_command(Limits()), base_python(), "-I", "-c", _TRIAL]
+    command = [*_command(Options(sessions=1)), base_python(), "-I", "-c", _TRIAL]
     try:
         trial = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -54,15 +52,16 @@ def why_no_bubblewrap() -> str:
     )
 
 
-def start_bubblewrap(limits: Limits) -> ProcessStream:
+def start_bubblewrap(options: Options) -> ProcessStream:
     """Start the server in bubblewrap.
 
-    As root the server first gives up root for a user that nothing else belongs to; else the namespace does
-    that.
+    As root each family gets a user of its own that nothing else belongs to; else there is only one user.
     """
-    uid = next(_uids) if os.geteuid() == 0 else 0
-    config = server_config(limits, _ROOT, uid, own_user=bool(uid) or _counts_by_namespace())
-    return ProcessStream([*_command(limits), base_python(), "-I", "-c", BOOTSTRAP], "bubblewrap", config)
+    first = random_uids() if os.geteuid() == 0 else 0
+    config = server_config(
+        options, _ROOT, first_uid=first, chown=bool(first), own_user=not first and _counts_by_namespace()
+    )
+    return ProcessStream([*_command(options), base_python(), "-I", "-c", BOOTSTRAP], "bubblewrap", config)
 
 
 def _counts_by_namespace() -> bool:
@@ -71,14 +70,21 @@ def _counts_by_namespace() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= (5, 14)
 
 
-def _command(limits: Limits) -> list[str]:
+def _command(options: Options) -> list[str]:
     namespaces = ["--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:
         namespaces[:1] = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-        rights += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        for right in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"):
+            rights += ["--cap-add", right]
     binds = [argument for path in _needed() for argument in _bind(path)]
-    slots = ["--perms", "1733", "--size", str(limits.disk), "--tmpfs", _ROOT]
+    size = ["--perms", "1733", "--size", str(options.limits.disk)]
+    if os.geteuid() == 0:
+        slots = ["--perms", "0711", "--size", str(1 << 20), "--tmpfs", _ROOT]
+        for number in range(options.sessions):
+            slots += [*size, "--tmpfs", f"{_ROOT}/{number}"]
+    else:
+        slots = [*size, "--tmpfs", _ROOT]
     slots += ["--perms", "1777", "--size", str(16 << 20), "--tmpfs", "/dev/shm"]
     links = ["--symlink", "/proc/self/fd/200", "/work", "--symlink", "/work", "/tmp"]
     rest = ["--proc", "/proc", "--dev", "/dev", *slots, *links, "--remount-ro", "/", "--chdir", "/"]

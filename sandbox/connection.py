@@ -60,6 +60,7 @@ class Connection:
         self.stream = stream
         self.owner = os.getpid()
         self.lost = ""
+        self.isolation = stream.isolation
         self.hello: Future[Reply] = Future()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, Future[Reply]]] = {}
@@ -104,6 +105,7 @@ class Connection:
 
     def _take(self, kind: int, number: int, fields: Reply) -> None:
         if kind == HELLO:
+            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", [])])
             with contextlib.suppress(InvalidStateError):
                 self.hello.set_result(fields)
         elif kind == REPLY:

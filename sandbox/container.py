@@ -34,7 +34,6 @@ class Container:
 
     Attributes:
         connection: to the server, once there is one.
-        isolation: what stands between the code, the machine and the other families.
         families: those that hold a slot.
         served: how many have had one.
         heard: when it last gave a sign of life, by `time.monotonic`.
@@ -45,11 +44,9 @@ class Container:
         self.slots = slots
         self.state: Literal["starting", "open", "draining", "ended"] = "starting"
         self.connection: Connection | None = None
-        self.isolation = ""
         self.families: set[Family] = set()
         self.served = 0
         self.heard = time.monotonic()
-        self.answers = False
         self.thread = threading.Thread(target=self._live, name="sandbox", daemon=True)
         self._pool = pool
 
@@ -59,6 +56,11 @@ class Container:
         if self.state != "open" or self.connection is None or self.connection.lost:
             return 0
         return max(0, self.slots - len(self.families))
+
+    @property
+    def isolation(self) -> str:
+        """What stands between the code, the machine and the other families; empty before it is open."""
+        return self.connection.isolation if self.connection is not None else ""
 
     @property
     def lost(self) -> str:
@@ -84,9 +86,7 @@ class Container:
         if error is not None:
             self._pool.failed(self, error)
             return
-        self.isolation = "+".join([stream.isolation, *facts().get("separation", [])])
         self.heard = time.monotonic()
-        self.answers = "slots" in facts()
         self._pool.opened(self, facts())
 
     def give_up(self, why: str) -> None:

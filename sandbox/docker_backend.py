@@ -1,28 +1,32 @@
 """The backend "docker": the server as the first process of one long-lived container.
 
-The container has no network, no writable file system but a tmpfs, no capability and no root; nothing is
+The container has no network and no writable file system but a tmpfs for each family of sessions; nothing is
 mounted into it and no port is opened: everything goes over the attached stream, which works with every
-DOCKER_HOST. When this program ends, however it ends, the engine closes the container's standard input, and
-the server ends.
+DOCKER_HOST. The supervisor is the container's root, with the capabilities to change users and to kill, and no others;
+sessions have none, and users of their own. When this program ends, however it ends, the engine closes the container's
+standard input, and the server ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import time
 from typing import Any
 
 from sandbox.docker_check import connect
 from sandbox.docker_socket import HijackedSocket
 from sandbox.errors import SandboxError
 from sandbox.image import build_image
-from sandbox.limits import Limits, parse_size
-from sandbox.local import server_config
+from sandbox.limits import parse_size
+from sandbox.local import random_uids, server_config
+from sandbox.options import Options
 from sandbox.server_source import BOOTSTRAP, greeting
 
 _ROOT = "/slots"
-_USER = "65534:65534"
-_INODES = 100_000
+_INODES = 16_384
+_MOST_PROCESSES = 16_384
 _SYSCTLS = {
     "kernel.shmmni": "0",
     "kernel.msgmni": "0",
@@ -114,7 +118,7 @@ class DockerStream:
         self._socket.close()
 
 
-def start_docker(limits: Limits, image: str | None) -> DockerStream:
+def start_docker(options: Options) -> DockerStream:
     """Start a container and the server in it.
 
     Raises:
@@ -122,26 +126,28 @@ def start_docker(limits: Limits, image: str | None) -> DockerStream:
     """
     import docker.errors
 
-    image = image or build_image()
+    image = options.image or build_image()
     client = connect()
     container = ""
     try:
+        first = _first_uid(client)
         container = client.api.create_container(
             image,
             ["python3", "-I", "-c", BOOTSTRAP],
-            user=_USER,
+            user="0:0",
             working_dir="/",
             entrypoint="",
             environment={"MALLOC_ARENA_MAX": "2", "LANG": "C.UTF-8"},
             stdin_open=True,
-            labels={"arpo.sandbox": "1", "arpo.sandbox.client": str(os.getpid())},
-            host_config=_host_config(client, limits),
+            labels=_labels(),
+            host_config=_host_config(client, options, first),
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
         stream = DockerStream(client, container, runtime)
         client.api.start(container)
-        stream.send(greeting(server_config(limits, _ROOT)))
+        preload: list[str] = []
+        stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
     except (docker.errors.DockerException, OSError) as error:
         with contextlib.suppress(docker.errors.DockerException, OSError):
             if container:
@@ -151,20 +157,43 @@ def start_docker(limits: Limits, image: str | None) -> DockerStream:
     return stream
 
 
-def _host_config(client: Any, limits: Limits) -> Any:
+def _labels() -> dict[str, str]:
+    return {
+        "arpo.sandbox": "1",
+        "arpo.sandbox.client": str(os.getpid()),
+        "arpo.sandbox.client_host": socket.gethostname(),
+        "arpo.sandbox.started": str(int(time.time())),
+    }
+
+
+def _first_uid(client: Any) -> int:
+    """Choose users; an engine that runs in a user namespace has only the lower 65,536."""
+    options = client.info().get("SecurityOptions") or []
+    mapped = any(name in option for option in options for name in ("name=userns", "name=rootless"))
+    return random_uids(1 << 10, 60_000) if mapped else random_uids()
+
+
+def _host_config(client: Any, options: Options, first_uid: int) -> Any:
+    limits = options.limits
     memory = parse_size(limits.memory)
+    slots = {
+        f"{_ROOT}/{number}": f"size={limits.disk},nr_inodes={_INODES},mode=1730,uid=0,gid={first_uid + number}"
+        for number in range(options.sessions)
+    }
     return client.api.create_host_config(
         auto_remove=True,
         network_mode="none",
         read_only=True,
         cap_drop=["ALL"],
+        cap_add=["SETUID", "SETGID", "KILL"],
         security_opt=["no-new-privileges"],
-        pids_limit=limits.processes,
+        pids_limit=min(options.sessions * limits.processes, _MOST_PROCESSES) + 64,
         mem_limit=memory,
         memswap_limit=memory,
         ipc_mode="private",
         shm_size=16 << 20,
         log_config={"Type": "none", "Config": {}},
         sysctls=_SYSCTLS,
-        tmpfs={_ROOT: f"size={limits.disk},nr_inodes={_INODES},mode=1733,nosuid,nodev"},
+        runtime=options.runtime,
+        tmpfs={place: f"{how},nosuid,nodev" for place, how in slots.items()},
     )

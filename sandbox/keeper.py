@@ -52,8 +52,6 @@ def _examine(pool: Pool) -> None:
         if connection is None or connection.lost:
             continue
         starting = container.state == "starting"
-        if not starting and not container.answers:
-            continue
         if now - container.heard > (STARTING if starting else EVERY + PATIENCE):
             said = f"has not said hello within {STARTING:.0f} s" if starting else f"has not answered for {PATIENCE:g} s"
             container.give_up(f"it {said}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from dataclasses import asdict
 from typing import Any
 
 from sandbox.errors import SandboxError
-from sandbox.limits import Limits
+from sandbox.limits import parse_size
+from sandbox.options import Options
 from sandbox.server_source import BOOTSTRAP, greeting
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -94,24 +96,58 @@ class ProcessStream:
         self._socket.close()
 
 
+def random_uids(least: int = 1 << 20, most: int = 1 << 31) -> int:
+    """Return the first of a range of users for a server's families, which nothing else is likely to belong to.
+
+    The kernel counts processes by user across containers: two servers must not share one.
+    """
+    return secrets.randbelow((most - least) >> 8) * 256 + least
+
+
 def base_python() -> str:
     """Return the interpreter that runs this program, the one behind a virtual environment."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
-def server_config(limits: Limits, root: str | None, uid: int = 0, own_user: bool = False) -> dict[str, Any]:
+def server_config(
+    options: Options,
+    root: str | None,
+    *,
+    first_uid: int = 0,
+    chown: bool = False,
+    own_user: bool = False,
+    own_account: bool = False,
+    packages: str = "",
+    preload: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return what a server is told.
 
     Args:
-        limits: of the sandbox.
-        root: where the sessions' directories go; None lets it make a place.
-        uid: the user to become, 0 to stay.
+        options: of the server.
+        root: where the sessions' directories go; None lets it make a place, and means that nothing is isolated.
+        first_uid: the user of the first family, the next ones follow; 0 when all run as the server's user.
+        chown: the server has to give the slots to their users itself.
         own_user: nobody else's processes count as its user's, so that their number can be limited.
+        own_account: the memory of the control group it finds itself in is its own.
+        packages: a directory of packages for the code, as the server sees it.
+        preload: modules for the zygote to import.
     """
-    return {"limits": asdict(limits), "root": root, "uid": uid, "own_user": own_user}
+    return {
+        "limits": asdict(options.limits),
+        "memory": 0 if root is None else parse_size(options.limits.memory),
+        "root": root,
+        "sessions": options.sessions,
+        "first_uid": first_uid,
+        "chown": chown,
+        "own_user": own_user,
+        "own_account": own_account,
+        "harden": root is not None,
+        "packages": packages,
+        "preload": list(preload),
+    }
 
 
-def start_local(limits: Limits) -> ProcessStream:
+def start_local(options: Options) -> ProcessStream:
     """Start the server without any isolation."""
     command = [base_python(), "-I", "-c", BOOTSTRAP]
-    return ProcessStream(command, "none", server_config(limits, None))
+    return ProcessStream(command, "none", server_config(options, None))

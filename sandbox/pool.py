@@ -145,7 +145,7 @@ class Pool:
         with self.lock:
             if container.state != "starting":
                 return
-            container.slots = min(container.slots, facts.get("slots", container.slots))
+            container.slots = min(container.slots, facts["slots"])
             self.fleet.opened(container)
             actions = self._dispatch()
         _do(actions)

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+_KILL_SETGID_SETUID = 1 << 5 | 1 << 6 | 1 << 7
 
-def unkept_promise(name: str, facts: dict[str, Any]) -> str:
-    """Return what is wrong with a server's surroundings; empty if nothing is.
+
+def unkept_promise(backend: str, facts: dict[str, Any]) -> str:
+    """Return what is wrong, or nothing.
 
     Args:
-        name: of the backend.
-        facts: of the server's hello.
+        backend: its name; "unsafe_local" promises nothing.
+        facts: from the server's hello, measured in its own process and in one confined as sessions are.
     """
-    if name == "unsafe_local":
+    if "fault" in facts:
+        return str(facts["fault"])
+    if backend == "unsafe_local":
         return ""
+    session, supervisor = facts["session"], facts["supervisor"]
     faults = {
-        "it runs as root": facts["uid"] == 0 and name == "docker",
-        f"it has capabilities ({facts['capabilities']:#x})": facts["capabilities"] != 0,
-        "it could gain privileges": not facts["no_new_privileges"],
+        "sessions run as root": session["uid"] == 0 and "uid" in facts["separation"],
+        "sessions run as the container's user": backend == "docker" and "uid" not in facts["separation"],
+        f"sessions have capabilities ({session['capabilities']:#x})": session["capabilities"] != 0,
+        f"the supervisor has capabilities ({supervisor['capabilities']:#x})": bool(
+            supervisor["capabilities"] & ~_KILL_SETGID_SETUID
+        ),
+        "sessions could gain privileges": not session["no_new_privileges"],
         "its root file system is writable": not facts["read_only_root"],
         f"it has network interfaces ({facts['interfaces']})": set(facts["interfaces"]) - {"lo"},
     }

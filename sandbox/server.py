@@ -13,33 +13,33 @@ from __future__ import annotations
 import heapq
 import json
 import os
-import secrets
 import selectors
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 from sandbox.server_handle import Handle, Request
-from sandbox.server_janitor import Janitor, remove_tree
 from sandbox.server_linux import (
     adopt_orphans,
-    children,
-    drop_user,
     hide_memory,
-    isolation_facts,
-    kill_trees,
+    keep_capabilities,
     limit_processes,
-    now_in_ticks,
+    process_facts,
     raise_file_limit,
-    start_time,
 )
+from sandbox.server_processes import children, kill_trees, now_in_ticks, start_time
+from sandbox.server_removal import remove_tree
 from sandbox.server_requests import Requests
+from sandbox.server_slots import Slots
 from sandbox.server_spawner import Spawner
+from sandbox.server_watchdog import Watchdog
 from sandbox.wire import HELLO, REPLY, Frames, pack
 
 _SWEEP_AFTER = 0.02
+_CAPABILITIES = 1 << 5 | 1 << 6 | 1 << 7  # to kill, and to set group and user
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -55,7 +55,6 @@ class Supervisor:
         self.config = config
         self.sessions: dict[int, Handle] = {}
         self.starting: set[Handle] = set()
-        self.janitor = Janitor()
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -63,9 +62,13 @@ class Supervisor:
         self._outgoing = bytearray()
         self._ended = False
         self._sweep_planned = False
+        self._introduced = False
         self.by_pid: dict[int, Handle] = {}
+        self.dead: dict[int, int] = {}  # statuses of processes that have died before they were heard of
+        self.slots = Slots(self)
         self.requests = Requests(self)
         self.spawner = Spawner(self, script)
+        self.watchdog = Watchdog(self)
 
     def serve(self) -> None:
         """Say hello, then serve until the client is gone."""
@@ -74,13 +77,19 @@ class Supervisor:
             os.set_blocking(fd, False)
         self.watch(0, self._read_client)
         self.spawner.start_zygote()
-        self._write_client(HELLO, 0, {"python": sys.version.split()[0], "pid": os.getpid(), **isolation_facts()})
         while not self._ended:
             for key, _ in self._selector.select(self._until_next_timer()):
                 if self._selector.get_map().get(key.fd) is key:  # an earlier event may have closed it
                     key.data()
             self._fire_timers()
         self._end()
+
+    def introduce(self, facts: dict[str, Any]) -> None:
+        """Say hello to the client, once: what holds the sessions, as the zygote has found."""
+        if not self._introduced:
+            self._introduced = True
+            python = {"python": sys.version.split()[0], "pid": os.getpid(), "slots": self.slots.usable}
+            self._write_client(HELLO, 0, {**python, "supervisor": process_facts(), **facts})
 
     def watch(self, fd: int, callback: Callable[[], None], events: int = READ) -> None:
         """Call back when there is something to read, or with WRITE room to write."""
@@ -144,14 +153,50 @@ class Supervisor:
             self.unwatch(1)
 
     def new_handle(self, key: int) -> Handle:
-        """Make the supervisor's side of a session that is about to be forked."""
-        directory = os.path.join(self.config["root"], secrets.token_hex(16))
-        handle = Handle(key, directory, self.config["limits"])
-        handle.born_after = now_in_ticks()
+        """Make the supervisor's side of a session that is about to be."""
+        handle = Handle(key, self.config["limits"])
         self.sessions[key] = handle
-        self.starting.add(handle)
-        self.watch(handle.control.fileno(), lambda: self.requests.hear(handle))
+        self.listen_to(handle)
         return handle
+
+    def listen_to(self, handle: Handle) -> None:
+        """Hear what a session says on its control socket."""
+        self.watch(handle.control.fileno(), lambda: self.requests.hear(handle))
+
+    def send_on(self, handle: Handle) -> None:
+        """Send what was too long for one go, and listen meanwhile.
+
+        Raises:
+            OSError: the session has closed its end.
+        """
+        if not handle.flush():
+            self.watch(handle.control.fileno(), lambda: self._converse(handle), READ | WRITE)
+
+    def _converse(self, handle: Handle) -> None:
+        try:
+            done = handle.flush()
+        except OSError:
+            done = True
+        if done:
+            self.listen_to(handle)
+        self.requests.hear(handle)
+
+    def forget_channels(self, handle: Handle) -> None:
+        """Stop listening to a session, and close what was open for it."""
+        for fd in (handle.control.fileno(), *handle.outputs):
+            self.unwatch(fd)
+        handle.close_channels()
+
+    def expect(self, handle: Handle) -> None:
+        """Take note that a process of this session may appear from now on."""
+        handle.born_after = now_in_ticks()
+        self.starting.add(handle)
+
+    def settled(self, handle: Handle) -> None:
+        """Take note that a session is there, or will never be."""
+        self.starting.discard(handle)
+        if not self.starting:
+            self.dead.clear()
 
     def _listen_for_deaths(self) -> None:
         reading, writing = os.pipe()
@@ -171,11 +216,18 @@ class Supervisor:
                 break
             if pid == 0:
                 break
-            handle = self.by_pid.pop(pid, None)
             if pid == self.spawner.pid:
                 self.spawner.start_zygote()
-            elif handle is not None:
-                self.requests.bury(handle, status)
+            else:
+                self.died(pid, status)
+
+    def died(self, pid: int, status: int) -> None:
+        """Take note of the end of a process."""
+        handle = self.by_pid.pop(pid, None)
+        if handle is not None:
+            self.requests.bury(handle, status)
+        elif self.starting:
+            self.dead[pid] = status
 
     def sweep_soon(self) -> None:
         """Look for processes that sessions have left behind, in a moment."""
@@ -191,12 +243,12 @@ class Supervisor:
         """
         self._sweep_planned = False
         birth = min((handle.born_after for handle in self.starting), default=None)
-        strangers = self._strangers()
-        if strangers:
-            kill_trees(lambda: [pid for pid in self._strangers() if birth is None or start_time(pid) < birth])
+        if self.strangers():
+            kill_trees(lambda: [pid for pid in self.strangers() if birth is None or start_time(pid) < birth])
             self.sweep_soon()
 
-    def _strangers(self) -> list[int]:
+    def strangers(self) -> list[int]:
+        """Return children that are not known: orphans of sessions that are gone, and forks that are about to report."""
         return [pid for pid in children(os.getpid()) if pid not in self.by_pid and pid != self.spawner.pid]
 
     def _end(self) -> None:
@@ -209,22 +261,33 @@ class Supervisor:
             except ChildProcessError:
                 break
             time.sleep(0.005)
-        remove_tree(self.config["root"])
+        if self.config["own_root"]:
+            remove_tree(self.config["root"])
 
 
 def serve_client(config: dict[str, Any], script: bytes) -> None:
     """Be the supervisor."""
     os.umask(0o022)
     raise_file_limit()
-    if config.get("uid"):
-        drop_user(config["uid"])
-    if config.get("own_user"):
+    config["own_root"] = config["root"] is None
+    if config["root"] is None:
+        config["root"] = tempfile.mkdtemp(prefix="sandbox-")
+    if config["first_uid"]:
+        os.setgroups([])
+        if config["chown"]:
+            _hand_out_slots(config)
+        keep_capabilities(_CAPABILITIES)
+    elif config["own_user"]:
         limit_processes(config["limits"]["processes"])
     config["work"] = os.path.islink("/work") and os.readlink("/work") == "/proc/self/fd/200"
-    if config["root"] is None:
-        import tempfile
-
-        config["root"] = tempfile.mkdtemp(prefix="sandbox-")
     hide_memory()
     adopt_orphans()
     Supervisor(config, script).serve()
+
+
+def _hand_out_slots(config: dict[str, Any]) -> None:
+    """Let the group of each slot, and nobody else, make directories in it, where the backend could not say so."""
+    for number in range(config["sessions"]):
+        path = os.path.join(config["root"], str(number))
+        os.chown(path, 0, config["first_uid"] + number)
+        os.chmod(path, 0o1730)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.server_handle import Handle, Request
-from sandbox.server_linux import kill_tree
+from sandbox.server_processes import kill_tree
 from sandbox.wire import BRANCH, LOSS_NAMES, LOSSES, UNABLE, WireError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox.server_requests import Requests
 
 _SECONDS = 60.0
+_MOST_ATTEMPTS = 3
 
 
 class Birth:
@@ -50,24 +51,52 @@ class Births:
         self._of: dict[Handle, Birth] = {}
 
     def open(self, request: Request, key: int) -> None:
-        """Have a session forked from the zygote."""
+        """Have a session forked from the zygote, as soon as there is a place for it."""
         birth = Birth(request, None)
         try:
-            self._supervisor.spawner.open(self._expect(birth, key))
+            handle = self._supervisor.new_handle(key)
         except OSError as error:
             self._supervisor.fail(request.number, "SandboxError", f"no session could be opened: {error}")
             return
+        self._add(birth, handle)
+        self._supervisor.slots.ask(handle, lambda: self._begin(birth, handle))
+
+    def _begin(self, birth: Birth, handle: Handle) -> None:
+        self._supervisor.expect(handle)
+        self._supervisor.spawner.open(handle)
         self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
+
+    def try_again(self, handle: Handle) -> bool:
+        """Have a session forked again whose process has ended before it was ready; False if that is no use."""
+        birth = self._of.get(handle)
+        if birth is None or birth.parent or handle.closing or handle.attempts >= _MOST_ATTEMPTS:
+            return False
+        handle.attempts += 1
+        self._supervisor.forget_channels(handle)
+        self._supervisor.spawner.settled(handle)
+        self._supervisor.slots.move(handle)
+        try:
+            handle.open_channels()
+        except OSError:
+            return False
+        self._supervisor.listen_to(handle)
+        self._supervisor.expect(handle)
+        self._supervisor.spawner.open(handle)
+        return True
 
     def fork(self, parent: Handle, request: Request) -> None:
         """Have a session fork itself."""
         birth = self._of[parent] = Birth(request, parent)
+        seed = request.fields.get("reseed")
         try:
             for key in request.fields["children"]:
-                self._expect(birth, key)
-            directories = "\n".join(handle.directory for handle in birth.handles)
+                handle = self._supervisor.new_handle(key)
+                self._add(birth, handle)
+                self._supervisor.slots.join(handle, parent.home)
+                self._supervisor.expect(handle)
+            order = ["" if seed is None else str(seed), *(handle.directory for handle in birth.handles)]
             ends = tuple(fd for handle in birth.handles for fd in handle.given)
-            parent.send(BRANCH, request.number, directories.encode(), ends)
+            parent.send(BRANCH, request.number, "\n".join(order).encode(), ends)
             for handle in birth.handles:
                 handle.release()
         except OSError as error:
@@ -77,12 +106,10 @@ class Births:
             return
         self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
 
-    def _expect(self, birth: Birth, key: int) -> Handle:
-        handle = self._supervisor.new_handle(key)
+    def _add(self, birth: Birth, handle: Handle) -> None:
         birth.handles.append(handle)
         birth.waiting.add(handle)
         self._of[handle] = birth
-        return handle
 
     def _too_slow(self, birth: Birth) -> None:
         for handle in list(birth.waiting):
@@ -104,7 +131,10 @@ class Births:
         self._supervisor.by_pid[pid] = handle
         if handle.closing:
             kill_tree(pid)
+        status = self._supervisor.dead.pop(pid, None)
         self._settle(handle, self._of[handle])
+        if status is not None:
+            self._supervisor.died(pid, status)
 
     def failed(self, handle: Handle, error: str) -> None:
         """Take note that a session will never be."""
@@ -141,7 +171,7 @@ class Births:
     def _settle(self, handle: Handle, birth: Birth) -> None:
         """Note that one of those waited for has answered; when all have, answer the client."""
         self._of.pop(handle, None)
-        self._supervisor.starting.discard(handle)
+        self._supervisor.settled(handle)
         self._supervisor.spawner.settled(handle)
         birth.waiting.discard(handle)
         if birth.waiting:
@@ -171,4 +201,4 @@ class Births:
         self._supervisor.fail(birth.request.number, kind, message)
 
 
-_NO_PROCESSES = "; all processes are taken: close sessions, or raise Limits.processes"
+_NO_PROCESSES = "; all processes are taken: close forks, or raise Limits.processes"

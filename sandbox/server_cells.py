@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sandbox.server_handle import Handle, Request
-from sandbox.server_linux import send
+from sandbox.server_processes import send
 from sandbox.wire import CELL
 
 if TYPE_CHECKING:
     from sandbox.server import Supervisor
     from sandbox.server_requests import Requests
-
-_READ_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
 class Cells:
@@ -45,19 +42,8 @@ class Cells:
         mark = b"s" if request.fields["setup"] else b"c"
         code = request.fields["code"].encode("utf-8", "surrogatepass")
         handle.send(CELL, request.number, mark + code)
-        if not handle.flush():
-            self._supervisor.watch(handle.control.fileno(), lambda: self._converse(handle), _READ_WRITE)
+        self._supervisor.send_on(handle)
         self._supervisor.call_in(request.fields["timeout"], lambda: self._overdue(handle, request))
-
-    def _converse(self, handle: Handle) -> None:
-        """Send on what was too long for one go, and listen meanwhile."""
-        try:
-            done = handle.flush()
-        except OSError:
-            done = True
-        if done:
-            self._supervisor.watch(handle.control.fileno(), lambda: self._requests.hear(handle))
-        self._requests.hear(handle)
 
     def _listener(self, handle: Handle, request: Request, fd: int) -> Callable[[], None]:
         def listen() -> None:

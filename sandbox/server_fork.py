@@ -12,12 +12,14 @@ import contextlib
 import os
 import posix
 import stat
-import sys
 from typing import TYPE_CHECKING, Any
 
 from sandbox.server_channel import Channel
 from sandbox.server_files import OpenFile, copy_tree, open_files, own_descriptors, reopen
-from sandbox.server_linux import adopt_orphans, children
+from sandbox.server_linux import adopt_orphans
+from sandbox.server_processes import children
+from sandbox.server_random import reseed, restore
+from sandbox.server_random import state as random_state
 from sandbox.wire import BRANCHED, GAVE_UP, LOSSES, READY, UNABLE
 
 if TYPE_CHECKING:
@@ -32,15 +34,18 @@ def fork_session(session: Session, number: int, payload: bytes, fds: list[int]) 
     Args:
         session: the one to fork.
         number: of the request, for the reply.
-        payload: the real paths of the copies' directories, one a line.
+        payload: a seed or nothing, then the real paths of the copies' directories, one a line.
         fds: for each copy its control socket, its stdout and its stderr.
     """
-    directories = payload.decode().split("\n")
+    seed, *directories = payload.decode().split("\n")
     try:
+        session.confinement.check_depth()
         if len(fds) != 3 * len(directories):
             raise OSError("too many open files: the session has no descriptors left for its copies")
         losses = _losses(session, fds)
-        copied = _fork_all(session, directories, fds)
+        copied = _fork_all(session, seed, directories, fds)
+        if not copied:
+            session.confinement.leave_branches()
     except (OSError, MemoryError) as error:
         for fd in fds:
             os.close(fd)
@@ -52,10 +57,10 @@ def fork_session(session: Session, number: int, payload: bytes, fds: list[int]) 
         session.channel.send(BRANCHED, number, LOSSES.pack(*losses))
 
 
-def _fork_all(session: Session, directories: list[str], fds: list[int]) -> bool:
+def _fork_all(session: Session, seed: str, directories: list[str], fds: list[int]) -> bool:
     """Fork, and wait until every copy has its own files; True in a copy."""
     files = open_files()
-    numbers = _random_state()
+    numbers = random_state()
     done, pending = os.pipe()
     adopt_orphans(False)
     try:
@@ -63,7 +68,8 @@ def _fork_all(session: Session, directories: list[str], fds: list[int]) -> bool:
             between = forked_away(fds[3 * index])
             if between:
                 os.close(done)
-                _become_copy(session, between, directory, fds, index, files, numbers)
+                own_seed = f"{seed}-{index}" if seed else None
+                _become_copy(session, between, directory, fds, index, files, numbers, own_seed)
                 os.close(pending)
                 return True
     finally:
@@ -85,10 +91,12 @@ def _become_copy(
     index: int,
     files: list[OpenFile],
     numbers: Any,
+    seed: str | None,
 ) -> None:
     control, out, err = fds[3 * index : 3 * index + 3]
     try:
         session.become_session(between)
+        session.confinement.enter_branch()
         _replace_outputs(session, out, err)
         old, here = session.directory, posix.getcwd()
         os.mkdir(directory, 0o700)
@@ -98,8 +106,9 @@ def _become_copy(
         if here == old or here.startswith(old + "/"):
             os.chdir(directory + here[len(old) :])
         session.point_to_directory(old)
-        if numbers is not None:
-            sys.modules["random"].setstate(numbers)
+        restore(numbers)
+        if seed is not None:
+            reseed(seed)
         os.dup2(control, session.channel.fileno(), inheritable=False)
         for fd in fds:
             os.close(fd)
@@ -117,11 +126,6 @@ def _replace_outputs(session: Session, out: int, err: int) -> None:
         if replacement is not None:
             os.dup2(replacement, fd, inheritable=os.get_inheritable(fd))
     session.outputs = tuple((os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in (out, err))
-
-
-def _random_state() -> Any:
-    random = sys.modules.get("random")
-    return random.getstate() if random is not None else None
 
 
 def _losses(session: Session, fds: list[int]) -> tuple[int, int, int, int]:

@@ -7,9 +7,12 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sandbox.wire import HAS_ERROR, HAS_VALUE, OUTCOME, SHORTENED, STATUSES, Frames, WireError, pack
+from sandbox.wire import HAS_ERROR, HAS_VALUE, LARGEST_PIECE, OUTCOME, SHORTENED, STATUSES, Frames, WireError, pack
+
+if TYPE_CHECKING:
+    from sandbox.server_slots import Slot
 
 _CREDENTIALS = struct.Struct("3i")
 _SLACK = 4096
@@ -68,14 +71,15 @@ class Handle:
 
     Args:
         key: the client's name for it.
-        directory: real path of its directory.
         limits: the client's limits.
     """
 
-    def __init__(self, key: int, directory: str, limits: dict[str, Any]) -> None:
+    def __init__(self, key: int, limits: dict[str, Any]) -> None:
         self.key = key
-        self.directory = directory
+        self.slot: Slot | None = None
+        self.directory = ""
         self.pid = 0
+        self.attempts = 0
         self.born_after = 0
         self.lost = ""  # why there is no process any more
         self.cause = ""  # the status of the cell that made the supervisor kill it
@@ -84,12 +88,24 @@ class Handle:
         self.current: Request | None = None
         self.closing: list[int] = []
         self._limits = limits
-        self._frames = Frames(12 * limits["output_bytes"] + _SLACK)
-        self._unsent = bytearray()
-        self._open_channels()
+        self.open_channels()
         self.begin_output()
 
-    def _open_channels(self) -> None:
+    @property
+    def home(self) -> Slot:
+        """The slot of a session that lives."""
+        if self.slot is None:
+            raise WireError("a session without a place")
+        return self.slot
+
+    def open_channels(self) -> None:
+        """Make a control socket and the pipes of stdout and stderr.
+
+        Raises:
+            OSError: no descriptors are left.
+        """
+        self._frames = Frames(max(12 * self._limits["output_bytes"], LARGEST_PIECE) + _SLACK)
+        self._unsent = bytearray()
         self.control, theirs = socket.socketpair()
         self.control.setblocking(False)
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -176,7 +192,7 @@ class Handle:
                 pid = _CREDENTIALS.unpack_from(content)[0]
         return [(*frame, pid) for frame in self._frames.feed(data)]
 
-    def close(self) -> None:
+    def close_channels(self) -> None:
         """Close everything that is open for the session."""
         self.release()
         self.control.close()

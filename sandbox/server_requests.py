@@ -14,8 +14,24 @@ from typing import TYPE_CHECKING
 from sandbox.server_births import Births
 from sandbox.server_cells import Cells
 from sandbox.server_handle import Handle, Request, outcome_fields
-from sandbox.server_linux import kill_tree, out_of_memory_kills
-from sandbox.wire import BRANCHED, CLOSE, DONE, FORK, GAVE_UP, OPEN, READY, RUN, UNABLE, WireError
+from sandbox.server_pieces import Files
+from sandbox.server_processes import kill_tree, out_of_memory_kills
+from sandbox.wire import (
+    BRANCHED,
+    CLOSE,
+    DONE,
+    FILED,
+    FORK,
+    GAVE_UP,
+    OPEN,
+    PING,
+    READ,
+    READY,
+    RUN,
+    UNABLE,
+    WRITE,
+    WireError,
+)
 
 if TYPE_CHECKING:
     from sandbox.server import Supervisor
@@ -35,10 +51,14 @@ class Requests:
         self._supervisor = supervisor
         self._births = Births(supervisor, self)
         self._cells = Cells(supervisor, self)
+        self._files = Files(supervisor, self)
         self._oom_kills = out_of_memory_kills()
 
     def take(self, request: Request) -> None:
         """Take a request from the client."""
+        if request.kind == PING:
+            self._supervisor.reply(request.number, self._supervisor.watchdog.condition())
+            return
         key = request.fields["session"]
         if request.kind == OPEN:
             self._births.open(request, key)
@@ -61,6 +81,8 @@ class Requests:
             self.forget(handle)
         elif handle.pid:
             self._end(handle)
+        elif handle.slot is None:
+            self._births.failed(handle, _CLOSED)
 
     def _end(self, handle: Handle) -> None:
         kill_tree(handle.pid)
@@ -83,6 +105,8 @@ class Requests:
                 self._cells.run(handle, request)
             elif request.kind == FORK:
                 self._births.fork(handle, request)
+            else:
+                self._files.begin(handle, request)
         except OSError as error:
             self.kill(handle, "killed", f"its control channel is closed ({error.strerror})")
 
@@ -119,7 +143,8 @@ class Requests:
         """Act on the end of a channel: the process has ended, or has closed its descriptors."""
         self._supervisor.unwatch(handle.control.fileno())
         if not handle.pid:
-            self._births.failed(handle, "the new process ended before it was ready")
+            if not self._births.try_again(handle):
+                self._births.failed(handle, "the new process ended before it was ready")
         else:
             why = "the code has closed the interpreter's control channel"
             self._supervisor.call_in(0.2, lambda: self.kill(handle, "killed", why))
@@ -136,6 +161,8 @@ class Requests:
             raise WireError(f"frame of kind {kind} out of turn")
         elif kind == DONE and request.kind == RUN:
             self._cells.finish(handle, request, outcome_fields(payload))
+        elif kind == FILED and request.kind in (READ, WRITE):
+            self._files.finish(handle, request, payload)
         elif kind in (BRANCHED, UNABLE) and request.kind == FORK:
             self._births.branched(handle, kind, payload)
         else:
@@ -147,7 +174,7 @@ class Requests:
         request, handle.current = handle.current, None
         lost = _CLOSED if handle.closing else f"the session has ended ({why}); open a new interpreter"
         waiting = list(handle.queue)
-        if request and request.kind == RUN and handle.closing:
+        if request and (request.kind in (READ, WRITE) or (request.kind == RUN and handle.closing)):
             waiting.append(request)
         elif request and request.kind == RUN:
             self._cells.cut_off(handle, request, cause, why)
@@ -180,11 +207,8 @@ class Requests:
             return
         handle.lost = lost
         handle.queue.clear()
-        for fd in (handle.control.fileno(), *handle.outputs):
-            self._supervisor.unwatch(fd)
-        handle.close()
-        self._supervisor.janitor.remove(handle.directory)
-        self._supervisor.sweep_soon()
+        self._supervisor.forget_channels(handle)
+        self._supervisor.slots.leave(handle)
 
 
 def _signal_name(number: int) -> str:

@@ -18,10 +18,27 @@ from typing import Any
 
 from sandbox.server_cell import Outcome, flush_output, restore_input, run_cell
 from sandbox.server_channel import Channel
+from sandbox.server_confine import Confinement
 from sandbox.server_files import own_descriptors
-from sandbox.server_fork import fork_session, forked_away, refuse
-from sandbox.server_linux import adopt_orphans, die_with_parent, limit_process
-from sandbox.wire import BRANCH, CELL, DONE, GAVE_UP, HAS_ERROR, HAS_VALUE, OUTCOME, READY, SHORTENED, STATUSES
+from sandbox.server_fork import fork_session, refuse
+from sandbox.server_linux import adopt_orphans, die_with_parent
+from sandbox.server_random import reseed
+from sandbox.server_transfer import load, store
+from sandbox.wire import (
+    BRANCH,
+    CELL,
+    DONE,
+    FILED,
+    GAVE_UP,
+    HAS_ERROR,
+    HAS_VALUE,
+    LOAD,
+    OUTCOME,
+    READY,
+    SHORTENED,
+    STATUSES,
+    STORE,
+)
 
 CONTROL_FD, WORK_FD = 199, 200
 WORK = "/work"
@@ -33,11 +50,13 @@ class Session:
 
     Args:
         config: what the client sent to the server; limits, mostly.
+        confinement: what holds the session.
         directory: real path of the session's own directory.
     """
 
-    def __init__(self, config: dict[str, Any], directory: str) -> None:
+    def __init__(self, config: dict[str, Any], confinement: Confinement, directory: str) -> None:
         self.config = config
+        self.confinement = confinement
         self.directory = directory
         self.channel: Channel
         self.outputs: tuple[tuple[int, int], ...] = ()
@@ -47,16 +66,20 @@ class Session:
         self._namespace: dict[str, Any] = {}
 
     def become_session(self, parent: int) -> None:
-        """Turn a freshly forked process into a process group of its own that its supervisor looks after."""
+        """Turn a freshly forked process into a process group of its own that ends with its parent.
+
+        Args:
+            parent: a process in between that is about to end (see `forked_away`), or 0.
+        """
         self.pid = _pid()
         os.setsid()
         adopt_orphans()
-        while posix.getppid() == parent:  # until the process in between has ended, see `forked_away`
+        while posix.getppid() == parent:
             os.sched_yield()
         die_with_parent()
 
     def prepare(self, control: int, out: int, err: int) -> None:
-        """Make a process forked from the zygote a session: directory, descriptors, limits, namespace."""
+        """Make a process forked from the zygote a session: directory, descriptors, confinement, namespace."""
         os.dup2(control, CONTROL_FD, inheritable=False)
         self.channel = Channel(CONTROL_FD)
         os.mkdir(self.directory, 0o700)
@@ -65,12 +88,13 @@ class Session:
         os.dup2(out, 1)
         os.dup2(err, 2)
         for fd in own_descriptors():
-            if fd > 2 and fd not in (CONTROL_FD, WORK_FD):
+            if fd > 2 and fd not in (CONTROL_FD, WORK_FD, self.confinement.ruleset):
                 os.close(fd)
         os.chdir(self.directory)
         self.note_outputs()
         self._open_streams()
-        limit_process(self.config["limits"])
+        reseed(None)
+        self.confinement.close_off()
         self.point_to_directory("")
         self._make_namespace()
         signal.signal(signal.SIGINT, self._interrupt)
@@ -134,6 +158,10 @@ class Session:
                     self._cell(number, payload)
                 elif kind == BRANCH:
                     fork_session(self, number, payload, fds)
+                elif kind == LOAD:
+                    self.channel.send(FILED, number, load(payload, WORK_FD))
+                elif kind == STORE:
+                    self.channel.send(FILED, number, store(payload, WORK_FD))
             except KeyboardInterrupt:  # came a moment after the cell had ended
                 continue
 
@@ -185,19 +213,29 @@ def _pass_work_on() -> None:
     subprocess.Popen.__init__ = init  # type: ignore[method-assign]
 
 
-def start(config: dict[str, Any], directory: str, fds: list[int]) -> None:
-    """Fork a session from the zygote; returns in the zygote only."""
+def start(config: dict[str, Any], confinement: Confinement, order: dict[str, Any], fds: list[int]) -> int:
+    """Fork a session from the zygote; returns in the zygote only, with the new process's id, or 0."""
     control, out, err = fds
-    between = forked_away(control)
-    if not between:
-        return
     try:
-        session = Session(config, directory)
-        session.become_session(between)
+        child = os.fork()
+    except OSError as error:
+        refuse(control, error)
+        return 0
+    if child:
+        return child
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        confinement.separate(order["uid"], order["slot"], empty=True)
+        session = Session(config, confinement, order["directory"])
+        session.become_session(0)
         session.prepare(control, out, err)
         session.serve()
     except EOFError:
-        _leave(0)
+        pass
     except BaseException as error:  # nothing may run on into the zygote's own code
-        refuse(control, error)
+        for fd in (control, CONTROL_FD):
+            refuse(fd, error)
         _leave(GAVE_UP)
+    _leave(0)
+    return 0

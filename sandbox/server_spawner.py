@@ -1,4 +1,4 @@
-"""Starts the zygote, and has it fork sessions, a few at a time. Runs inside the sandbox, in the supervisor."""
+"""Starts the zygote, has it fork sessions, a few at a time, and hears of their ends. Runs inside, in the supervisor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from sandbox.server_handle import Handle
-from sandbox.wire import SPAWN, pack
+from sandbox.wire import DIED, ENDED, HELLO, SPAWN, SWEEP, Frames, pack
 
 if TYPE_CHECKING:
     from sandbox.server import Supervisor
@@ -33,6 +33,8 @@ class Spawner:
         self._supervisor = supervisor
         self._script = script
         self._control: socket.socket | None = None
+        self._frames = Frames()
+        self._ready = False
         self._waiting: deque[Handle] = deque()
         self._under_way: set[Handle] = set()
         self._starts = 0
@@ -44,14 +46,16 @@ class Spawner:
         if self._starts > _MOST_STARTS:
             raise RuntimeError(f"the zygote died {_MOST_STARTS} times in a row; Python can not run in this sandbox")
         if self._control is not None:
+            self._hear()
+            self._supervisor.unwatch(self._control.fileno())
             self._control.close()
         self._control, theirs = socket.socketpair()
-        environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
+        self._frames, self._ready = Frames(), False
         bootstrap = self._supervisor.config["bootstrap"]
         self.pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-s", "-c", bootstrap],
-            environment,
+            self._environment(),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -62,7 +66,51 @@ class Spawner:
         with contextlib.suppress(OSError):  # it has died at once; its death is noticed and it is started again
             self._control.sendall(b"%016d" % len(self._script) + self._script + b"%016d" % len(config) + config)
         self._control.setblocking(False)
-        self._advance()
+        self._supervisor.watch(self._control.fileno(), self._hear)
+
+    def _environment(self) -> dict[str, str]:
+        environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
+        if self._supervisor.config["packages"]:
+            environment["PYTHONPATH"] = self._supervisor.config["packages"]
+        return environment
+
+    def _hear(self) -> None:
+        """Take in what the zygote says: what holds its sessions, once, and how they end."""
+        if self._control is None:
+            return
+        try:
+            data = self._control.recv(1 << 16)
+        except OSError:
+            return
+        if not data:
+            self._supervisor.unwatch(self._control.fileno())
+            return
+        for kind, number, payload in self._frames.feed(data):
+            if kind == HELLO:
+                self._ready = True
+                self._supervisor.introduce(json.loads(payload))
+                self._advance()
+            elif kind == DIED:
+                self._supervisor.died(number, ENDED.unpack(payload)[0])
+
+    def sweep(self, uid: int, directories: list[str], kill: bool) -> socket.socket | None:
+        """Have directories removed by a process of the user they belong to.
+
+        Args:
+            uid: that user.
+            directories: what to remove.
+            kill: end all other processes of that user before.
+
+        Returns:
+            A socket that comes to its end when that is done; None if it can not be done now.
+        """
+        ours, theirs = socket.socketpair()
+        order = json.dumps({"uid": uid, "directories": directories, "kill": kill}).encode()
+        with theirs:
+            if not self._order(SWEEP, order, (theirs.fileno(),)):
+                ours.close()
+                return None
+        return ours
 
     def open(self, handle: Handle) -> None:
         """Have a session forked for this handle; its READY, or the end of its channel, tells how it went."""
@@ -77,23 +125,35 @@ class Spawner:
         self._advance()
 
     def _advance(self) -> None:
-        while self._waiting and len(self._under_way) < _AT_ONCE and self._control is not None:
-            handle = self._waiting.popleft()
+        while self._ready and self._waiting and len(self._under_way) < _AT_ONCE:
+            handle = self._waiting[0]
+            slot = handle.slot
+            if slot is None:  # it has been given up meanwhile
+                self._waiting.popleft()
+                continue
+            order = {"uid": slot.uid, "slot": slot.path, "directory": handle.directory}
+            if not self._order(SPAWN, json.dumps(order).encode(), handle.given):
+                return  # the zygote is dead; its successor takes the queue over
+            self._waiting.popleft()
             self._under_way.add(handle)
-            frame = pack(SPAWN, 0, handle.directory.encode())
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handle.given))]
-            try:
-                self._control.sendmsg([frame], rights)
-            except OSError:  # the zygote is dead; its successor takes the queue over
-                self._under_way.discard(handle)
-                self._waiting.appendleft(handle)
-                return
             handle.release()
+
+    def _order(self, kind: int, payload: bytes, fds: tuple[int, ...]) -> bool:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+        try:
+            if self._control is not None and self._ready:
+                self._control.sendmsg([pack(kind, 0, payload)], rights)
+                return True
+        except OSError:
+            self._ready = False
+        return False
 
 
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "MALLOC_ARENA_MAX": "2",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
 }

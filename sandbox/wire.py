@@ -16,13 +16,22 @@ MAX_FRAME = 64 << 20
 OPEN, RUN, FORK, CLOSE, PING, READ, WRITE = 1, 2, 3, 4, 5, 6, 7
 HELLO, REPLY = 16, 17
 # supervisor to zygote and sessions, and back
-SPAWN, CELL, BRANCH = 32, 33, 34
-READY, DONE, BRANCHED, UNABLE = 48, 49, 50, 51
+SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP = 32, 33, 34, 35, 36, 37
+READY, DONE, BRANCHED, UNABLE, FILED, DIED = 48, 49, 50, 51, 52, 53
 
 OUTCOME = struct.Struct(">BBII")
 """Payload of DONE: index into STATUSES, flags, lengths of value and error; then the two texts."""
 HAS_VALUE, HAS_ERROR, SHORTENED = 1, 2, 4
 STATUSES = ("ok", "error", "exit")
+
+FILE_REQUEST = struct.Struct(">QI")
+"""Payload of LOAD and STORE: offset, and bytes wanted; then the path and, for STORE, a zero and the data."""
+FILE_REPLY = struct.Struct(">IQ")
+"""Payload of FILED: errno or 0, and the size of the file; then the data, or what went wrong."""
+LARGEST_PIECE = 1 << 20
+
+ENDED = struct.Struct(">i")
+"""Payload of DIED, whose number is a process id: the status as waitpid tells it."""
 
 GAVE_UP = 70
 """Exit code of a session that can not speak to its supervisor any more."""

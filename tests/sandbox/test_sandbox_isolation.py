@@ -25,7 +25,7 @@ def test_there_is_no_network(python: SyncInterpreter) -> None:
     code = "import socket\ntry: socket.create_connection(('1.1.1.1', 53), timeout=2)\n"
     code += "except OSError as e: print(e.strerror)"
     assert "unreachable" in python.run(code).stdout
-    assert python.run("import socket; [name for _, name in socket.if_nameindex()]").value == "['lo']"
+    assert python.run("[line.split(':')[0].strip() for line in open('/proc/net/dev') if ':' in line]").value == "['lo']"
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,8 @@ def test_no_environment_variable_of_the_client_is_visible(isolated: Sandbox, mon
         "HOME",
         "LANG",
         "MALLOC_ARENA_MAX",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
         "PATH",
         "PYTHONDONTWRITEBYTECODE",
         "PYTHONHASHSEED",
@@ -117,7 +119,7 @@ def test_multiprocessing_works(python: SyncInterpreter) -> None:
 
 
 def test_other_directories_have_no_names(python: SyncInterpreter) -> None:
-    assert "Permission denied" in str(python.run("import os; os.listdir('/slots')").error)
+    assert "Permission denied" in str(python.run("import os; [os.listdir(f'/slots/{k}') for k in range(64)]").error)
 
 
 def test_a_fork_bomb_is_held_by_the_limit(isolated: Sandbox) -> None:

@@ -1,0 +1,67 @@
+"""Passes pieces of files between the client and a session. Runs inside the sandbox, in the supervisor."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from sandbox.server_handle import Handle, Request
+from sandbox.wire import FILE_REPLY, FILE_REQUEST, LARGEST_PIECE, LOAD, READ, STORE, WireError
+
+if TYPE_CHECKING:
+    from sandbox.server import Supervisor
+    from sandbox.server_requests import Requests
+
+_SECONDS = 30.0
+
+
+class Files:
+    """Reads and writes files of sessions.
+
+    Args:
+        supervisor: whose loop to use.
+        requests: who kills sessions, and starts what is next.
+    """
+
+    def __init__(self, supervisor: Supervisor, requests: Requests) -> None:
+        self._supervisor = supervisor
+        self._requests = requests
+
+    def begin(self, handle: Handle, request: Request) -> None:
+        """Hand a request to its session.
+
+        Raises:
+            OSError: the session has closed its channel.
+        """
+        fields = request.fields
+        path = fields["path"].encode("utf-8", "surrogateescape")
+        if request.kind == READ:
+            handle.send(LOAD, request.number, FILE_REQUEST.pack(fields["offset"], fields["length"]) + path)
+        else:
+            data = base64.b64decode(fields["data"])
+            handle.send(STORE, request.number, FILE_REQUEST.pack(fields["offset"], 0) + path + b"\0" + data)
+        self._supervisor.send_on(handle)
+        self._supervisor.call_in(_SECONDS, lambda: self._too_slow(handle, request))
+
+    def _too_slow(self, handle: Handle, request: Request) -> None:
+        if handle.current is request:
+            self._requests.kill(handle, "timeout", f"a file was not read or written within {_SECONDS:.0f} s")
+
+    def finish(self, handle: Handle, request: Request, payload: bytes) -> None:
+        """Answer for a piece.
+
+        Raises:
+            WireError: the session's answer makes no sense.
+        """
+        if not FILE_REPLY.size <= len(payload) <= FILE_REPLY.size + LARGEST_PIECE:
+            raise WireError("a piece of a file that makes no sense")
+        code, size = FILE_REPLY.unpack_from(payload)
+        data = payload[FILE_REPLY.size :]
+        if code:
+            self._supervisor.reply(request.number, {"errno": code, "message": data.decode("utf-8", "replace")})
+        elif request.kind == READ:
+            self._supervisor.reply(request.number, {"data": base64.b64encode(data).decode(), "size": size})
+        else:
+            self._supervisor.reply(request.number, {})
+        handle.current = None
+        self._requests.advance(handle)

@@ -1,0 +1,120 @@
+"""Finds and ends processes, and tells what memory they use, by what /proc says. Runs inside the sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+_ROUNDS = 100
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    """Return the direct children of a process, zombies included; none if it is gone."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        found: list[int] = []
+        for thread in threads:
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+        return found
+    except FileNotFoundError:
+        return _children_by_scan(pid) if os.path.exists(f"/proc/{pid}") else []
+    except (ProcessLookupError, PermissionError):
+        return []
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    """For kernels without /proc/PID/task/TID/children."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _field(int(name), 4) == pid]
+
+
+def _field(pid: int, number: int) -> int:
+    """Return a field of /proc/PID/stat by its number in proc(5), -1 if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[number - 3])
+    except (OSError, IndexError):
+        return -1
+
+
+def start_time(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot."""
+    return _field(pid, 22)
+
+
+def now_in_ticks() -> int:
+    """Return the time that a process starting now would have, or a little earlier."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS) - 1
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Yield the processes below a process, children before grandchildren."""
+    level = children(pid)
+    while level:
+        yield from level
+        level = [below for one in level for below in children(one)]
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and everything below it."""
+    if pid > 1:
+        kill_trees(lambda: [pid])
+
+
+def kill_trees(roots: Callable[[], list[int]]) -> None:
+    """Kill processes and everything below them, also if they fork as fast as they can.
+
+    All are stopped before any is killed: what is stopped can not fork and keeps its place among the processes
+    that the limit allows, so that each round finds fewer new ones. What still escapes becomes a child of the
+    supervisor.
+
+    Args:
+        roots: called in each round, since processes whose parents end move up.
+    """
+    stopped: set[int] = set()
+    for _ in range(_ROUNDS):
+        found = {pid for root in roots() for pid in (root, *descendants(root))} - stopped
+        if not found:
+            break
+        for pid in found:
+            send(pid, signal.SIGSTOP)
+        stopped |= found
+    for pid in stopped:
+        send(pid, signal.SIGKILL)
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal; a process that is gone, or not ours, is left alone."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def out_of_memory_kills() -> int:
+    """Return how often the kernel has killed in this container for memory (0 where that can not be read)."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            with open(path) as file:
+                counts = dict(line.split() for line in file)
+            return int(counts.get("oom_kill", 0))
+        except (OSError, ValueError):
+            continue
+    return 0
+
+
+def memory_of(pid: int) -> int:
+    """Return the bytes of memory that a process has of its own: anonymous and shared memory, not files."""
+    sizes = {"RssAnon": 0, "RssShmem": 0}
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            for line in file:
+                name, _, rest = line.partition(":")
+                if name in sizes:
+                    sizes[name] = int(rest.split()[0]) << 10
+    except (OSError, ValueError, IndexError):
+        return 0
+    return sum(sizes.values())

@@ -1,0 +1,104 @@
+"""A seccomp filter for sessions: refuses what Python code has no use for. Runs inside the sandbox.
+
+It comes on top of the container engine's own filter, and is the only one under bubblewrap. Refused calls fail
+with EPERM, address families other than Unix and Internet with EAFNOSUPPORT (AF_VSOCK would reach the hypervisor
+of a virtual machine, past every network namespace), clone3 with ENOSYS, so that the C library takes clone.
+Calls of another architecture kill the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+
+_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_X32 = 0x40000000
+_NEW_NAMESPACES = 0x7E020000
+
+_AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_COMMON = {
+    "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "quotactl_fd": 443, "memfd_secret": 447,
+    "process_mrelease": 448, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427,
+    "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
+    "mount_setattr": 442, "open_tree_attr": 467,
+}  # fmt: skip
+_CALLS = {
+    "x86_64": {
+        "socket": 41, "clone": 56, "prlimit64": 302, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
+        "syslog": 103, "personality": 135, "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "adjtimex": 159,
+        "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168,
+        "reboot": 169, "sethostname": 170, "setdomainname": 171, "iopl": 172, "ioperm": 173, "init_module": 175,
+        "delete_module": 176, "quotactl": 179, "lookup_dcookie": 212, "clock_settime": 227, "mbind": 237,
+        "set_mempolicy": 238, "mq_open": 240, "kexec_load": 246, "add_key": 248, "request_key": 249, "keyctl": 250,
+        "migrate_pages": 256, "unshare": 272, "move_pages": 279, "perf_event_open": 298, "fanotify_init": 300,
+        "name_to_handle_at": 303, "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308,
+        "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "memfd_create": 319,
+        "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
+    },
+    "aarch64": {
+        "socket": 198, "clone": 220, "prlimit64": 261, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
+        "syslog": 116, "personality": 92, "vhangup": 58, "pivot_root": 41, "adjtimex": 171, "chroot": 51, "acct": 89,
+        "settimeofday": 170, "mount": 40, "umount2": 39, "swapon": 224, "swapoff": 225, "reboot": 142,
+        "sethostname": 161, "setdomainname": 162, "init_module": 105, "delete_module": 106, "quotactl": 60,
+        "lookup_dcookie": 18, "clock_settime": 112, "mbind": 235, "set_mempolicy": 237, "mq_open": 180,
+        "kexec_load": 104, "add_key": 217, "request_key": 218, "keyctl": 219, "migrate_pages": 238, "unshare": 97,
+        "move_pages": 239, "perf_event_open": 241, "fanotify_init": 262, "name_to_handle_at": 264,
+        "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270,
+        "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "memfd_create": 279, "kexec_file_load": 294,
+        "bpf": 280, "userfaultfd": 282,
+    },
+}  # fmt: skip
+_SPECIAL = ("socket", "clone", "clone3", "prlimit64")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def filter_here() -> bytes:
+    """Return the filter's program for this machine; empty where its system calls are not known."""
+    machine = os.uname().machine
+    if machine not in _CALLS or struct.calcsize("P") != 8:
+        return b""
+    calls = {**_COMMON, **_CALLS[machine]}
+    allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | errno.EPERM)
+    families = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+    program = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, _AUDIT[machine], 1, 0), _step(_RETURN, _KILL)]
+    program += [_step(_LOAD, _NUMBER), _step(_AT_LEAST, _X32, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
+    program += [_step(_EQUAL, calls["clone3"], 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
+    checks = [_step(_EQUAL, family, len(families) - i, 0) for i, family in enumerate(families)]
+    program += _argument(calls["socket"], [*checks, _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
+    program += _argument(calls["clone"], [_step(_ANY_BIT, _NEW_NAMESPACES, 0, 1), refuse])
+    program += _argument(calls["prlimit64"], [_step(_EQUAL, 0, 1, 0), refuse])
+    for name, number in calls.items():
+        if name not in _SPECIAL:
+            program += [_step(_EQUAL, number, 0, 1), refuse]
+    return b"".join([*program, allow])
+
+
+def _argument(call: int, checks: list[bytes]) -> list[bytes]:
+    """Judge a call by the lower half of its first argument; what the checks let through is allowed."""
+    body = [_step(_LOAD, _FIRST_ARGUMENT), *checks, _step(_RETURN, _ALLOW)]
+    return [_step(_EQUAL, call, 0, len(body)), *body]
+
+
+def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, operand)
+
+
+def install(program: bytes) -> None:
+    """Put this process, and what it starts, under a filter, for good.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    buffer = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    zero = ctypes.c_ulong(0)
+    if _libc.prctl(_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs")
+    if _libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), described, zero, zero) != 0:
+        raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")

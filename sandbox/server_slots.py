@@ -1,0 +1,188 @@
+"""Places for families of sessions: a user and a directory of their own. Runs inside the sandbox, in the supervisor.
+
+A family is a session with all its forks. It keeps its slot until its last member is gone; then whatever still runs
+as that user is ended and the directory is emptied, and only a slot that is seen to be empty is given out again.
+Where the supervisor may not change users, all slots are the same directory and the same user.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sandbox.server_handle import Handle
+from sandbox.server_janitor import Janitor
+
+if TYPE_CHECKING:
+    from sandbox.server import Supervisor
+
+_TRIES = 3
+_LONGEST_SWEEP = 60.0
+_SHARED_MEMORY = "/dev/shm"
+
+
+class Slot:
+    """One place.
+
+    Args:
+        path: its directory, which belongs to the supervisor and can not be listed by sessions.
+        uid: its user; 0 for the supervisor's own.
+    """
+
+    def __init__(self, path: str, uid: int) -> None:
+        self.path = path
+        self.uid = uid
+        self.members: set[Handle] = set()
+        self.leftovers: list[str] = []  # directories of members that are gone
+        self.sweeping = False
+        self.tries = 0
+
+
+class Slots:
+    """Gives places out, first come first served, and takes them back.
+
+    Args:
+        supervisor: whose.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        config = supervisor.config
+        self._supervisor = supervisor
+        root, first = config["root"], config["first_uid"]
+        places = [(os.path.join(root, str(k)), first + k) if first else (root, 0) for k in range(config["sessions"])]
+        self.usable = len(places)
+        self.retired = 0
+        self._free = deque(Slot(path, uid) for path, uid in places)
+        self._janitor = None if first else Janitor()
+        self._waiting: deque[tuple[Handle, Callable[[], None]]] = deque()
+
+    @property
+    def free(self) -> int:
+        """How many places are free."""
+        return len(self._free)
+
+    def ask(self, handle: Handle, granted: Callable[[], None]) -> None:
+        """Give a session a place as soon as there is one."""
+        self._waiting.append((handle, granted))
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._waiting and self._free:
+            handle, granted = self._waiting.popleft()
+            if not handle.lost:
+                self.join(handle, self._free.popleft())
+                granted()
+
+    def join(self, handle: Handle, slot: Slot) -> None:
+        """Put a session into a slot."""
+        handle.slot = slot
+        handle.directory = os.path.join(slot.path, secrets.token_hex(16))
+        slot.members.add(handle)
+
+    def move(self, handle: Handle) -> None:
+        """Give a session another directory, in the same slot."""
+        handle.home.leftovers.append(handle.directory)
+        handle.directory = os.path.join(handle.home.path, secrets.token_hex(16))
+
+    def leave(self, handle: Handle) -> None:
+        """Take a session that is gone out of its slot, with everything it has left."""
+        slot, handle.slot = handle.slot, None
+        self._supervisor.sweep_soon()
+        if slot is None:
+            return
+        slot.members.discard(handle)
+        slot.tries = 0
+        if self._janitor is not None:
+            self._janitor.remove(handle.directory)
+        elif not _removed(handle.directory):
+            slot.leftovers.append(handle.directory)
+        self._tidy(slot)
+
+    def _tidy(self, slot: Slot) -> None:
+        """See what there is to be done in a slot."""
+        if slot.sweeping:
+            return
+        if slot.members:
+            if slot.leftovers:
+                self._sweep(slot, kill=False)
+        elif not slot.uid:
+            self._give_back(slot)
+        elif slot.leftovers or self._supervisor.strangers() or _shared_memory(slot.uid) or os.listdir(slot.path):
+            self._sweep(slot, kill=True)
+        else:
+            self._give_back(slot)
+
+    def _sweep(self, slot: Slot, kill: bool) -> None:
+        slot.sweeping = True
+        slot.tries += 1
+        directories = [*slot.leftovers]
+        if kill:
+            directories += [os.path.join(slot.path, name) for name in os.listdir(slot.path)]
+            directories += _shared_memory(slot.uid)
+        done = self._supervisor.spawner.sweep(slot.uid, sorted(set(directories)), kill)
+        if done is None:
+            self._supervisor.call_in(0.2, lambda: self._swept(slot, None))
+            return
+        self._supervisor.watch(done.fileno(), lambda: self._swept(slot, done))
+        self._supervisor.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
+
+    def _swept(self, slot: Slot, done: socket.socket | None) -> None:
+        if done is not None:
+            self._supervisor.unwatch(done.fileno())
+            done.close()
+        slot.sweeping = False
+        slot.leftovers = [directory for directory in slot.leftovers if not _removed(directory)]
+        if slot.members:
+            if slot.tries < _TRIES:
+                self._tidy(slot)
+        elif not os.listdir(slot.path) and not _shared_memory(slot.uid) and not slot.leftovers:
+            self._give_back(slot)
+        elif slot.tries < _TRIES:
+            self._tidy(slot)
+        else:
+            self.retired += 1
+            self.usable -= 1
+
+    def _give_back(self, slot: Slot) -> None:
+        slot.tries = 0
+        self._free.append(slot)
+        self._advance()
+
+    def finish(self, seconds: float) -> None:
+        """Wait until directories that are being removed are gone, or the time is up."""
+        if self._janitor is not None:
+            self._janitor.finish(seconds)
+
+
+def _removed(directory: str) -> bool:
+    """Remove a directory if it is empty; say whether it is gone."""
+    try:
+        os.rmdir(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _shared_memory(uid: int) -> list[str]:
+    """Remove what a user has in shared memory, which the supervisor owns; return what is still there."""
+    left = []
+    try:
+        names = os.listdir(_SHARED_MEMORY)
+    except OSError:
+        return []
+    for name in names:
+        path = os.path.join(_SHARED_MEMORY, name)
+        try:
+            if os.lstat(path).st_uid == uid:
+                left.append(path)
+                os.unlink(path)  # not a directory: those take a sweep
+                left.pop()
+        except OSError:
+            continue
+    return left

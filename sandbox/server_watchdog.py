@@ -1,0 +1,115 @@
+"""Keeps memory from running out: ends the session that uses most before the kernel picks one. Runs inside.
+
+The kernel would choose by process, and might take an innocent one. Where the sandbox is a container, its own
+account is believed; elsewhere what its processes and directories hold is added up, shared pages of forks as often
+as they are shared.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from sandbox.server_handle import Handle
+from sandbox.server_processes import descendants, memory_of
+
+if TYPE_CHECKING:
+    from sandbox.server import Supervisor
+
+_BUSY, _IDLE = 0.05, 0.5
+_ACT_AT = 0.8
+_ACCOUNTS = (
+    ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat"),
+)
+_CACHES = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
+
+
+class Watchdog:
+    """Looks at the memory in use, more often while cells run.
+
+    Args:
+        supervisor: whose sessions it watches.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._limit = supervisor.config["memory"]
+        own = supervisor.config["own_account"]
+        self._account = next((pair for pair in _ACCOUNTS if own and os.path.exists(pair[0])), None)
+        self._baseline = 0
+        if self._limit:
+            supervisor.call_in(_IDLE, self._look)
+
+    def _look(self) -> None:
+        sessions = self._supervisor.sessions.values()
+        busy = any(handle.current for handle in sessions)
+        if self._used() > _ACT_AT * self._limit:
+            self._end_the_largest()
+            busy = True
+        self._supervisor.call_in(_BUSY if busy else _IDLE, self._look)
+
+    def _used(self) -> int:
+        if self._account is None:
+            return sum(self._held_by(handle) for handle in self._supervisor.sessions.values() if handle.pid)
+        used = _number_in(self._account[0])
+        return used if used <= _ACT_AT * self._limit else used - _caches(self._account[1])
+
+    def _held_by(self, handle: Handle) -> int:
+        """Return what a session, its subprocesses and its directory hold beyond what the zygote gave it."""
+        self._baseline = self._baseline or memory_of(self._supervisor.spawner.pid)
+        processes = [handle.pid, *descendants(handle.pid)]
+        own = sum(max(0, memory_of(pid) - self._baseline) for pid in processes)
+        return own + (_files(handle.slot.path) if handle.slot and handle.slot.uid else 0)
+
+    def _end_the_largest(self) -> None:
+        alive = [handle for handle in self._supervisor.sessions.values() if handle.pid and not handle.cause]
+        if not alive:
+            return
+        held, _, largest = max((self._held_by(handle), handle.key, handle) for handle in alive)
+        why = (
+            f"the session was ended because the sandbox was running out of memory ({self._limit >> 20} MB for all "
+            f"sessions) and it held the most ({held >> 20} MB)"
+        )
+        self._supervisor.requests.kill(largest, "memory_limit", why)
+
+    def condition(self) -> dict[str, Any]:
+        """Return the answer to PING."""
+        slots = self._supervisor.slots
+        alive = [handle for handle in self._supervisor.sessions.values() if handle.pid and not handle.lost]
+        return {
+            "memory": self._used(),
+            "memory_limit": self._limit,
+            "processes": self._processes(),
+            "sessions": len(alive),
+            "slots": slots.usable,
+            "free": slots.free,
+            "retired": slots.retired,
+        }
+
+    def _processes(self) -> int:
+        return 1 + sum(1 for _ in descendants(os.getpid()))
+
+
+def _number_in(path: str) -> int:
+    try:
+        with open(path) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def _caches(path: str) -> int:
+    """Return how much of a container's memory holds files that can be read again."""
+    try:
+        with open(path) as file:
+            fields = dict(line.split() for line in file)
+    except (OSError, ValueError):
+        return 0
+    totals = [name for name in _CACHES if name.startswith("total_") and name in fields]
+    return sum(int(fields[name]) for name in totals or _CACHES if name in fields)
+
+
+def _files(path: str) -> int:
+    status = os.statvfs(path)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize
