@@ -99,7 +99,7 @@ class Connection:
         except (OSError, ValueError, WireError) as error:
             why = f"{type(error).__name__}: {error}"
         if not self.lost:
-            self.fail("it was closed" if self._closed else why or self.stream.post_mortem())
+            self.fail("the sandbox was closed" if self._closed else why or self.stream.post_mortem())
         self.stream.close()
         self.stream.finish()
 
@@ -123,10 +123,10 @@ class Connection:
         with self._lock:
             if self.lost:
                 return
-            self.lost = f"the sandbox's container is gone: {why}"
+            self.lost = f"the session is gone: {why}"
             waiting, self._waiting = self._waiting, {}
         with contextlib.suppress(InvalidStateError):
-            self.hello.set_exception(SandboxError(self.lost))
+            self.hello.set_exception(SandboxError(f"the sandbox does not start: {why}"))
         for kind, future in waiting.values():
             future.set_exception(_failure(kind, self.lost))
 

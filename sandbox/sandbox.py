@@ -13,7 +13,7 @@ from sandbox.errors import SandboxError, SessionLost
 from sandbox.execution import Execution
 from sandbox.family import Session
 from sandbox.fresh import FreshInterpreter, check_setup
-from sandbox.hosts import hosts_of
+from sandbox.hosts import Host, hosts_of
 from sandbox.interpreter import Interpreter, SyncInterpreter
 from sandbox.limits import Limits
 from sandbox.options import Options
@@ -79,7 +79,7 @@ class Sandbox:
         self.limits = limits or Limits()
         options = Options(self.limits, sessions, profile, image, runtime)
         plan = Plan(backend, options, containers, recycle_after, wait)
-        engines = hosts_of(hosts if backend in ("auto", "docker") else ["unix:///nowhere"])
+        engines = hosts_of(hosts) if backend in ("auto", "docker") else [Host(None)]
         self._pool = Pool(plan, engines)
         self._finalizer = weakref.finalize(self, self._pool.wake.put, self._pool.close)
         self._finalizer.atexit = False
