@@ -127,7 +127,7 @@ def start_docker(options: Options) -> DockerStream:
     import docker.errors
 
     image = options.image or build_image()
-    client = connect()
+    client = connect(options.host)
     container = ""
     try:
         first = _first_uid(client)

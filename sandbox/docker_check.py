@@ -45,11 +45,12 @@ def check_docker() -> DockerDiagnosis:
         return _explain(error)
 
 
-def connect(timeout: float = 60) -> Any:
-    """Return a client of the engine that DOCKER_HOST names, or of the one on this machine."""
+def connect(host: str | None = None, timeout: float = 60) -> Any:
+    """Return a client of an engine; without a host that of DOCKER_HOST, or the one on this machine."""
     import docker
 
-    return docker.from_env(timeout=int(timeout))
+    environment = {**os.environ, "DOCKER_HOST": host} if host else dict(os.environ)
+    return docker.from_env(timeout=int(timeout), environment=environment)
 
 
 def _explain(error: BaseException) -> DockerDiagnosis:
