@@ -76,15 +76,23 @@ class PythonTool(Tool):
         timeout: seconds one call may take.
         sandbox: where to run; None takes the process-wide one at the first call.
         max_characters: a longer result keeps its head and tail.
+        fresh: forget everything after each call, as the papers' tools do; the next one starts from the setup again.
     """
 
     name = "python"
     schema = function_schema(python)
 
-    def __init__(self, timeout: float = 10.0, sandbox: Sandbox | None = None, max_characters: int = 2000) -> None:
+    def __init__(
+        self,
+        timeout: float = 10.0,
+        sandbox: Sandbox | None = None,
+        max_characters: int = 2000,
+        fresh: bool = False,
+    ) -> None:
         self._timeout = timeout
         self._sandbox = sandbox
         self._max_characters = max_characters
+        self._fresh = fresh
         self._setup = ""
         self._interpreter: Interpreter | None = None
 
@@ -92,11 +100,11 @@ class PythonTool(Tool):
         """Run `code`; a session that had to be killed is replaced by a fresh one, and the model is told."""
         started = time.perf_counter()
         if self._interpreter is None:
-            sandbox = self._sandbox or default_sandbox()  # asked anew: a shared one that died has been replaced
-            self._interpreter = await sandbox.interpreter(self._setup)
+            sandbox = self._sandbox or default_sandbox()  # asked anew: a shared one that was closed has been replaced
+            self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
         execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
         text = shorten(execution.text, self._max_characters) or "(no output)"
-        if not execution.alive:
+        if not execution.alive and not self._fresh:
             await self._drop()
             text += "\n(the Python session had to be restarted: all variables are lost)"
         status: Status = {"ok": "ok", "timeout": "timeout"}.get(execution.status, "error")  # type: ignore[assignment]
@@ -114,7 +122,7 @@ class PythonTool(Tool):
             sessions = list(await self._interpreter.fork(n))
         copies: list[Tool] = []
         for session in sessions:
-            copy = PythonTool(self._timeout, self._sandbox, self._max_characters)
+            copy = PythonTool(self._timeout, self._sandbox, self._max_characters, self._fresh)
             copy._setup, copy._interpreter = self._setup, session
             copies.append(copy)
         return copies

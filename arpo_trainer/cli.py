@@ -1,4 +1,4 @@
-"""The `arpo` command: `envs`, `play`, `train`, `report`, `doctor`.
+"""The `arpo` command: `envs`, `play`, `train`, `report`, `doctor`, `sandbox`.
 
 Heavy imports happen inside the subcommand that needs them, so that `arpo envs` answers at once.
 """
@@ -13,6 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from arpo_trainer.sandbox_command import add_sandbox_command
+from arpo_trainer.table import write_table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = commands.add_parser("doctor", help="say what this machine has and lacks, and how to mend it")
     doctor.set_defaults(run=_doctor)
+
+    add_sandbox_command(commands)
     return parser
 
 
@@ -76,10 +81,7 @@ def _envs(arguments: argparse.Namespace) -> int:
 
     rows = [("ID", "TOOLS", "SIZE", "LICENCE", "DESCRIPTION")]
     rows += [(s.id, ",".join(s.tools), s.size, s.licence, s.description) for s in all_specs()]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        sys.stdout.write("  ".join([*cells, row[4]]).rstrip() + "\n")
+    write_table(rows)
     return 0
 
 
