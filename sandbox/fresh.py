@@ -8,7 +8,6 @@ from sandbox.arguments import checked_cell, checked_forks, checked_seed
 from sandbox.connection import Reply
 from sandbox.errors import SandboxError, SessionLost
 from sandbox.execution import Execution
-from sandbox.family import Session
 from sandbox.interpreter import Interpreter
 from sandbox.steps import Steps
 from sandbox.wire import OPEN, RUN
@@ -47,8 +46,7 @@ class FreshInterpreter(Interpreter):
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
         fields = checked_cell(code, timeout, self.sandbox.limits)
         self._check_open()
-        session = Session((yield from self.sandbox._pool.enter()))
-        session.pool.count("opened")
+        session = self.sandbox._pool.first_session((yield from self.sandbox._pool.enter()))
         session.pool.count("runs")
         try:  # all is sent at once: nothing waits for the reply to what comes before
             opened = session.request(OPEN)

@@ -47,7 +47,7 @@ class Pool:
         hosts: the engines to use.
 
     Attributes:
-        counts: sessions opened, forked, closed and lost, cells run, containers replaced and recycled.
+        counts: what has happened, see `Sandbox.stats`.
         wake: what the keeper waits for: actions for it to do, or None to look around.
     """
 
@@ -125,8 +125,6 @@ class Pool:
     def _give(self, container: Container, future: Future[Family]) -> Action:
         family = Family(self, container)
         container.families.add(family)
-        container.served += 1
-        self.counts["recycled"] += self.fleet.wears_out(container)
         return partial(future.set_result, family)
 
     # what containers and the keeper report
@@ -206,6 +204,14 @@ class Pool:
         )
 
     # sessions
+
+    def first_session(self, family: Family) -> Session:
+        """Return the session that a family begins with."""
+        with self.lock:
+            self.counts["opened"] += 1
+            family.container.served += 1
+            self.counts["recycled"] += self.fleet.wears_out(family.container)
+        return Session(family)
 
     def new_key(self) -> int:
         """Return a name for a session."""

@@ -209,8 +209,7 @@ class Sandbox:
 
     def _empty_session(self) -> Steps[Session]:
         for _ in range(_TRIES):
-            session = Session((yield from self._pool.enter()))
-            self._pool.count("opened")
+            session = self._pool.first_session((yield from self._pool.enter()))
             try:
                 yield session.request(OPEN)
             except BaseException as error:

@@ -1,0 +1,186 @@
+"""Several Docker engines, by all the names that one can have; an engine that is down; tunnels."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandbox_under_test import LIMITS, open_or_skip
+
+from sandbox import Sandbox, SandboxUnavailable
+from sandbox.hosts import hosts_of
+
+_SOCKET = "/var/run/docker.sock"
+
+
+@pytest.fixture
+def engine() -> str:
+    """The socket of an engine on this machine, with the image there."""
+    open_or_skip("docker").close_sync()
+    if not os.path.exists(_SOCKET):
+        pytest.skip(f"NOT TESTED: the engine has no socket {_SOCKET}")
+    return _SOCKET
+
+
+@pytest.fixture
+def two_names(engine: str, tmp_path: Path) -> list[str]:
+    (tmp_path / "second.sock").symlink_to(engine)
+    return [f"unix://{engine}", f"unix://{tmp_path}/second.sock"]
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+def places(sandbox: Sandbox) -> list[str]:
+    return sorted(str(container.host) for container in sandbox._pool.fleet.containers)
+
+
+@pytest.mark.docker
+def test_containers_are_spread_over_the_hosts(two_names: list[str]) -> None:
+    with Sandbox("docker", LIMITS, hosts=two_names, containers=4, sessions=1) as sandbox:
+        pythons = [sandbox.interpreter_sync(f"x = {n}") for n in range(4)]
+        assert places(sandbox) == sorted(two_names * 2)
+        assert [python.run("x").value for python in pythons] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.docker
+def test_a_host_that_is_down_is_left_out(two_names: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    dead = f"tcp://127.0.0.1:{free_port()}"
+    with Sandbox("docker", LIMITS, hosts=[dead, two_names[0]], containers=2, sessions=1) as sandbox:
+        for _ in range(2):
+            sandbox.interpreter_sync()
+        assert places(sandbox) == [two_names[0]] * len(places(sandbox))
+    assert dead in caplog.text
+
+
+@pytest.mark.docker
+def test_when_all_are_down_each_is_named() -> None:
+    dead = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+    started = time.monotonic()
+    with pytest.raises(SandboxUnavailable) as caught:
+        Sandbox.open_sync("docker", hosts=dead)
+    assert all(host in str(caught.value) for host in dead)
+    assert time.monotonic() - started < 20
+
+
+def test_docker_host_may_list_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://one:2376, ssh://me@two:2222/run/docker.sock")
+    assert [host.name for host in hosts_of(None)] == ["tcp://one:2376", "ssh://me@two:2222/run/docker.sock"]
+    monkeypatch.setenv("DOCKER_HOST", "tcp://one:2376")
+    assert [host.name for host in hosts_of(None)] == [None]
+
+
+@pytest.mark.parametrize("hosts", [[], ["box1"], ["http://box1"], ["ssh://"], "unix:///var/run/docker.sock"])
+def test_names_of_no_engine_are_refused(hosts: Any) -> None:
+    with pytest.raises(ValueError, match="hosts=|names no Docker engine"):
+        Sandbox("docker", hosts=hosts)
+
+
+def test_hosts_are_for_docker_only() -> None:
+    with pytest.raises(ValueError, match="docker backend"):
+        Sandbox("bubblewrap", hosts=["unix:///var/run/docker.sock"])
+
+
+@pytest.fixture
+def ssh_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A real sshd, for this test alone."""
+    daemon = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
+    if daemon is None or os.getuid() != 0:
+        pytest.skip("NOT TESTED: an sshd of one's own needs openssh-server and root")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    port = free_port()
+    options = [f"AuthorizedKeysFile={tmp_path}/user.pub", "StrictModes=no", "PidFile=none", "PermitRootLogin=yes"]
+    command = [daemon, "-D", "-e", "-f", "/dev/null", "-h", tmp_path / "host", "-p", str(port)]
+    command += ["-o", "ListenAddress=127.0.0.1"] + [word for option in options for word in ("-o", option)]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    (tmp_path / "config").write_text(
+        f"IdentityFile {tmp_path}/user\nIdentitiesOnly yes\nUserKnownHostsFile /dev/null\n"
+        "StrictHostKeyChecking no\nLogLevel ERROR\n"
+    )
+    monkeypatch.setenv("ARPO_SSH", f"ssh -F {tmp_path}/config")
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            break
+        except OSError:
+            time.sleep(0.05)
+    yield f"ssh://root@127.0.0.1:{port}"
+    server.terminate()
+    server.wait(10)
+
+
+def tunnels(host: str) -> list[str]:
+    port = host.rpartition(":")[2]
+    found = subprocess.run(["pgrep", "-f", f"^ssh .*-p {port} "], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+@pytest.mark.docker
+def test_an_engine_behind_ssh(engine: str, ssh_host: str) -> None:
+    with Sandbox("docker", LIMITS, hosts=[ssh_host], sessions=2) as sandbox:
+        python = sandbox.interpreter_sync("x = 41")
+        (copy,) = python.fork()
+        assert copy.run("x + 1").value == "42"
+        assert sandbox.isolation.startswith("docker(")
+        assert len(tunnels(ssh_host)) == 1
+    assert not tunnels(ssh_host)
+
+
+@pytest.mark.docker
+def test_ssh_in_docker_host(engine: str, ssh_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", ssh_host)
+    with Sandbox("docker", LIMITS) as sandbox:
+        assert sandbox.run_sync("6 * 7").value == "42"
+
+
+@pytest.mark.docker
+def test_a_tunnel_that_dies_is_dug_again(engine: str, ssh_host: str) -> None:
+    with Sandbox("docker", LIMITS, hosts=[ssh_host], sessions=2) as sandbox:
+        python = sandbox.interpreter_sync("x = 1")
+        os.kill(int(tunnels(ssh_host)[0]), signal.SIGKILL)
+        python.restart()
+        assert python.run("x").value == "1"
+
+
+def test_what_ssh_says_is_passed_on(ssh_host: str, tmp_path: Path) -> None:
+    (tmp_path / "user.pub").write_text("")
+    with pytest.raises(SandboxUnavailable, match="Permission denied"):
+        Sandbox.open_sync("docker", hosts=[ssh_host])
+    assert not tunnels(ssh_host)
+
+
+@pytest.mark.docker
+def test_a_client_that_is_killed_leaves_no_tunnel_and_no_container(engine: str, ssh_host: str) -> None:
+    import docker
+
+    code = "import sys, time\nfrom sandbox import Sandbox\n"
+    code += "sandbox = Sandbox.open_sync('docker', hosts=[sys.argv[1]])\nprint('open', flush=True)\ntime.sleep(60)"
+    client = subprocess.Popen([sys.executable, "-c", code, ssh_host], stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "open\n"
+    assert tunnels(ssh_host)
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    deadline = time.monotonic() + 15
+    label = {"label": f"arpo.sandbox.client={client.pid}"}
+    while time.monotonic() < deadline:
+        if not tunnels(ssh_host) and not docker.from_env().containers.list(all=True, filters=label):
+            return
+        time.sleep(0.1)
+    pytest.fail("a tunnel or a container is left")

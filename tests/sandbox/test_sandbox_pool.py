@@ -1,0 +1,372 @@
+"""Slots, the queue for them, and what happens to those who wait; containers that die, hang, wear out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sandbox_under_test import LIMITS
+
+from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost, SyncInterpreter, keeper
+
+# bubblewrap starts fastest, so that it stands for all; what a dead container looks like is Docker's own affair
+pytestmark = pytest.mark.filterwarnings("ignore:sandbox backend 'unsafe_local':RuntimeWarning")
+
+
+@contextmanager
+def pool(backend: str = "bubblewrap", **options: Any) -> Iterator[Sandbox]:
+    try:
+        opened = Sandbox.open_sync(backend, LIMITS, **options)
+    except SandboxUnavailable as error:
+        pytest.skip(f"NOT TESTED on {backend}: {error}")
+    try:
+        yield opened
+    finally:
+        opened.close_sync()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health checks at once rather than every few seconds."""
+    monkeypatch.setattr(keeper, "EVERY", 0.2)
+    monkeypatch.setattr(keeper, "PATIENCE", 1.0)
+
+
+@pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_third_waits_until_one_of_two_is_closed(backend: str) -> None:
+    with pool(backend, containers=1, sessions=2) as sandbox:
+        first, second = sandbox.interpreter_sync(), sandbox.interpreter_sync("x = 2")
+        third: list[SyncInterpreter] = []
+        waiter = threading.Thread(target=lambda: third.append(sandbox.interpreter_sync("x = 3")))
+        waiter.start()
+        wait_for(lambda: sandbox.stats()["waiting"] == 1)
+        waiter.join(0.2)
+        assert waiter.is_alive()
+        first.close()
+        waiter.join(10)
+        assert (second.run("x").value, third[0].run("x").value) == ("2", "3")
+
+
+def test_those_who_wait_are_served_in_their_order() -> None:
+    served: list[int] = []
+
+    def take(number: int) -> None:
+        with sandbox.interpreter_sync():
+            served.append(number)
+
+    async def take_async(number: int) -> None:
+        async with await sandbox.interpreter():
+            served.append(number)
+
+    with pool(containers=1, sessions=1) as sandbox:
+        held = sandbox.interpreter_sync()
+        threads: list[threading.Thread] = []
+        for number in range(12):
+            target = (lambda n: asyncio.run(take_async(n))) if number % 2 else take
+            threads.append(threading.Thread(target=target, args=(number,)))
+            threads[-1].start()
+            wait_for(lambda number=number: sandbox.stats()["waiting"] == number + 1)  # type: ignore[misc]
+        held.close()
+        for thread in threads:
+            thread.join(20)
+    assert served == list(range(12))
+
+
+def test_who_has_waited_too_long_is_told_what_to_change() -> None:
+    with pool(containers=1, sessions=2, wait=0.3) as sandbox:
+        held = [sandbox.interpreter_sync() for _ in range(2)]
+        started = time.monotonic()
+        with pytest.raises(SandboxFull, match=r"2 are open .* 1 of 1 containers for 2 each.*containers= or sessions="):
+            sandbox.interpreter_sync()
+        with pytest.raises(SandboxFull):
+            asyncio.run(sandbox.interpreter())
+        assert 0.5 < time.monotonic() - started < 3
+        held[0].close()
+        sandbox.interpreter_sync().close()
+        assert sandbox.stats()["waiting"] == 0
+
+
+def test_cancelled_requests_leave_the_queue_and_take_nothing() -> None:
+    async def main() -> None:
+        held = await sandbox.interpreter()
+        tasks = [asyncio.create_task(sandbox.interpreter()) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        for task in tasks[1:]:
+            task.cancel()
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(held.close())  # the slot comes while some are being cancelled
+        await asyncio.gather(*tasks[1:], return_exceptions=True)
+        tasks[0].cancel()
+        await asyncio.gather(tasks[0], closing, return_exceptions=True)
+        if not tasks[0].cancelled():
+            await tasks[0].result().close()
+        async with await sandbox.interpreter("x = 1") as python:
+            assert (await python.run("x")).value == "1"
+
+    with pool(containers=1, sessions=1, wait=10) as sandbox:
+        for _ in range(10):
+            asyncio.run(main())
+        wait_for(lambda: sandbox.stats()["free"] == 1)
+        assert sandbox.stats()["waiting"] == 0
+
+
+def test_forks_need_no_slot_and_a_family_keeps_its_own_to_the_last() -> None:
+    with pool(containers=1, sessions=1, wait=0.2) as sandbox:
+        python = sandbox.interpreter_sync("x = 1")
+        copies = python.fork(3)
+        (grandchild,) = copies[0].fork()
+        for member in (python, *copies):
+            member.close()
+        with pytest.raises(SandboxFull):
+            sandbox.interpreter_sync()
+        assert grandchild.run("x").value == "1"
+        grandchild.close()
+        sandbox.interpreter_sync().close()
+
+
+def test_another_container_is_started_when_the_first_is_full(backend: str) -> None:
+    with pool(backend, containers=2, sessions=2) as sandbox:
+        pythons = [sandbox.interpreter_sync(f"x = {n}") for n in range(2)]
+        assert sandbox.stats()["containers"] == 1
+        pythons += [sandbox.interpreter_sync(f"x = {n}") for n in (2, 3)]
+        assert sandbox.stats()["containers"] == 2
+        assert sandbox.stats()["free"] == 0
+        assert [python.run("x").value for python in pythons] == ["0", "1", "2", "3"]
+
+
+def test_one_need_starts_one_container() -> None:
+    async def main() -> None:
+        pythons = await asyncio.gather(*(sandbox.interpreter() for _ in range(4)))
+        assert sandbox.stats()["containers"] == 1
+        await asyncio.gather(*(python.close() for python in pythons))
+
+    with Sandbox("unsafe_local", LIMITS, containers=4, sessions=4) as sandbox:
+        asyncio.run(main())
+
+
+def test_starting_does_not_block_the_event_loop(backend: str) -> None:
+    async def main() -> float:
+        longest, last = 0.0, time.monotonic()
+        opening = asyncio.create_task(sandbox.interpreter())
+        while not opening.done():
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        await (await opening).close()
+        return longest
+
+    with pool(backend):  # whatever a first start needs is there now
+        pass
+    with Sandbox(backend, LIMITS) as sandbox:
+        assert asyncio.run(main()) < 0.1
+
+
+def test_a_worn_container_is_drained_and_replaced() -> None:
+    with pool(containers=1, sessions=4, recycle_after=3) as sandbox:
+        kept = sandbox.interpreter_sync("x = 'kept'")
+        for _ in range(2):
+            sandbox.interpreter_sync().close()
+        assert (sandbox.stats()["recycled"], kept.run("x").value) == (1, "'kept'")
+        with sandbox.interpreter_sync() as other:
+            assert sandbox.stats()["containers"] == 2
+            kept.close()
+            wait_for(lambda: sandbox.stats()["containers"] == 1)
+            assert other.run("1").value == "1"
+        assert sandbox.stats()["lost"] == 0
+
+
+def test_a_container_that_keeps_memory_is_drained() -> None:
+    with pool(containers=1, sessions=16) as sandbox:
+        python = sandbox.interpreter_sync("x = 1")
+        (container,) = sandbox._pool.fleet.containers
+        sandbox._pool.measured(container, {"slots": 16, "memory": 400, "memory_limit": 1000})
+        assert sandbox.stats()["recycled"] == 0
+        sandbox._pool.measured(container, {"slots": 16, "memory": 600, "memory_limit": 1000})
+        assert sandbox.stats()["recycled"] == 1
+        assert python.run("x").value == "1"
+
+
+def test_a_container_without_usable_slots_is_replaced() -> None:
+    with pool(containers=1, sessions=2) as sandbox:
+        (container,) = sandbox._pool.fleet.containers
+        sandbox._pool.measured(container, {"slots": 0, "memory": 1, "memory_limit": 1000})
+        with sandbox.interpreter_sync("x = 1") as python:
+            assert python.run("x").value == "1"
+        assert sandbox._pool.fleet.containers[0] is not container
+
+
+@pytest.mark.docker
+def test_a_container_that_is_killed_takes_only_its_own_sessions() -> None:
+    with pool("docker", containers=2, sessions=1) as sandbox:
+        victim = sandbox.interpreter_sync("x = 'victim'")
+        (doomed,) = own_containers()
+        other = sandbox.interpreter_sync("x = 'other'")
+        doomed.kill()
+        with pytest.raises(SessionLost, match="its container ended with code 137"):
+            victim.run("x")
+        assert other.run("x").value == "'other'"
+        victim.restart()
+        assert victim.run("x").value == "'victim'"
+        stats = sandbox.stats()
+        assert (stats["lost"], stats["replaced"], stats["containers"]) == (1, 1, 2)
+
+
+@pytest.mark.docker
+def test_a_container_that_hangs_is_found_and_replaced(impatient: None) -> None:
+    with pool("docker", containers=1, sessions=2) as sandbox:
+        python = sandbox.interpreter_sync("x = 1")
+        own_containers()[0].pause()
+        with pytest.raises(SessionLost, match="has not answered for 1 s"):
+            python.run("x", timeout=60)
+        with sandbox.interpreter_sync("y = 2") as other:
+            assert other.run("y").value == "2"
+        wait_for(lambda: len(own_containers()) == 1)
+
+
+def test_a_busy_container_is_not_taken_for_a_hung_one(impatient: None, backend: str) -> None:
+    with pool(backend, containers=1) as sandbox, sandbox.interpreter_sync() as python:
+        assert python.run("import time\nwhile time.perf_counter() < 1e9: pass", timeout=3).status == "timeout"
+        assert sandbox.stats()["lost"] == 0
+
+
+def test_sixty_four_threads_and_as_many_tasks_share_eight_slots() -> None:
+    def blocking(number: int) -> None:
+        with sandbox.interpreter_sync(f"n = {number}") as python:
+            (copy,) = python.fork()
+            seen.append(copy.run("n").value == str(number))
+            copy.close()
+
+    async def task(number: int) -> None:
+        async with await sandbox.interpreter(f"n = {number}") as python:
+            seen.append((await python.run("n")).value == str(number))
+
+    async def tasks() -> None:
+        await asyncio.gather(*(task(number) for number in range(64)))
+
+    seen: list[bool] = []
+    with pool(containers=2, sessions=4) as sandbox:
+        threads = [threading.Thread(target=blocking, args=(number,)) for number in range(64)]
+        for thread in [*threads, loop := threading.Thread(target=lambda: asyncio.run(tasks()))]:
+            thread.start()
+        for thread in [*threads, loop]:
+            thread.join(120)
+        wait_for(lambda: sandbox.stats()["free"] == 8)
+        stats = sandbox.stats()
+    assert seen == [True] * 128
+    assert (stats["sessions"], stats["waiting"], stats["opened"], stats["closed"]) == (0, 0, 128, 192)
+
+
+def test_who_waits_for_a_sandbox_that_is_closed_is_told() -> None:
+    with pool(containers=1, sessions=1) as sandbox:
+        errors: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                sandbox.interpreter_sync()
+            except SandboxError as error:
+                errors.append(error)
+
+        kept = sandbox.interpreter_sync()
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        wait_for(lambda: sandbox.stats()["waiting"] == 1)
+        sandbox.close_sync()
+        waiter.join(5)
+        assert "closed" in str(errors[0])
+        kept.close()
+
+
+def test_a_sandbox_that_is_dropped_ends_its_containers() -> None:
+    import gc
+
+    with pool():
+        before = threading.active_count()
+        sandbox: Sandbox | None = Sandbox.open_sync("bubblewrap", LIMITS)
+        assert threading.active_count() > before
+        del sandbox
+        gc.collect()
+        wait_for(lambda: threading.active_count() == before)
+
+
+def test_a_sandbox_that_never_worked_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise SandboxError("no room at the inn")
+
+    monkeypatch.setattr("sandbox.fleet.start", refuse)
+    started = time.monotonic()
+    with Sandbox("unsafe_local", wait=60) as sandbox:
+        for _ in range(2):
+            with pytest.raises(SandboxError, match="no room at the inn"):
+                sandbox.interpreter_sync()
+    assert time.monotonic() - started < 5
+
+
+def test_one_that_has_worked_tries_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sandbox import fleet
+
+    real, tries = fleet.start, []
+
+    def refuse_twice(*arguments: Any) -> Any:
+        tries.append(time.monotonic())
+        if len(tries) in (2, 3):
+            raise SandboxUnavailable("the engine is being restarted")
+        return real(*arguments)
+
+    monkeypatch.setattr(fleet, "start", refuse_twice)
+    with pool("unsafe_local", containers=1, wait=20) as sandbox:
+        os.kill(_server_of(sandbox), 9)
+        with sandbox.interpreter_sync("x = 1") as python:
+            assert python.run("x").value == "1"
+    assert len(tries) == 4
+    assert tries[3] - tries[2] > tries[2] - tries[1] > 0.4
+
+
+def test_and_then_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise SandboxUnavailable("the engine does not come back")
+
+    with pool("unsafe_local", containers=1, wait=1.5) as sandbox:
+        monkeypatch.setattr("sandbox.fleet.start", refuse)
+        os.kill(_server_of(sandbox), 9)
+        wait_for(lambda: sandbox.stats()["containers"] == 0)
+        with pytest.raises(SandboxUnavailable, match=r"within 1\.5 s: the engine does not come back"):
+            sandbox.interpreter_sync()
+
+
+def _server_of(sandbox: Sandbox) -> int:
+    (container,) = sandbox._pool.fleet.containers
+    assert container.connection is not None
+    return int(container.connection.stream._process.pid)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"containers": 0}, {"sessions": 0}, {"sessions": 1000}, {"wait": 0}, {"recycle_after": 0}, {"profile": "all"}],
+)
+def test_plans_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Sandbox("unsafe_local", **options)
+
+
+def own_containers() -> list[Any]:
+    import docker
+
+    engine = docker.from_env()
+    found = engine.containers.list(filters={"label": f"arpo.sandbox.client={os.getpid()}"})
+    return list(found)
