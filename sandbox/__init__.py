@@ -6,9 +6,10 @@
         a, b = await python.fork(2)
         print((await a.run("x + 1")).text)
 
-A `Sandbox` is one Docker container (or bubblewrap, or, by explicit name only, nothing but a subprocess); a session
-in it is a process, forked from a clean Python in milliseconds. Code that fails is an `Execution` with a status; a
-`SandboxError` says that the machinery failed. Start with `default_sandbox()`; `check_docker()` says what is missing.
+A `Sandbox` is a pool of Docker containers (or of bubblewraps, or, by explicit name only, of nothing but subprocesses),
+on this machine or on several; a session in it is a process, forked from a clean Python in milliseconds. Code that
+fails is an `Execution` with a status; a `SandboxError` says that the machinery failed. Start with
+`default_sandbox()`; `check_docker()` says what is missing.
 
 What holds the code: no network, no files of the machine, a read-only root, no capabilities, no root, limits on
 memory, processes, disk, time and output, and a supervisor that is out of its reach.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from sandbox.family import Family
     from sandbox.pool import Pool
 
+_DYING = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +36,7 @@ class Container:
         connection: to the server, once there is one.
         families: those that hold a slot.
         served: how many have had one.
-        heard: when it last gave a sign of life, by `time.monotonic`.
+        missed: rounds of the keeper since it last gave a sign of life. Not seconds: this program may have slept.
     """
 
     def __init__(self, pool: Pool, host: Host, slots: int) -> None:
@@ -46,7 +46,7 @@ class Container:
         self.connection: Connection | None = None
         self.families: set[Family] = set()
         self.served = 0
-        self.heard = time.monotonic()
+        self.missed = 0
         self.thread = threading.Thread(target=self._live, name="sandbox", daemon=True)
         self._pool = pool
 
@@ -75,7 +75,7 @@ class Container:
             self._pool.failed(self, error)
             return
         self.connection = connection = Connection(stream)
-        self.heard = time.monotonic()
+        self.missed = 0
         connection.hello.add_done_callback(lambda hello: self._greeted(stream, hello.exception(), hello.result))
         if self.state == "ended":  # the pool was closed meanwhile
             connection.close()
@@ -86,7 +86,7 @@ class Container:
         if error is not None:
             self._pool.failed(self, error)
             return
-        self.heard = time.monotonic()
+        self.missed = 0
         self._pool.opened(self, facts())
 
     def give_up(self, why: str) -> None:
@@ -110,7 +110,7 @@ class Container:
         if self.thread.is_alive() and self.connection is not None:
             _log.warning("a container of the sandbox did not end in time and is killed")
             _kill(self.connection.stream)
-            self.thread.join(seconds)
+            self.thread.join(_DYING)
 
 
 def _kill(stream: Stream) -> None:

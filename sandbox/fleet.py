@@ -67,21 +67,25 @@ class Fleet:
         return sum(one.free for one in self.containers) + coming + unborn * self._plan.options.sessions
 
     def grow(self, waiting: int, make: Callable[[Host, int], Container]) -> list[Container]:
-        """Return new containers for those who wait, as many as they need and the plan allows."""
+        """Return new containers for those who wait, as many as they need and the plan allows.
+
+        Nobody counts on a host that has failed before: another one is asked at the same time.
+        """
         live, made = self.live(), list[Container]()
-        need = waiting - sum(one.slots for one in live if one.state == "starting")
+        need = waiting - sum(one.slots for one in live if one.state == "starting" and not one.host.fault)
         while need > 0 and len(live) + len(made) < self._plan.containers:
             host = self._least_loaded(live + made)
             if host is None:
                 break
             made.append(make(host, self._plan.options.sessions))
-            need -= self._plan.options.sessions
+            need -= 0 if host.fault else self._plan.options.sessions
         self.containers += made
         return made
 
     def _least_loaded(self, live: list[Container]) -> Host | None:
+        tried = {id(one.host) for one in live if one.state == "starting" and one.host.fault}
         now = time.monotonic()
-        usable = [host for host in self.hosts if host.closed_until <= now]
+        usable = [host for host in self.hosts if host.closed_until <= now and id(host) not in tried]
         return min(usable, key=lambda host: sum(one.host is host for one in live), default=None)
 
     def wears_out(self, container: Container, memory: int = 0, limit: int = 0) -> bool:

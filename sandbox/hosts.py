@@ -27,7 +27,7 @@ SSH_VARIABLE = "ARPO_SSH"
 _SOCKET = "/var/run/docker.sock"
 _READY = b"ready\n"
 _PATIENCE = 30.0
-_SOON, _LATE = 0.5, 15.0
+_SOON, _LATE = 0.5, 30.0
 _log = logging.getLogger(__name__)
 
 

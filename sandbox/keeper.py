@@ -46,17 +46,18 @@ def keep(pool: Pool) -> None:
 
 
 def _examine(pool: Pool) -> None:
-    now = time.monotonic()
     for container in list(pool.fleet.containers):
         connection = container.connection
         if connection is None or connection.lost:
             continue
         starting = container.state == "starting"
-        if now - container.heard > (STARTING if starting else EVERY + PATIENCE):
-            said = f"has not said hello within {STARTING:.0f} s" if starting else f"has not answered for {PATIENCE:g} s"
-            container.give_up(f"it {said}")
+        patience = STARTING if starting else PATIENCE
+        if container.missed * EVERY > patience:
+            container.give_up(f"it has not {'said hello' if starting else 'answered'} for {patience:g} s")
             pool.ended(container)
-        elif not starting:
+            continue
+        container.missed += 1
+        if not starting:
             threading.Thread(target=_ping, args=(pool, container, connection), name="sandbox ping", daemon=True).start()
 
 

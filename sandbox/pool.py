@@ -173,7 +173,7 @@ class Pool:
     def measured(self, container: Container, reply: dict[str, Any]) -> None:
         """Take note of a container's answer to a ping."""
         with self.lock:
-            container.heard = time.monotonic()
+            container.missed = 0
             container.slots = reply["slots"]
             worn = self.fleet.wears_out(container, reply["memory"], reply["memory_limit"])
             self.counts["recycled"] += worn
@@ -274,8 +274,9 @@ class Pool:
             return
         _do([*actions, *(container.end for container in containers)])
         self.wake.put(None)
+        deadline = time.monotonic() + _ENDING
         for container in containers:
-            container.join(_ENDING)
+            container.join(max(0.0, deadline - time.monotonic()))
         for host in self.fleet.hosts:
             host.close()
         if self._keeper is not None and self._keeper is not threading.current_thread():

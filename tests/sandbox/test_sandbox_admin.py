@@ -1,0 +1,132 @@
+"""What was left behind is found, and nothing else is touched; the `arpo sandbox` command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sandbox_under_test import open_or_skip
+
+from arpo_trainer.cli import main
+from sandbox import Sandbox, admin
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def mine() -> Iterator[Sandbox]:
+    opened = open_or_skip("docker")
+    yield opened
+    opened.close_sync()
+
+
+@pytest.fixture
+def engine(mine: Sandbox) -> Iterator[Any]:
+    import docker
+
+    client = docker.from_env()
+    yield client
+    client.close()
+
+
+def our_ids() -> set[str]:
+    return {one.id for one in admin.containers() if one.client == os.getpid()}
+
+
+def a_dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def left_over(engine: Any, mine: Sandbox) -> Iterator[str]:
+    """A container that has been created by a process which is gone, and was never started."""
+    import docker.errors
+
+    (own,) = [one for one in engine.containers.list() if one.labels.get("arpo.sandbox.client") == str(os.getpid())]
+    labels = {**own.labels, "arpo.sandbox.client": str(a_dead_pid())}
+    made = engine.api.create_container(own.image.id, ["python3"], labels=labels)["Id"]
+    yield made[:12]
+    with contextlib.suppress(docker.errors.NotFound):
+        engine.api.remove_container(made, force=True)
+
+
+def test_a_container_in_use_is_listed_and_no_orphan(mine: Sandbox) -> None:
+    (info,) = [one for one in admin.containers() if one.client == os.getpid()]
+    assert (info.state, info.orphan, info.host) == ("running", False, "")
+    assert info.memory > 1 << 20
+    assert 0 <= info.age < 60
+    assert info.image
+
+
+def test_what_a_dead_client_left_is_removed_and_nothing_else(mine: Sandbox, left_over: str) -> None:
+    before = our_ids()
+    assert {one.id for one in admin.containers() if one.orphan} >= {left_over}
+    assert f"container {left_over}" in admin.prune()
+    assert left_over not in {one.id for one in admin.containers()}
+    assert our_ids() == before
+    assert mine.run_sync("6 * 7").value == "42"
+
+
+def test_a_process_that_only_got_the_same_number_is_no_client(engine: Any, mine: Sandbox) -> None:
+    assert admin._alive(os.getpid(), before=2**33)
+    assert not admin._alive(os.getpid(), before=0)
+    assert not admin._alive(a_dead_pid(), before=2**33)
+
+
+def test_a_client_on_another_machine_is_left_alone(engine: Any, mine: Sandbox) -> None:
+    (own,) = [one for one in engine.containers.list() if one.labels.get("arpo.sandbox.client") == str(os.getpid())]
+    labels = {**own.labels, "arpo.sandbox.client": str(a_dead_pid()), "arpo.sandbox.client_host": "elsewhere"}
+    made = engine.api.create_container(own.image.id, ["python3"], labels=labels)["Id"]
+    try:
+        admin.prune()
+        assert made[:12] in {one.id for one in admin.containers()}
+    finally:
+        engine.api.remove_container(made, force=True)
+
+
+def test_images_that_were_replaced_are_removed_and_the_newest_stays(engine: Any, monkeypatch: Any) -> None:
+    """The images of others are not to be touched here, so that only the choice is looked at."""
+    images = [
+        {"Created": 3, "Labels": {"arpo.sandbox.profile": "math"}, "RepoTags": ["arpo-sandbox:new"]},
+        {"Created": 2, "Labels": {"arpo.sandbox.profile": "math"}, "RepoTags": ["arpo-sandbox:old"]},
+        {"Created": 1, "Labels": {"arpo.sandbox.profile": "data"}, "RepoTags": ["arpo-sandbox:other"]},
+        {"Created": 1, "Labels": None, "RepoTags": ["arpo-sandbox:ancient"]},
+    ]
+    monkeypatch.setattr(engine.api, "images", lambda name: images)
+    assert admin._old_images(engine) == ["arpo-sandbox:old"]
+
+
+def test_ps_and_prune_from_the_terminal(mine: Sandbox, left_over: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sandbox", "ps"]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith(left_over)]
+    assert heading.split()[:3] == ["CONTAINER", "STATE", "AGE"]
+    assert "(gone)" in line
+    assert main(["sandbox", "prune"]) == 0
+    assert f"removed container {left_over}" in capsys.readouterr().out
+
+
+def test_check_from_the_terminal(capsys: pytest.CaptureFixture[str], sandbox: Sandbox) -> None:
+    assert main(["sandbox", "check", "--backend", sandbox.backend]) == 0
+    out = capsys.readouterr().out
+    assert sandbox.isolation in out
+    assert "42" in out
+
+
+def test_the_command_starts_without_the_training_stack() -> None:
+    code = "import sys\nfrom arpo_trainer.cli import main\n"
+    code += "try: main(['sandbox', 'ps'])\nfinally: print('torch' in sys.modules, 'trl' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_an_engine_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sandbox", "ps", "--host", "unix:///nowhere/docker.sock"]) == 1
+    assert "unix:///nowhere/docker.sock does not answer" in capsys.readouterr().err

@@ -1,0 +1,186 @@
+"""Files into sessions and out of them; restarting."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from typing import Any
+
+import pytest
+
+from sandbox import Sandbox, SessionLost, SyncInterpreter
+
+
+def test_what_is_put_is_there_and_can_be_got(python: SyncInterpreter) -> None:
+    data = os.urandom(3_000_001)  # three pieces
+    python.put("some/where/data.bin", data)
+    assert python.run("import os; os.path.getsize('some/where/data.bin')").value == "3000001"
+    python.run("open('copy', 'wb').write(open('some/where/data.bin', 'rb').read()[::-1])")
+    assert python.get("copy") == data[::-1]
+
+
+def test_the_asynchronous_face_does_the_same(sandbox: Sandbox) -> None:
+    async def main() -> bytes:
+        async with await sandbox.interpreter() as python:
+            await python.put("a", b"1")
+            return await python.get("a")
+
+    assert asyncio.run(main()) == b"1"
+
+
+def test_a_file_is_replaced_and_may_be_empty(python: SyncInterpreter) -> None:
+    python.put("a", b"something long")
+    python.put("a", b"short")
+    assert python.get("a") == b"short"
+    python.put("a", b"")
+    assert python.get("a") == b""
+
+
+def test_a_fork_has_its_own(python: SyncInterpreter) -> None:
+    python.put("a", b"both")
+    (copy,) = python.fork()
+    copy.put("a", b"copy")
+    assert (python.get("a"), copy.get("a")) == (b"both", b"copy")
+    copy.close()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "name", "kind"),
+    [
+        ("", "nothing", FileNotFoundError),
+        ("import os; os.mkdir('d')", "d", IsADirectoryError),
+        ("open('f', 'w').write('')", "f/g", NotADirectoryError),
+        ("import os; os.mkfifo('p')", "p", OSError),
+    ],
+)
+def test_errors_are_those_of_the_file_system(
+    python: SyncInterpreter, prepare: str, name: str, kind: type[OSError]
+) -> None:
+    python.run(prepare)
+    with pytest.raises(kind, match=name):
+        python.get(name)
+    assert python.run("1 + 1").value == "2"
+
+
+def test_files_above_the_limit_are_refused(python: SyncInterpreter) -> None:
+    most = python.interpreter.sandbox.limits.file_size
+    with pytest.raises(OSError, match="are the limit") as caught:
+        python.put("a", bytes(most + 1))
+    assert caught.value.errno == errno.EFBIG
+    python.put("a", b"12345")
+    with pytest.raises(OSError, match="5 bytes, and 4 are the limit") as caught:
+        python.get("a", limit=4)
+    assert caught.value.errno == errno.EFBIG
+    assert python.get("a", limit=5) == b"12345"
+
+
+def test_a_full_disk_is_an_error_of_the_file_system(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync() as python:
+        most = isolated.limits.file_size
+        python.run(f"for n in range(2): open(str(n), 'wb').write(bytes({most} - 100_000))")
+        with pytest.raises(OSError, match="No space left"):
+            python.put("a", bytes(most))
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../../x", "a\0b", ".", "/work"])
+def test_names_outside_the_directory_are_refused(python: SyncInterpreter, name: str) -> None:
+    with pytest.raises(ValueError, match="relative path"):
+        python.put(name, b"")
+    with pytest.raises(ValueError, match="relative path"):
+        python.get(name)
+
+
+@pytest.mark.parametrize(("name", "data"), [("a", "text"), (b"a", b"1"), ("a", None), ("a", 5)])
+def test_wrong_types_are_refused(python: SyncInterpreter, name: Any, data: Any) -> None:
+    with pytest.raises(TypeError):
+        python.put(name, data)
+
+
+def test_restart_begins_anew_with_the_setup(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync("x = 1") as python:
+        python.run("x = 2; y = 3")
+        python.put("a", b"1")
+        python.restart()
+        assert python.run("x, 'y' in dir()").value == "(1, False)"
+        with pytest.raises(FileNotFoundError):
+            python.get("a")
+
+
+def test_restart_after_a_session_was_killed(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync("x = 1") as python:
+        assert not python.run("import os; os._exit(3)").alive
+        with pytest.raises(SessionLost, match="restart this one"):
+            python.run("x")
+        python.restart()
+        assert python.run("x").value == "1"
+
+
+def test_restart_leaves_copies_alone_and_gives_back_what_it_held(sandbox: Sandbox) -> None:
+    before = sandbox.stats()
+    with sandbox.interpreter_sync("x = 1") as python:
+        python.run("x = 2")
+        (copy,) = python.fork()
+        for _ in range(3):
+            python.restart()
+        assert (python.run("x").value, copy.run("x").value) == ("1", "2")
+        copy.restart()
+        assert copy.run("x").value == "1"
+        copy.close()
+    after = sandbox.stats()
+    assert (after["sessions"], after["free"]) == (before["sessions"], before["free"])
+
+
+def test_seeds_make_copies_differ_again_and_again_the_same_way(sandbox: Sandbox) -> None:
+    draw = "import random; random.random()"
+
+    def draws(reseed: bool | int) -> list[str | None]:
+        with sandbox.interpreter_sync("import random; random.seed(0)") as python:
+            copies = python.fork(3, reseed=reseed)
+            seen = [copy.run(draw).value for copy in copies]
+            for copy in copies:
+                copy.close()
+            return [python.run(draw).value, *seen]
+
+    original, *same = draws(False)
+    assert same == [original] * 3
+    assert len(set(draws(7))) == 4
+    assert draws(7) == draws(7) != draws(8)
+    assert draws(True) != draws(True)
+
+
+@pytest.mark.parametrize("reseed", [-1, 1 << 63])
+def test_seeds_out_of_range_are_refused(python: SyncInterpreter, reseed: int) -> None:
+    with pytest.raises(ValueError, match="reseed"):
+        python.fork(1, reseed=reseed)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda p: p.run(b"1"), TypeError),
+        (lambda p: p.run(None), TypeError),
+        (lambda p: p.run("#" * (8 << 20) + "#"), ValueError),
+        (lambda p: p.run("é" * (4 << 20) + "#"), ValueError),
+        (lambda p: p.run("1", timeout=0), ValueError),
+        (lambda p: p.run("1", timeout=-1), ValueError),
+        (lambda p: p.run("1", timeout=float("nan")), ValueError),
+        (lambda p: p.run("1", timeout=float("inf")), ValueError),
+        (lambda p: p.run("1", timeout="5"), TypeError),
+        (lambda p: p.run("1", timeout=True), TypeError),
+        (lambda p: p.fork(0), ValueError),
+        (lambda p: p.fork(65), ValueError),
+        (lambda p: p.fork(1.0), TypeError),
+        (lambda p: p.fork(True), TypeError),
+        (lambda p: p.fork(1, reseed="7"), TypeError),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_harms_nothing(python: SyncInterpreter, call: Any, kind: type) -> None:
+    with pytest.raises(kind):
+        call(python)
+    assert python.run("1 + 1").value == "2"
+
+
+def test_a_timeout_says_so(python: SyncInterpreter) -> None:
+    assert python.run("while True: pass", timeout=0.2).timed_out
+    assert not python.run("1").timed_out

@@ -1,0 +1,105 @@
+"""Interpreters without a memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from sandbox_under_test import LIMITS
+
+from arpo_env import PythonTool
+from sandbox import Sandbox, SandboxError, SessionLost
+
+
+def test_nothing_stays_but_the_setup(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync("x = 1", fresh=True) as python:
+        assert python.run("x += 1; y = 2; open('f', 'w').write('1'); x").value == "2"
+        assert python.run("import os; x, 'y' in dir(), os.path.exists('f')").value == "(1, False, False)"
+
+
+def test_a_run_that_kills_its_session_harms_no_other(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync(fresh=True) as python:
+        execution = python.run("import os; os._exit(3)")
+        assert (execution.status, execution.alive) == ("killed", False)
+        assert python.run("1 + 1").value == "2"
+
+
+def test_runs_at_the_same_time_wait_for_their_turn() -> None:
+    async def main() -> list[str | None]:
+        python = await sandbox.interpreter("x = 20", fresh=True)
+        return [one.value for one in await asyncio.gather(*(python.run(f"x + {n}") for n in range(40)))]
+
+    with Sandbox("bubblewrap", LIMITS, containers=1, sessions=2) as sandbox:
+        assert asyncio.run(main()) == [str(20 + n) for n in range(40)]
+
+
+def test_every_slot_comes_back(sandbox: Sandbox) -> None:
+    async def main() -> None:
+        python = await sandbox.interpreter(fresh=True)
+        for pause in (0.0, 0.001, 0.01, 0.1):
+            task = asyncio.create_task(python.run("import time; time.sleep(5)"))
+            await asyncio.sleep(pause)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        with pytest.raises(SandboxError):
+            await (await sandbox.interpreter("1 / 0", fresh=True)).run("1")
+
+    before = sandbox.stats()["free"]
+    asyncio.run(main())
+    deadline = time.monotonic() + 10
+    while sandbox.stats()["free"] != before:
+        assert time.monotonic() < deadline, sandbox.stats()
+        time.sleep(0.01)
+
+
+def test_a_setup_that_fails_is_said_at_each_run(sandbox: Sandbox) -> None:
+    python = sandbox.interpreter_sync("1 / 0", fresh=True)
+    for _ in range(2):
+        with pytest.raises(SandboxError, match="ZeroDivisionError"):
+            python.run("1")
+
+
+def test_forks_are_fresh_too(sandbox: Sandbox) -> None:
+    first, second = sandbox.interpreter_sync("x = 1", fresh=True).fork(2)
+    first.run("x = 5")
+    assert (first.run("x").value, second.run("x").value) == ("1", "1")
+
+
+def test_there_are_no_files(sandbox: Sandbox) -> None:
+    python = sandbox.interpreter_sync(fresh=True)
+    with pytest.raises(ValueError, match="keeps no files"):
+        python.put("a", b"")
+    with pytest.raises(ValueError, match="keeps no files"):
+        python.get("a")
+
+
+def test_a_closed_one_says_so(sandbox: Sandbox) -> None:
+    python = sandbox.interpreter_sync(fresh=True)
+    python.close()
+    with pytest.raises(SessionLost, match="closed"):
+        python.run("1")
+
+
+def test_one_shot(sandbox: Sandbox) -> None:
+    assert sandbox.run_sync("x * 7", setup="x = 6").value == "42"
+    execution = asyncio.run(sandbox.run("while True: pass", timeout=0.2))
+    assert execution.timed_out
+    assert execution.isolation == sandbox.isolation
+
+
+def test_the_tool_may_be_fresh(sandbox: Sandbox) -> None:
+    async def main() -> list[str]:
+        tool = PythonTool(sandbox=sandbox, fresh=True)
+        await tool.reset("x = 1")
+        seen = [(await tool.call(code="x += 1; x")).text for _ in range(2)]
+        (copy,) = await tool.fork(1)
+        seen += [(await copy.call(code="import os; os._exit(1)")).text, (await copy.call(code="x")).text]
+        await tool.close()
+        await copy.close()
+        return seen
+
+    first, second, died, after = asyncio.run(main())
+    assert (first, second, after) == ("2", "2", "1")
+    assert "restarted" not in died
