@@ -23,9 +23,11 @@ from sandbox.image_store import STAGE_LABEL, exists, require_image, tag_of
 
 _RECIPE = ("Dockerfile", "prepare.py")
 _OLDEST = (3, 9)
+_OLDEST_FOR_PACKAGES = (3, 11)
 _PROBE = (
-    "import json, platform, sys; "
-    "print(json.dumps([list(sys.version_info[:2]), platform.machine(), list(platform.libc_ver())]))"
+    "import importlib.util, json, platform, sys; "
+    "print(json.dumps([list(sys.version_info[:2]), platform.machine(), list(platform.libc_ver()), "
+    "importlib.util.find_spec('pip') is not None]))"
 )
 _MANYLINUX_SINCE = 5
 _log = logging.getLogger(__name__)
@@ -33,11 +35,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Python:
-    """What a base has for a Python: its version, the machine ("x86_64") and the C library ("glibc", "2.36")."""
+    """What a base has for a Python: its version, the machine ("x86_64"), the C library ("glibc", "2.36"), and whether pip."""
 
     version: tuple[int, int]
     machine: str
     libc: tuple[str, str]
+    pip: bool
 
     def platforms(self) -> list[str]:
         """Return the platform tags of the wheels that it can use."""
@@ -75,9 +78,19 @@ def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: boo
         for path in (*(profiles.IMAGES / name for name in _RECIPE), profiles.requirements_file(profile)):
             shutil.copy(path, context)
         if not profiles.is_empty(profile):
-            profiles.download_wheels(profile, context, python.version, python.platforms())
+            _require_wheels(base, python, profile)
+            profiles.download_wheels(profile, context, python.version, python.platforms(), not python.pip)
         _build(client, context, tag, _arguments(base, profile, plain_tmp))
     _log.info("built the sandbox image %s in %.1f s", tag, time.monotonic() - started)
+
+
+def _require_wheels(base: str, python: _Python, profile: str) -> None:
+    if python.version < _OLDEST_FOR_PACKAGES:
+        raise SandboxError(
+            f"the profile {profile!r} needs Python {_OLDEST_FOR_PACKAGES[0]}.{_OLDEST_FOR_PACKAGES[1]} or newer, the "
+            f"base image {base!r} has {python.version[0]}.{python.version[1]}; take a newer base, or "
+            'profile="minimal"'
+        )
 
 
 def _arguments(base: str, profile: str, plain_tmp: bool) -> dict[str, str]:
@@ -131,9 +144,9 @@ def _pull(client: Any, base: str) -> None:
 def _look_into(client: Any, base: str) -> _Python:
     code, words = _run_once(client, base)
     with contextlib.suppress(ValueError):
-        version, machine, libc = json.loads(words.strip().rpartition("\n")[2])
+        version, machine, libc, pip = json.loads(words.strip().rpartition("\n")[2])
         if tuple(version) >= _OLDEST:
-            return _Python((version[0], version[1]), machine, (libc[0], libc[1]))
+            return _Python((version[0], version[1]), machine, (libc[0], libc[1]), pip)
         words = f"its Python is {version[0]}.{version[1]}"
     raise SandboxError(
         f"the base image {base!r} has no python3 of version {_OLDEST[0]}.{_OLDEST[1]} or newer "

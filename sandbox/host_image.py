@@ -56,6 +56,7 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
             "an image can be made from this machine's own Python on Linux only; set ARPO_SANDBOX_BASE_IMAGE to an "
             "image with Python, such as python:3.12-slim"
         )
+    _same_machine(client)
     started = time.monotonic()
     _log.info("making the sandbox image %s from Python %s (%s)", tag, platform.python_version(), profile)
     packages = profiles.packages_directory(profile)
@@ -74,6 +75,16 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
     if not exists(client, tag):
         raise SandboxError("the engine has not taken the image; see its log")
     _log.info("made the sandbox image %s in %.1f s", tag, time.monotonic() - started)
+
+
+def _same_machine(client: Any) -> None:
+    theirs = client.version().get("Arch", "")
+    ours = platform.machine()
+    if theirs and theirs != {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}.get(ours, ours):
+        raise SandboxError(
+            f"the engine runs on {theirs}, this Python on {ours}: no image can be made of it; set "
+            "ARPO_SANDBOX_BASE_IMAGE to an image with Python, such as python:3.12-slim"
+        )
 
 
 def _settings(profile: str) -> list[str]:

@@ -29,8 +29,8 @@ def build_image(
     """Return the tag of the image, making it if it is not there.
 
     Args:
-        base: an image with python3 and a shell, and pip unless the profile is "minimal"; None takes the one that
-            the environment variable ARPO_SANDBOX_BASE_IMAGE names, and without it the Python that runs this program.
+        base: an image with python3 (3.11 or newer; for "minimal" 3.9) and a shell; None takes the one that the
+            environment variable ARPO_SANDBOX_BASE_IMAGE names, and without it the Python that runs this program.
         profile: "minimal", "math" or "data"; see `sandbox.profiles`.
         host: the engine, as DOCKER_HOST names it; None takes the one of the environment.
         plain_tmp: leave /tmp a directory, which gVisor needs, instead of a link to /work.

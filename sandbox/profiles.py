@@ -104,7 +104,9 @@ def _install(profile: str, target: Path) -> None:
     _run_pip(profile, [sys.executable, "-P", str(_PREPARE), *arguments])
 
 
-def download_wheels(profile: str, target: Path, version: tuple[int, int], platforms: Sequence[str]) -> None:
+def download_wheels(
+    profile: str, target: Path, version: tuple[int, int], platforms: Sequence[str], with_pip: bool
+) -> None:
     """Download the wheels of a profile for another Python; uses this machine's pip and its configuration.
 
     Args:
@@ -112,6 +114,7 @@ def download_wheels(profile: str, target: Path, version: tuple[int, int], platfo
         target: an existing directory.
         version: of that Python, as in (3, 12).
         platforms: tags that it accepts, as in "manylinux_2_28_x86_64".
+        with_pip: download pip itself, too.
 
     Raises:
         SandboxError: pip can not get them, or there are none for that Python.
@@ -120,7 +123,7 @@ def download_wheels(profile: str, target: Path, version: tuple[int, int], platfo
     command += ["--no-deps", "--only-binary", ":all:", "--dest", str(target)]
     command += ["--python-version", f"{version[0]}.{version[1]}"]
     command += [argument for tag in platforms for argument in ("--platform", tag)]
-    _run_pip(profile, [*command, "-r", str(requirements_file(profile))])
+    _run_pip(profile, [*command, *(["pip"] if with_pip else []), "-r", str(requirements_file(profile))])
 
 
 def _run_pip(profile: str, command: list[str]) -> None:

@@ -10,6 +10,7 @@ nothing in it tells where it was made.
 
 import compileall
 import glob
+import importlib.util
 import os
 import py_compile
 import re
@@ -34,7 +35,7 @@ def install(requirements: str, target: str, place: str, arguments: "list[str]") 
         wanted = [line for line in file if line.strip() and not line.startswith("#")]
     if not wanted:
         return
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    pip = [*_pip(os.path.dirname(requirements)), "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     pip += ["--no-deps", "--only-binary", ":all:", "--no-compile", "--no-user", "--target", target]
     if subprocess.call([*pip, "-r", requirements, *arguments], cwd=target):
         sys.exit("pip could not install " + ", ".join(line.strip() for line in wanted))
@@ -45,6 +46,16 @@ def install(requirements: str, target: str, place: str, arguments: "list[str]") 
             shutil.rmtree(os.path.join(directory, name))
             names.remove(name)
     compile_directory(target, place)
+
+
+def _pip(directory: str) -> "list[str]":
+    """Return how pip is run: this Python's own, else a wheel of pip in a directory."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    wheels = glob.glob(directory + "/pip-*.whl")
+    if not wheels:
+        sys.exit("there is no pip; take a base with pip, lay a wheel of pip beside the Dockerfile, or use minimal.txt")
+    return [sys.executable, wheels[0] + "/pip"]
 
 
 def compile_directory(directory: str, place: str, leave_out: "re.Pattern[str] | None" = None) -> None:
