@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Python:
-    """What a base has for a Python: its version, the machine ("x86_64"), the C library ("glibc", "2.36"), and whether pip."""
+    """The Python of a base: its version, machine ("x86_64"), C library ("glibc", "2.36"), and whether it has pip."""
 
     version: tuple[int, int]
     machine: str

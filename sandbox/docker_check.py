@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
@@ -65,16 +66,22 @@ def connect(host: str | None = None, timeout: float = 60) -> Any:
     """Return a client of an engine.
 
     Args:
-        host: "unix:///path" or "tcp://name:port" (TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say); None takes what
-            DOCKER_HOST names, or the engine on this machine.
+        host: "unix:///path", "tcp://name:port" (TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say) or "ssh://name"
+            (needs paramiko); None takes what DOCKER_HOST names, or the engine on this machine.
         timeout: seconds an answer may take.
 
     Raises:
         docker.errors.DockerException: it does not answer.
     """
     import docker
+    import docker.errors
 
     environment = {**os.environ, "DOCKER_HOST": host} if host else dict(os.environ)
+    if environment.get("DOCKER_HOST", "").startswith("ssh://") and importlib.util.find_spec("paramiko") is None:
+        raise docker.errors.DockerException(
+            "ssh needs paramiko: pip install 'docker[ssh]'; or forward the socket yourself "
+            "(ssh -nNTL /tmp/box.sock:/var/run/docker.sock box) and name unix:///tmp/box.sock"
+        )
     return docker.from_env(timeout=int(timeout), environment=environment)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import socket
@@ -107,6 +108,13 @@ def test_an_engine_elsewhere_that_does_not_answer_is_named(tools: Path, monkeypa
         diagnosis = check_docker()
     assert diagnosis.state == "not_running"
     assert host in diagnosis.detail
+
+
+@pytest.mark.skipif(importlib.util.find_spec("paramiko") is not None, reason="ssh can be used here")
+def test_an_engine_behind_ssh_names_what_it_needs(tools: Path) -> None:
+    diagnosis = check_docker("ssh://box")
+    assert diagnosis.state == "not_running"
+    assert "docker[ssh]" in diagnosis.detail
 
 
 @contextmanager
