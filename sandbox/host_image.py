@@ -122,6 +122,9 @@ def _copy_python(root: Path) -> list[Path]:
     source, library = Path(sysconfig.get_path("stdlib")), root / "usr/local/lib" / version
     shutil.copytree(source, library, ignore=_useless)
     profiles.compile_directory(library, f"/usr/local/lib/{version}")
+    (library / "dist-packages").symlink_to("site-packages")  # where Debian's Python looks
+    if sys.platlibdir != "lib":
+        (root / "usr/local" / sys.platlibdir).symlink_to("lib")  # where Fedora's looks
     return [python, *(source / "lib-dynload" / path.name for path in library.glob("lib-dynload/*.so"))]
 
 

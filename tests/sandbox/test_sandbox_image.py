@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from sandbox_under_test import open_or_skip
 
@@ -283,6 +285,19 @@ def test_a_session_on_a_base_has_its_own_directory_as_work_and_tmp(client: Any, 
         assert python.run("import os; os.getcwd()").value == "'/work'"
         (copy,) = python.fork()
         assert copy.run("import tempfile; tempfile.gettempdir()").value == "'/work'"
+
+
+def test_the_python_of_a_distribution_can_be_copied_too(client: Any) -> None:
+    debian = Path("/usr/bin/python3")
+    code = "import docker, sys; sys.exit(sys.version_info < (3, 11))"
+    places = [Path(module.__file__ or "").parents[1] for module in (profiles, docker)]
+    paths = {"PYTHONPATH": ":".join(map(str, places)), "PATH": "/usr/bin:/bin"}
+    if not debian.exists() or subprocess.run([debian, "-c", code], env=paths, check=False).returncode:
+        pytest.skip("NOT TESTED: /usr/bin/python3 is not here, or too old")
+    code = "import sandbox; print(sandbox.build_image())"
+    environment = {**os.environ, **paths}
+    tag = subprocess.run([debian, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+    assert run_in(client, tag.strip(), "import sympy; print(sympy.factorint(12)[2])") == 2
 
 
 def test_a_base_needs_no_pip(client: Any) -> None:
