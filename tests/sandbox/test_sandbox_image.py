@@ -49,7 +49,7 @@ def client(docker_sandbox: Sandbox) -> Iterator[Any]:
     made.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def empty(client: Any) -> str:
     """An image with nothing in it."""
     client.api.import_image_from_data(b"\0" * 10240, repository="arpo-sandbox-test", tag="empty")
