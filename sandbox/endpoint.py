@@ -72,7 +72,13 @@ def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
     except SandboxFull:
         raise
     except (SandboxError, OSError) as error:
-        return {"status": "SandboxError", "message": str(error), "compile_result": None, "run_result": None, "files": {}}
+        return {
+            "status": "SandboxError",
+            "message": str(error),
+            "compile_result": None,
+            "run_result": None,
+            "files": {},
+        }
     return {**_verdict(execution), "executor_pod_name": None, "files": files}
 
 
