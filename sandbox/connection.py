@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol
 
@@ -73,20 +73,27 @@ class Connection:
 
         Cancelling what waits for the future does not undo the request.
         """
-        future: Future[Reply] = Future()
-        future.set_running_or_notify_cancel()
-        number = next(self._numbers)
-        data = pack(kind, number, json.dumps(fields).encode())
-        with self._lock:
-            lost = self.lost
-            if not lost:
-                self._waiting[number] = (kind, future)
-        if lost:
-            future.set_exception(_failure(kind, lost))
-            return future
-        with self._sending, contextlib.suppress(OSError):  # the reader sees the end, too, and fails the future
-            self.stream.send(data)
-        return future
+        return self.request_all([(kind, fields)])[0]
+
+    def request_all(self, requests: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Future[Reply]]:
+        """Send requests in one piece, none of them waiting for the reply to another; see `request`."""
+        futures: list[Future[Reply]] = []
+        data = bytearray()
+        for kind, fields in requests:
+            number, future = next(self._numbers), Future[Reply]()
+            future.set_running_or_notify_cancel()
+            futures.append(future)
+            data += pack(kind, number, json.dumps(fields).encode())
+            with self._lock:
+                lost = self.lost
+                if not lost:
+                    self._waiting[number] = (kind, future)
+            if lost:
+                future.set_exception(_failure(kind, lost))
+        with self._sending, contextlib.suppress(OSError):  # the reader sees the end, too, and fails the futures
+            if not self.lost:
+                self.stream.send(bytes(data))
+        return futures
 
     def read(self) -> None:
         """Hand out replies until the stream ends: the reader thread's work."""

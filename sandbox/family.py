@@ -74,10 +74,14 @@ class Session:
             SessionLost: it was closed.
             SandboxError: this process was forked from the one that opened it.
         """
+        return self.request_all((kind, fields))[0]
+
+    def request_all(self, *requests: tuple[int, dict[str, Any]]) -> list[Future[Reply]]:
+        """Send requests in one piece, none of them waiting for the reply to another; see `request`."""
         self.pool.check_process()
         if self.closed:
             raise SessionLost("this session is closed; open a new interpreter")
-        return self._connection.request(kind, {"session": self.key, **fields})
+        return self._connection.request_all([(kind, {"session": self.key, **fields}) for kind, fields in requests])
 
     def close(self) -> Future[Reply] | None:
         """End it; returns the server's confirmation to come, or None if there is nothing to wait for."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from sandbox.backends import choose, start
 from sandbox.connection import Stream
 from sandbox.container import Container
-from sandbox.errors import SandboxError, SandboxUnavailable
+from sandbox.errors import SandboxError, SandboxFull, SandboxUnavailable
 from sandbox.hosts import Host
 from sandbox.plan import Plan
 
@@ -65,6 +65,10 @@ class Fleet:
         unborn = self._plan.containers - len(self.live())
         coming = sum(one.slots for one in self.containers if one.state == "starting")
         return sum(one.free for one in self.containers) + coming + unborn * self._plan.options.sessions
+
+    def is_growing(self) -> bool:
+        """Whether a container is about to come, for all that is known."""
+        return any(one.state == "starting" and not one.host.fault for one in self.containers)
 
     def grow(self, waiting: int, make: Callable[[Host, int], Container]) -> list[Container]:
         """Return new containers for those who wait, as many as they need and the plan allows.
@@ -139,6 +143,18 @@ class Fleet:
         copy = kind(str(error))
         copy.__cause__ = error
         return copy
+
+    def too_late(self, waiting: int) -> SandboxError:
+        """Return what one is told who has waited too long; others still do."""
+        plan, live = self._plan, self.live()
+        if self.fault and not any(one.state == "open" for one in live):
+            return SandboxUnavailable(f"no container has started within {plan.wait:g} s: {self.fault}")
+        held = sum(len(one.families) for one in self.containers)
+        return SandboxFull(
+            f"no session became free within {plan.wait:g} s: {held} are open (each with its forks) in {len(live)} of "
+            f"{plan.containers} containers for {plan.options.sessions} each, and {waiting} more requests wait; close "
+            "sessions, or open the sandbox with more containers= or sessions="
+        )
 
     def remove(self, container: Container) -> bool:
         """Drop a container that has ended; say whether it had not been told to."""

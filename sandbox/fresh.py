@@ -48,13 +48,12 @@ class FreshInterpreter(Interpreter):
         self._check_open()
         session = self.sandbox._pool.first_session((yield from self.sandbox._pool.enter()))
         session.pool.count("runs")
-        try:  # all is sent at once: nothing waits for the reply to what comes before
-            opened = session.request(OPEN)
-            prepared = session.request(RUN, setup=True, **self._setup_cell) if self._setup else None
-            ran = session.request(RUN, setup=False, **fields)
+        cells = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
+        try:
+            opened, *prepared, ran = session.request_all((OPEN, {}), *cells, (RUN, {**fields, "setup": False}))
             yield opened
-            if prepared is not None:
-                check_setup((yield prepared))
+            for setup in prepared:
+                check_setup((yield setup))
             reply: Reply = yield ran
         finally:
             session.close()

@@ -23,7 +23,7 @@ from typing import Any
 
 from sandbox.connection import Stream
 from sandbox.container import Container
-from sandbox.errors import SandboxError, SandboxFull, SandboxUnavailable
+from sandbox.errors import SandboxError
 from sandbox.family import Family, Session
 from sandbox.fleet import Fleet
 from sandbox.hosts import Host
@@ -185,23 +185,12 @@ class Pool:
         self.close_forgotten()
         with self.lock:
             late: list[Future[Family]] = []
-            while self._waiting and self._waiting[0][0] <= time.monotonic():
+            while self._waiting and self._waiting[0][0] <= time.monotonic() and not self.fleet.is_growing():
                 late.append(self._waiting.popleft()[1])
-            actions = _refusals(late, self._too_late) + self._dispatch()
+            actions = _refusals(late, lambda: self.fleet.too_late(len(self._waiting))) + self._dispatch()
             busy = bool(self._waiting)
         _do(actions)
         return busy
-
-    def _too_late(self) -> SandboxError:
-        wait, containers = self.plan.wait, self.fleet.live()
-        if self.fleet.fault and not any(one.state == "open" for one in containers):
-            return SandboxUnavailable(f"no container has started within {wait:g} s: {self.fleet.fault}")
-        held = sum(len(one.families) for one in self.fleet.containers)
-        return SandboxFull(
-            f"no session became free within {wait:g} s: {held} are open (each with its forks) in {len(containers)} of "
-            f"{self.plan.containers} containers for {self.plan.options.sessions} each, and {len(self._waiting)} more "
-            "requests wait; close sessions, or open the sandbox with more containers= or sessions="
-        )
 
     # sessions
 

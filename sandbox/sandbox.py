@@ -56,7 +56,8 @@ class Sandbox:
         hosts: the Docker engines to spread the containers over: unix://, tcp:// and ssh://; None takes those of
             DOCKER_HOST, which may list several with commas.
         recycle_after: a container that has served so many sessions is replaced, when the last of them is closed.
-        wait: seconds that a request waits for a free slot before it fails with `SandboxFull`.
+        wait: seconds that a request waits for a free slot before it fails with `SandboxFull`; longer while a
+            container is just being started.
     """
 
     def __init__(
