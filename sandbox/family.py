@@ -90,6 +90,8 @@ class Session:
                 return None
             self.closed = True
             self.pool.counts["closed"] += 1
+            if self._connection.lost and self.container.state != "ended" and not self.pool.closed:
+                self.pool.counts["lost"] += 1  # before the pool itself has noticed
         if self._connection.lost or not self.pool.is_ours():
             self.family.leave()
             return None

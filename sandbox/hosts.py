@@ -14,17 +14,20 @@ import os
 import select
 import shlex
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from sandbox.errors import SandboxUnavailable
 
 SSH_VARIABLE = "ARPO_SSH"
 _SOCKET = "/var/run/docker.sock"
+_PREFIX = "arpo-ssh-"
 _READY = b"ready\n"
 _PATIENCE = 30.0
 _SOON, _LATE = 0.5, 30.0
@@ -130,7 +133,8 @@ class Tunnel:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._directory = tempfile.mkdtemp(prefix="arpo-ssh-")
+        _remove_stale()
+        self._directory = tempfile.mkdtemp(prefix=_PREFIX)
         self.address = f"unix://{self._directory}/docker.sock"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         try:
@@ -204,3 +208,13 @@ class Tunnel:
                 pipe.close()
         self._log.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _remove_stale() -> None:
+    """Remove the sockets of programs that were killed: those at which nobody listens any more."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/docker.sock"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
+            try:
+                trial.connect(str(path))
+            except ConnectionRefusedError:
+                shutil.rmtree(path.parent, ignore_errors=True)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import pytest
 from sandbox_under_test import LIMITS, open_or_skip
 
 from sandbox import Sandbox, SandboxUnavailable, SessionLost
-from sandbox.hosts import hosts_of
+from sandbox.hosts import Host, hosts_of
 
 _SOCKET = "/var/run/docker.sock"
 
@@ -185,6 +186,10 @@ def tunnels(host: str) -> list[str]:
     return found.stdout.split()
 
 
+def sockets() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("arpo-ssh-*/docker.sock"))
+
+
 @pytest.mark.docker
 def test_an_engine_behind_ssh(engine: str, ssh_host: str) -> None:
     with Sandbox("docker", LIMITS, hosts=[ssh_host], sessions=2) as sandbox:
@@ -220,8 +225,13 @@ def test_what_ssh_says_is_passed_on(ssh_host: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-def test_a_client_that_is_killed_leaves_no_tunnel_and_no_container(engine: str, ssh_host: str) -> None:
+def test_a_client_that_is_killed_leaves_no_tunnel_and_no_container(
+    engine: str, ssh_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import docker
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
 
     code = "import sys, time\nfrom sandbox import Sandbox\n"
     code += "sandbox = Sandbox.open_sync('docker', hosts=[sys.argv[1]])\nprint('open', flush=True)\ntime.sleep(60)"
@@ -236,6 +246,13 @@ def test_a_client_that_is_killed_leaves_no_tunnel_and_no_container(engine: str, 
     label = {"label": f"arpo.sandbox.client={client.pid}"}
     while time.monotonic() < deadline:
         if not tunnels(ssh_host) and not docker.from_env().containers.list(all=True, filters=label):
-            return
+            break
         time.sleep(0.1)
-    pytest.fail("a tunnel or a container is left")
+    else:
+        pytest.fail("a tunnel or a container is left")
+    assert len(sockets()) == 1
+    host = Host(ssh_host)
+    host.address()  # who digs next removes the socket of the dead
+    assert len(sockets()) == 1
+    host.close()
+    assert not sockets()
