@@ -32,6 +32,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_DATA, ({0}, {0}))
 del resource
 """
+_NOTHING = {"status": "SandboxError", "compile_result": None, "run_result": None, "files": {}}
 _log = logging.getLogger(__name__)
 
 
@@ -63,12 +64,15 @@ def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
     if language not in ("python", "python3"):
         raise BadRequest(f"language {language!r} is not served; there is python")
     timeout = _number(request, "run_timeout", sandbox.limits.timeout)
+    wanted = request.get("fetch_files") or []
+    if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
+        raise BadRequest("'fetch_files' has to be a list of names")
     uploads = {name: _decoded(name, data) for name, data in _mapping(request, "files").items()}
     try:
         with sandbox.interpreter_sync() as python:
             _prepare(python, sandbox, request, uploads)
             execution = python.run(code, timeout)
-            files = _fetch(python, request.get("fetch_files") or []) if execution.alive else {}
+            files = _fetch(python, wanted) if execution.alive else {}
     except SandboxFull:
         raise
     except (SandboxError, OSError) as error:

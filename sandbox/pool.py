@@ -31,6 +31,7 @@ from sandbox.keeper import keep
 from sandbox.plan import Plan
 from sandbox.promise import unkept_promise
 from sandbox.steps import Steps
+from sandbox.wire import PING
 
 _ENDING = 10.0
 _CLOSED = "this sandbox is closed; open another"
@@ -234,6 +235,12 @@ class Pool:
                 "waiting": len(self._waiting),
             }
         return now | counts
+
+    def ping(self) -> list[Future[Any]]:
+        """Ask all containers that run how they are."""
+        with self.lock:
+            running = [one.connection for one in self.fleet.containers if one.state in ("open", "draining")]
+        return [connection.request(PING, {}) for connection in running if connection is not None]
 
     # the process
 

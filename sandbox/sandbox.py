@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import weakref
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from sandbox.arguments import checked_cell
 from sandbox.errors import SandboxError, SessionLost
@@ -23,6 +23,7 @@ from sandbox.steps import Steps, finish, finish_async
 from sandbox.wire import OPEN, RUN
 
 _TRIES = 3
+_ANSWER = 30.0
 _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
@@ -166,6 +167,19 @@ class Sandbox:
         "forks", "runs", and containers "replaced" after they died and "recycled" for their age.
         """
         return self._pool.stats()
+
+    def condition(self) -> list[dict[str, Any]]:
+        """Ask each running container how it is; takes a moment.
+
+        Returns:
+            For each container: bytes of "memory" in use and "memory_limit" (0: none), "processes", live "sessions",
+            usable "slots", how many of them are "free", and "retired" ones, which could not be cleaned.
+
+        Raises:
+            SandboxError: a container does not answer.
+        """
+        self._pool.check_process()
+        return [future.result(_ANSWER) for future in self._pool.ping()]
 
     async def close(self) -> None:
         """End all sessions and containers; may be called twice."""

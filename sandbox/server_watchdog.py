@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BUSY, _IDLE = 0.05, 0.5
 _ACT_AT = 0.8
+_WORTH_IT = 0.02
 _ACCOUNTS = (
     ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
     ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat"),
@@ -67,6 +68,8 @@ class Watchdog:
         if not alive:
             return
         held, _, largest = max((self._held_by(handle), handle.key, handle) for handle in alive)
+        if held < _WORTH_IT * self._limit:
+            return  # it is somewhere else, or being given back
         why = (
             f"the session was ended because the sandbox was running out of memory ({self._limit >> 20} MB for all "
             f"sessions) and it held the most ({held >> 20} MB)"

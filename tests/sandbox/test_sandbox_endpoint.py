@@ -1,0 +1,132 @@
+"""The HTTP endpoint, as a client of SandboxFusion sees it."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import requests
+from sandbox_under_test import open_or_skip
+
+from sandbox.endpoint import make_server
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with open_or_skip("docker") as sandbox:
+        server = make_server(sandbox, port=0)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/run_code"
+        server.shutdown()
+        server.server_close()
+
+
+def post(url: str, **request: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = requests.post(url, json={"language": "python", **request}, timeout=60).json()
+    return answer
+
+
+def test_the_answer_has_the_fields_of_sandbox_fusion(url: str) -> None:
+    answer = post(url, code="print('hello')", compile_timeout=10, run_timeout=10, memory_limit_MB=-1, stdin="")
+    seconds = answer["run_result"].pop("execution_time")
+    assert 0 < seconds < 10
+    assert answer == {
+        "status": "Success",
+        "message": "",
+        "compile_result": None,
+        "run_result": {"status": "Finished", "return_code": 0, "stdout": "hello\n", "stderr": ""},
+        "executor_pod_name": None,
+        "files": {},
+    }
+
+
+def test_a_last_expression_is_not_printed(url: str) -> None:
+    assert post(url, code="6 * 7")["run_result"]["stdout"] == ""
+
+
+@pytest.mark.parametrize("code", ["print(input() + input())", "import sys; print(sys.stdin.read().replace('\\n', ''))"])
+def test_standard_input_is_there(url: str, code: str) -> None:
+    assert post(url, code=code, stdin="a\nb\n")["run_result"]["stdout"] == "ab\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "returned"),
+    [
+        ("1 / 0", "Finished", 1),
+        ("import sys; sys.exit(3)", "Finished", 3),
+        ("raise SystemExit('no')", "Finished", 1),
+        ("import os; os.abort()", "Finished", -9),
+        ("def", "Finished", 1),
+        ("while True: pass", "TimeLimitExceeded", None),
+    ],
+)
+def test_the_codes_fault_is_failed(url: str, code: str, status: str, returned: int | None) -> None:
+    answer = post(url, code=code, run_timeout=1)
+    result = answer["run_result"]
+    assert (answer["status"], result["status"], result["return_code"]) == ("Failed", status, returned)
+
+
+def test_a_traceback_is_in_stderr(url: str) -> None:
+    assert "ZeroDivisionError" in post(url, code="1 / 0")["run_result"]["stderr"]
+
+
+def test_files_go_in_and_out(url: str) -> None:
+    code = "data = open('in/a.bin', 'rb').read(); open('out.bin', 'wb').write(data[::-1])"
+    files = {"in/a.bin": base64.b64encode(bytes(range(256))).decode()}
+    answer = post(url, code=code, files=files, fetch_files=["out.bin", "missing"])
+    assert {name: base64.b64decode(data) for name, data in answer["files"].items()} == {
+        "out.bin": bytes(reversed(range(256)))
+    }
+
+
+def test_memory_can_be_limited_further(url: str) -> None:
+    answer = post(url, code="x = bytearray(150 << 20)", memory_limit_MB=100)
+    assert "MemoryError" in answer["run_result"]["stderr"]
+
+
+def test_requests_share_nothing(url: str) -> None:
+    post(url, code="x = 1; open('left', 'w').close()")
+    assert post(url, code="import os; print('x' in globals(), os.listdir())")["run_result"]["stdout"] == "False []\n"
+
+
+def test_many_at_once(url: str) -> None:
+    with ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(lambda n: post(url, code=f"print({n})")["run_result"]["stdout"], range(96)))
+    assert answers == [f"{n}\n" for n in range(96)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "complaint"),
+    [
+        ({"code": 3}, "'code' has to be a string"),
+        ({"code": "1", "language": "cpp"}, "there is python"),
+        ({"code": "1", "run_timeout": -1}, "'run_timeout'"),
+        ({"code": "1", "files": {"a": "?"}}, "file 'a' is not base64"),
+        ({"code": "1", "files": ["a"]}, "'files'"),
+        ({"code": "1", "fetch_files": "a"}, "'fetch_files'"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(url: str, request_: dict[str, Any], complaint: str) -> None:
+    answer = requests.post(url, json=request_, timeout=60)
+    assert answer.status_code == 400
+    assert complaint in answer.json()["message"]
+
+
+def test_what_is_no_json_is_refused(url: str) -> None:
+    assert requests.post(url, data=b"{", timeout=60).status_code == 400
+
+
+def test_another_path_is_told_where_to_go(url: str) -> None:
+    answer = requests.post(url.replace("run_code", "run"), json={}, timeout=60)
+    assert answer.status_code == 404
+    assert "/run_code" in answer.json()["message"]
+
+
+def test_health(url: str) -> None:
+    assert requests.get(url.replace("run_code", "v1/ping"), timeout=60).json()["isolation"].startswith("docker(")
