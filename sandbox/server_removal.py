@@ -1,41 +1,104 @@
 """Removes directories made by untrusted code. Runs inside the sandbox.
 
-The trees may be deep beyond any recursion limit, without permissions, full of links. Nothing is followed, and
-nothing recurses: subdirectories are moved up to the top before they are emptied.
+The trees may be deep beyond any recursion limit, without permissions, full of links, and may change under our
+hands. Nothing is followed: every directory is entered by a descriptor that is no link, and names are looked up in
+descriptors only. Nothing recurses: subdirectories are moved up to the top before they are emptied.
 """
 
 from __future__ import annotations
 
 import os
 
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 def remove_tree(root: str) -> None:
-    """Remove a directory and everything in it; what can not be removed is left."""
+    """Remove what has this name: a directory with everything in it, or whatever has been put in its place.
+
+    What can not be removed is left.
+    """
+    above, name = os.path.split(root)
     try:
-        _empty(root, root, 0)
-        os.rmdir(root)
+        place = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return
+    try:
+        _remove(place, name)
+    except OSError:
+        return
+    finally:
+        os.close(place)
 
 
-def _empty(root: str, directory: str, moved: int) -> None:
-    """Empty `root`, taking its subdirectories apart one at a time."""
-    waiting = [root]
-    while waiting:
-        directory = waiting.pop()
-        os.chmod(directory, 0o700)
-        for name in os.listdir(directory):
-            path = os.path.join(directory, name)
-            if os.path.islink(path) or not os.path.isdir(path):
-                os.unlink(path)
-                continue
+def _remove(place: int, name: str) -> None:
+    try:
+        root = _enter(place, name)
+    except NotADirectoryError:
+        os.unlink(name, dir_fd=place)
+        return
+    try:
+        _empty(root)
+    finally:
+        os.close(root)
+    os.rmdir(name, dir_fd=place)
+
+
+def _enter(place: int, name: str) -> int:
+    """Open a directory that may be closed to us, but never a link to one.
+
+    Raises:
+        NotADirectoryError: it is something else.
+    """
+    path = os.open(name, _PLACE, dir_fd=place)
+    try:
+        os.chmod(f"/proc/self/fd/{path}", 0o700)
+        return os.open(f"/proc/self/fd/{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(path)
+
+
+def _empty(root: int) -> None:
+    """Empty a directory, taking its subdirectories apart one at a time."""
+    moved = _take_apart(root, root, 0)
+    while True:
+        inner = [name for name in os.listdir(root) if name.startswith(_MOVED)]
+        if not inner:
+            return
+        for name in inner:
+            directory = _enter(root, name)
+            try:
+                moved = _take_apart(root, directory, moved)
+            finally:
+                os.close(directory)
+            os.rmdir(name, dir_fd=root)
+
+
+_MOVED = ".removed-"
+
+
+def _take_apart(root: int, directory: int, moved: int) -> int:
+    """Remove the files of a directory and move its subdirectories to the root, under new names."""
+    for name in os.listdir(directory):
+        if directory == root and name.startswith(_MOVED) and _is_directory(root, name):
+            continue
+        if not _is_directory(directory, name):
+            os.unlink(name, dir_fd=directory)
+            continue
+        os.close(_enter(directory, name))
+        moved += 1
+        while _exists(root, f"{_MOVED}{moved}"):
             moved += 1
-            up = os.path.join(root, f".removed-{moved}")
-            while os.path.lexists(up):
-                moved += 1
-                up = os.path.join(root, f".removed-{moved}")
-            os.chmod(path, 0o700)
-            os.rename(path, up)
-            waiting.append(up)
-        if directory != root:
-            os.rmdir(directory)
+        os.rename(name, f"{_MOVED}{moved}", src_dir_fd=directory, dst_dir_fd=root)
+    return moved
+
+
+def _is_directory(place: int, name: str) -> bool:
+    return (os.stat(name, dir_fd=place, follow_symlinks=False).st_mode & 0o170000) == 0o040000
+
+
+def _exists(place: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=place, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
