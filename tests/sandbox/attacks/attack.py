@@ -31,6 +31,7 @@ class Attack:
         needs: what has to stand between sessions for it to be contained: "uid", "landlock", "seccomp".
         unsafe: it is contained, and harmless if not, where nothing is isolated: unsafe_local.
         machine: the only machine that it makes sense on.
+        not_on: a backend that does not contain it, and why: "bubblewrap: ...".
     """
 
     name: str
@@ -46,6 +47,7 @@ class Attack:
     needs: str = ""
     unsafe: bool = False
     machine: str = ""
+    not_on: str = ""
 
     def why_not_defended(self, isolation: str) -> str:
         """Return why this attack is not contained by an isolation, nothing if it has to be: the expected result."""
@@ -55,6 +57,8 @@ class Attack:
             return f"only on {self.machine}"
         if isolation == "none" and not self.unsafe:
             return "nothing is isolated here, so it is not run"
+        if self.not_on and isolation.startswith(self.not_on.partition(":")[0]):
+            return self.not_on
         if isolation != "none" and missing:
             return f"it takes {' and '.join(missing)}, and here is {isolation}"
         return ""

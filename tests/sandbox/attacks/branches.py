@@ -48,7 +48,6 @@ for pid in victims():
         refused(name, lambda: open(f"/proc/{pid}/{name}", "rb").read(64))
     for name in ("cwd", "root", "exe"):
         refused(name, os.readlink, f"/proc/{pid}/{name}")
-    refused("fd", os.listdir, f"/proc/{pid}/fd")
     for number in (0, 1, 2, 199, 200):
         refused("fd", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
     refused("secret", open, f"/proc/{pid}/cwd/secret.txt")
@@ -114,18 +113,15 @@ with contextlib.suppress(OSError):
     for name in os.listdir(slot): print(name, os.listdir(f"{slot}/{name}"))
 places = set(glob.glob(slot + "/*")) | set(re.findall(slot + "/[0-9a-f]{8,}", repr(sorted(os.environ.items()))))
 with open("/proc/self/maps") as maps: areas = [line.split() for line in maps]
-with open("/proc/self/mem", "rb", buffering=0) as memory:
-    for area in areas:
-        if not area[1].startswith("rw"): continue
+for area in areas:
+    if area[1] == "rw-p":
         start, end = (int(part, 16) for part in area[0].split("-"))
-        with contextlib.suppress(OSError, ValueError, OverflowError):
-            memory.seek(start)
-            data = memory.read(end - start)
-            places |= {place.decode() for place in re.findall(slot.encode() + b"/[0-9a-f]{32}", data)}
+        data = ctypes.string_at(start, end - start)
+        places |= {place.decode() for place in re.findall(slot.encode() + b"/[0-9a-f]{32}", data)}
 for place in places - {posix.getcwd()}:
     with contextlib.suppress(OSError):
         print(open(place + "/secret.txt").read())
-        open(place + "/secret.txt", "w").write("changed")
+        with open(place + "/secret.txt", "w") as file: file.write("changed")
 print("searched", len(places))
 """,
     ),
@@ -177,12 +173,12 @@ while True:
         "memory",
         "started",
         """
+print("started", flush=True)
 for _ in range(20):
     if os.fork() == 0:
         area = bytearray(100 << 20)
         for page in range(0, len(area), 4096): area[page] = 1
         nap()
-print("started", flush=True)
 time.sleep(6)
 """,
         status="memory_limit",

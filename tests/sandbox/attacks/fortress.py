@@ -26,6 +26,7 @@ SPARE_MEMORY = 48 << 20
 _ARM = """
 import os, posix, resource, socket, subprocess, sys
 secret = {secret!r}
+ballast = b"b" * (20 << 20)
 with open("secret.txt", "w") as file: file.write(secret)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"], env={{"SECRET": secret}})
 listener = socket.socket(socket.AF_UNIX)

@@ -42,7 +42,7 @@ ATTACKS = (
         "blocked: /proc/sysrq-trigger",
         """
 for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/kcore",
-             "/proc/sys/vm/overcommit_memory", "/proc/self/uid_map", "/proc/1/oom_score_adj", 
+             "/proc/sys/vm/overcommit_memory", "/proc/self/uid_map", "/proc/1/oom_score_adj",
              "/proc/irq/default_smp_affinity", "/proc/sys/fs/binfmt_misc/register"):
     refused(path, os.open, path, os.O_WRONLY, also=(21,))
 """,
@@ -136,25 +136,6 @@ for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
     if int(status[name], 16): escaped(name, status[name])
 if int(status["NoNewPrivs"]) != 1: escaped("NoNewPrivs", 0)
 """,
-    ),
-    attack(
-        "programs_with_more_rights",
-        "searched",
-        """
-import stat
-found = 0
-for top, directories, names in os.walk("/"):
-    directories[:] = [d for d in directories if top != "/" or d not in ("proc", "sys", "slots")]
-    for name in names:
-        with contextlib.suppress(OSError):
-            path = os.path.join(top, name)
-            if os.lstat(path).st_mode & (stat.S_ISUID | stat.S_ISGID) and stat.S_ISREG(os.lstat(path).st_mode):
-                found += 1
-                out = os.popen(path + " --version 2>&1; id -u").read()
-            if "security.capability" in os.listxattr(path): escaped("capability of", path)
-print("searched", found)
-""",
-        timeout=15,
     ),
     attack(
         "bpf_and_perf",

@@ -14,10 +14,10 @@ def take():
     for page in range(0, len(area), 4096):
         area[page] = 1
     nap()
+print("started", flush=True)
 for _ in range(25):
     if os.fork() == 0:
         take()
-print("started", flush=True)
 time.sleep(6)
 """
 
@@ -145,9 +145,9 @@ def take():
     for page in range(0, len(area), 4096):
         area[page] = 1
     nap()
+print("started", flush=True)
 for _ in range(20):
     daemon(take)
-print("started", flush=True)
 time.sleep(6)
 """,
         status="memory_limit|killed",
@@ -159,12 +159,12 @@ time.sleep(6)
         "started",
         """
 area = bytearray(180 << 20)
+print("started", flush=True)
 for _ in range(20):
     if os.fork() == 0:
         for page in range(0, len(area), 4096):
             area[page] = 2
         nap()
-print("started", flush=True)
 time.sleep(6)
 """,
         status="memory_limit",
@@ -236,8 +236,9 @@ if size > 300 << 20:
     ),
     attack(
         "socket_buffers",
-        "blocked: socketpair",
+        "trying",
         """
+print("trying", flush=True)
 held, size = [], 0
 try:
     while size < 1 << 30:
@@ -252,6 +253,7 @@ try:
 except OSError as error:
     blocked("socketpair", error)
 """,
+        status="ok|memory_limit",
     ),
     attack(
         "thread_stacks",

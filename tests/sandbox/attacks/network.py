@@ -43,7 +43,7 @@ for address in ("169.254.169.254", "172.17.0.1", "100.100.100.200", "10.0.2.2"):
         refused(f"tcp {address}", socket.create_connection, (address, port), 1)
 for port in (22, 111, 2375, 2376, 5000, 6379, 8000, 8080):
     refused(f"loopback {port}", socket.create_connection, ("127.0.0.1", port), 1, also=(111,))
-names = [name for _, name in socket.if_nameindex()]
+names = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
 if names != ["lo"]: escaped("interfaces", names)
 """,
     ),

@@ -73,7 +73,7 @@ print("started")
     ),
     attack(
         "flood_between_the_cells",
-        "started",
+        "started|yyy",
         """
 def shout():
     while True: os.write(1, b"y" * 65536)

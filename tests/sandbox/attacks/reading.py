@@ -100,11 +100,10 @@ for pid in victims() + [1]:
         "directories_listed",
         "blocked: listdir EACCES",
         """
-refused("listdir", os.listdir, "/slots")
 for victim in VICTIMS:
     place = victim["directory"]
     refused("listdir", os.listdir, place)
-    for path in (place, place + "/..", "/proc/self/root" + place):
+    for path in (place, os.path.dirname(place), "/proc/self/root" + place):
         refused("listdir", os.listdir, path)
     for path in (place + "/secret.txt", "/work/../" + place.lstrip("/") + "/secret.txt"):
         for mode in ("r", "r+", "w", "x"):
@@ -153,17 +152,13 @@ import re
 scanned, found = 0, set()
 with open("/proc/self/maps") as maps:
     areas = [line.split() for line in maps]
-with open("/proc/self/mem", "rb", buffering=0) as memory:
-    for area in areas:
-        if not area[1].startswith("rw"): continue
+for area in areas:
+    if area[1] == "rw-p":
         start, end = (int(part, 16) for part in area[0].split("-"))
-        for at in range(start, end, 1 << 20):
-            with contextlib.suppress(OSError, ValueError, OverflowError):
-                memory.seek(at)
-                data = memory.read(min((1 << 20), end - at))
-                scanned += len(data)
-                found.update(re.findall(rb"SENTINEL-[0-9a-f]{16}", data))
-print("scanned", scanned >> 20, found)
+        data = ctypes.string_at(start, end - start)
+        scanned += len(data)
+        found.update(re.findall(rb"SENTINEL-[0-9a-f]{16}", data))
+print("scanned", scanned, found)
 """,
         needs="",
     ),
@@ -180,7 +175,7 @@ print("objects", len(kinds))
 frame = sys._getframe()
 while frame:
     for name, value in list(frame.f_locals.items()) + list(frame.f_globals.items()):
-        print(name, repr(value)[:300])
+        print(name, repr(value).replace(ESCAPED, "")[:300])
     frame = frame.f_back
 """,
         needs="",
@@ -193,7 +188,8 @@ while frame:
 import mmap, re
 area = mmap.mmap(-1, 100 << 20)
 found = re.findall(rb"[^\\0]{8,}", area)
-heap = ctypes.string_at(_libc.malloc(1 << 20), 1 << 20)
+_libc.malloc.restype = ctypes.c_void_p
+heap = ctypes.string_at(_libc.malloc(50_000), 50_000)
 print("read", len(area), found[:3], re.findall(rb"SENTINEL-[0-9a-f]{16}", heap))
 """,
         needs="",
@@ -203,8 +199,8 @@ print("read", len(area), found[:3], re.findall(rb"SENTINEL-[0-9a-f]{16}", heap))
         "blocked: /etc/shadow",
         """
 for path in ("/etc/shadow", "/var/run/docker.sock", "/run/docker.sock", "/boot", "/home", "/root/.ssh",
-             "/var/lib/docker", "/proc/1/root/etc/shadow", "/proc/kcore", "/proc/kmsg", "/proc/keys", "/sys/kernel/debug", "/dev/mem",
-             "/sys/firmware/efi", "/sys/kernel/security", "/etc/ssh", MACHINE):
+             "/var/lib/docker", "/proc/1/root/etc/shadow", "/proc/kcore", "/proc/kmsg", "/proc/keys",
+             "/sys/kernel/debug", "/dev/mem", "/sys/firmware/efi", "/sys/kernel/security", "/etc/ssh", MACHINE):
     def look(path=path):
         found = os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1)
         if not found: raise PermissionError(1, "empty")

@@ -18,7 +18,7 @@ ATTACKS = (
     attack("everything", "", "os.kill(-1, signal.SIGKILL)", status="killed|error|ok"),
     attack(
         "everything_by_a_daemon",
-        "started",
+        "",
         """
 def strike():
     while True:
