@@ -156,7 +156,7 @@ class Births:
         if birth is None or (kind != UNABLE and len(payload) != LOSSES.size):
             raise WireError("a fork's reply that makes no sense")
         if kind == UNABLE:
-            birth.error = birth.error or payload[:2000].decode("utf-8", "replace")
+            birth.error = payload[:2000].decode("utf-8", "replace")  # it knows best, also if its copies failed first
         else:
             birth.losses = dict(zip(LOSS_NAMES, LOSSES.unpack(payload)))  # noqa: B905  (Python 3.9)
         self._settle(parent, birth)

@@ -22,7 +22,7 @@ class Channel:
     """
 
     def __init__(self, fd: int) -> None:
-        self._socket = socket.socket(fileno=fd)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
 
     def fileno(self) -> int:
         """Return the descriptor."""

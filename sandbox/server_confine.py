@@ -11,7 +11,15 @@ import signal
 from typing import Any
 
 from sandbox.server_landlock import DEEPEST, abi, enter_branch, restrict, ruleset_for, separates_branches
-from sandbox.server_linux import drop_to, hide_memory, limit_process, limit_processes, process_facts, surroundings
+from sandbox.server_linux import (
+    drop_to,
+    hide_memory,
+    limit_process,
+    limit_processes,
+    limit_time,
+    process_facts,
+    surroundings,
+)
 from sandbox.server_seccomp import filter_here, install
 
 _SPARE = 4
@@ -24,9 +32,6 @@ class Confinement:
     Args:
         config: what the client sent; with "first_uid" each family has a user of its own, with "harden" Landlock
             and seccomp are used.
-
-    Attributes:
-        ruleset: descriptor of the Landlock rules, from `separate` to `close_off`; or -1.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -35,30 +40,35 @@ class Confinement:
         self._landlock = bool(config["harden"] and abi())
         self._filter = filter_here() if config["harden"] else b""
         self._layers = 0
-        self.ruleset = -1
+        self._ruleset = -1
 
-    def separate(self, uid: int, slot: str, empty: bool) -> None:
-        """Become the slot's user; if the slot is meant to be empty, end what may still run as that user."""
+    def begin(self) -> None:
+        """In the zygote: set what is the same for all sessions; forks inherit it."""
+        limit_process(self._limits)
+        if self._filter:
+            install(self._filter)
+
+    def prepare(self, slot: str) -> None:
+        """In the zygote, before a fork: have the rules for this slot at hand."""
         if self._landlock:
-            self.ruleset = ruleset_for(slot)
+            self._ruleset = ruleset_for(slot)
+
+    def separate(self, uid: int) -> None:
+        """Become the user of a slot that is empty, and end whatever may still run as that user."""
         if self._own_users:
             drop_to(uid)
-            if empty:
-                end_all_of_this_user()
+            end_all_of_this_user()
         hide_memory()
 
     def close_off(self) -> None:
-        """Set the limits and enter the domains; what comes after this can not be undone by any code."""
+        """Set the remaining limits and enter the Landlock domain; no code can undo that."""
         os.nice(_NICE)
-        limit_process(self._limits)
+        limit_time(self._limits["cpu_seconds"])
         if self._own_users:
             limit_processes(self._limits["processes"])
         if self._landlock:
-            restrict(self.ruleset)
-            os.close(self.ruleset)
+            restrict(self._ruleset)
             self._layers = 1
-        if self._filter:
-            install(self._filter)
 
     def check_depth(self) -> None:
         """See whether one more fork can be separated from its parent.
@@ -96,7 +106,6 @@ class Confinement:
             restrict(ruleset_for("/dev/shm"))
             separation.append("landlock")
         if self._filter:
-            install(self._filter)
             separation.append("seccomp")
         return {"separation": separation, "landlock": abi(), "session": process_facts(), **surroundings()}
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER = 1, 4, 36
 _CAPABILITIES_V3 = 0x20080522
+_COLLAPSE, _HUGE = 25, 2 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
 
 def _prctl(option: int, value: int) -> None:
-    zero = ctypes.c_ulong(0)
-    if _libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero) != 0:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
 
 
@@ -41,6 +42,18 @@ def prefer_for_oom() -> None:
             file.write("1000")
     except OSError:
         return  # /proc is read-only in some containers; the order of the victims is then the kernel's
+
+
+def collapse_heap() -> None:
+    """Put this process's memory into huge pages where the kernel can (Linux 6.1): forking takes half the time then."""
+    with open("/proc/self/maps") as maps:
+        regions = [line.split() for line in maps]
+    for place, rights, *_, name in (region for region in regions if len(region) in (5, 6)):
+        if rights != "rw-p" or name.startswith(("/", "[stack")):
+            continue
+        start, end = (int(edge, 16) for edge in place.split("-"))
+        for page in range(-(-start // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
+            _libc.madvise(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE), _COLLAPSE)
 
 
 def drop_to(uid: int) -> None:
@@ -70,6 +83,11 @@ def limit_processes(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
+def limit_time(seconds: int) -> None:
+    """Bound the CPU time of this process; what it forks starts at zero."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
 def limit_process(limits: Mapping[str, int]) -> None:
     """Set the limits of a session's process; whatever it starts inherits them."""
     wanted = {
@@ -78,7 +96,6 @@ def limit_process(limits: Mapping[str, int]) -> None:
         resource.RLIMIT_FSIZE: limits["file_size"],
         resource.RLIMIT_NOFILE: limits["open_files"],
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_CPU: limits["cpu_seconds"],
     }
     for kind, value in wanted.items():
         hard = resource.getrlimit(kind)[1]

@@ -56,6 +56,7 @@ _CALLS = {
 }  # fmt: skip
 _SPECIAL = ("socket", "clone", "clone3", "prlimit64")
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
 
 def filter_here() -> bytes:
@@ -97,8 +98,8 @@ def install(program: bytes) -> None:
     """
     buffer = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
-    zero = ctypes.c_ulong(0)
-    if _libc.prctl(_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero) != 0:
+    place = ctypes.create_string_buffer(described, len(described))
+    if _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
-    if _libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), described, zero, zero) != 0:
+    if _libc.prctl(_SET_SECCOMP, _FILTER, ctypes.addressof(place), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")

@@ -19,7 +19,6 @@ from typing import Any
 from sandbox.server_cell import Outcome, flush_output, restore_input, run_cell
 from sandbox.server_channel import Channel
 from sandbox.server_confine import Confinement
-from sandbox.server_files import own_descriptors
 from sandbox.server_fork import fork_session, refuse
 from sandbox.server_linux import adopt_orphans, die_with_parent
 from sandbox.server_random import reseed
@@ -41,8 +40,10 @@ from sandbox.wire import (
 )
 
 CONTROL_FD, WORK_FD = 199, 200
+_HIGHEST_FD = 1024
 WORK = "/work"
 _pid, _leave = os.getpid, os._exit  # kept, since the user's code may replace the names in `os`
+_current: Session | None = None
 
 
 class Session:
@@ -63,7 +64,7 @@ class Session:
         self.pid = 0
         self._cells = 0
         self._running = False
-        self._namespace: dict[str, Any] = {}
+        self._namespace = sys.modules["__main__"].__dict__
 
     def become_session(self, parent: int) -> None:
         """Turn a freshly forked process into a process group of its own that ends with its parent.
@@ -78,25 +79,24 @@ class Session:
             os.sched_yield()
         die_with_parent()
 
-    def prepare(self, control: int, out: int, err: int) -> None:
-        """Make a process forked from the zygote a session: directory, descriptors, confinement, namespace."""
-        os.dup2(control, CONTROL_FD, inheritable=False)
-        self.channel = Channel(CONTROL_FD)
+    def take_over(self, control: int, out: int, err: int) -> None:
+        """Make a process forked from the zygote a session: directory, descriptors, confinement."""
+        global _current
+        _current = self
         os.mkdir(self.directory, 0o700)
-        place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        os.chdir(self.directory)
+        place = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        self.confinement.close_off()
+        os.dup2(control, CONTROL_FD, inheritable=False)
         os.dup2(place, WORK_FD, inheritable=True)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        for fd in own_descriptors():
-            if fd > 2 and fd not in (CONTROL_FD, WORK_FD, self.confinement.ruleset):
-                os.close(fd)
-        os.chdir(self.directory)
+        os.closerange(3, CONTROL_FD)
+        os.closerange(WORK_FD + 1, _HIGHEST_FD)
+        self.channel = Channel(CONTROL_FD)
         self.note_outputs()
-        self._open_streams()
-        reseed(None)
-        self.confinement.close_off()
         self.point_to_directory("")
-        self._make_namespace()
+        reseed(None)
         signal.signal(signal.SIGINT, self._interrupt)
 
     def note_outputs(self) -> None:
@@ -105,43 +105,15 @@ class Session:
 
     def point_to_directory(self, old: str) -> None:
         """Let what named the old directory name the one that the session has now."""
-        home = WORK if self.config["work"] else self.directory
+        if self.config["work"]:
+            return  # which is named by a path that never changes
+        home = self.directory
         for name in ("HOME", "TMPDIR"):
             if os.environ.get(name) in (None, old):
                 os.environ[name] = home
         tempfile = sys.modules.get("tempfile")
         if tempfile is not None and tempfile.tempdir == old:
             tempfile.tempdir = home  # type: ignore[attr-defined]
-
-    def _open_streams(self) -> None:
-        sys.stdin = sys.__stdin__ = open(os.devnull)  # type: ignore[misc]  # noqa: SIM115
-        for fd, name in ((1, "stdout"), (2, "stderr")):
-            stream = open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-            setattr(sys, name, stream)
-            setattr(sys, f"__{name}__", stream)
-
-    def _make_namespace(self) -> None:
-        main = types.ModuleType("__main__")
-        main.__builtins__ = builtins  # type: ignore[attr-defined]
-        self._namespace = main.__dict__
-        for name in [name for name in sys.modules if name.split(".")[0] == "sandbox"]:
-            del sys.modules[name]
-        sys.modules["__main__"] = main
-        sys.path.insert(0, "")
-        if self.config["work"]:
-            self._show_work()
-
-    def _show_work(self) -> None:
-        """Have getcwd() say /work/..., a path that means the same in every fork."""
-
-        def getcwd() -> str:
-            real = posix.getcwd()
-            inside = real == self.directory or real.startswith(self.directory + "/")
-            return WORK + real[len(self.directory) :] if inside else real
-
-        os.getcwd = getcwd
-        os.getcwdb = lambda: os.fsencode(getcwd())
-        _pass_work_on()
 
     def _interrupt(self, number: int, frame: types.FrameType | None) -> None:
         """Handle SIGINT: stop the cell; between cells it means nothing."""
@@ -189,6 +161,39 @@ class Session:
             self._running = False
 
 
+def furnish(config: dict[str, Any]) -> None:
+    """In the zygote: do once what every session would have to do, since a fork is cheap where nothing is touched."""
+    os.environ.pop("GLIBC_TUNABLES", None)
+    for name in ("HOME", "TMPDIR"):
+        if config["work"]:
+            os.environ[name] = WORK
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        stream = open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    main = types.ModuleType("__main__")
+    main.__builtins__ = builtins  # type: ignore[attr-defined]
+    for name in [name for name in sys.modules if name.split(".")[0] == "sandbox"]:
+        del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.path.insert(0, "")
+    if config["work"]:
+        _show_work()
+
+
+def _show_work() -> None:
+    """Have getcwd() say /work/..., a path that means the same in every fork."""
+
+    def getcwd() -> str:
+        real, own = posix.getcwd(), _current.directory if _current else ""
+        return WORK + real[len(own) :] if own and (real == own or real.startswith(own + "/")) else real
+
+    os.getcwd = getcwd
+    os.getcwdb = lambda: os.fsencode(getcwd())
+    _pass_work_on()
+
+
 def _packed(outcome: Outcome) -> bytes:
     value = _encoded(outcome.value)
     error = _encoded(outcome.error)
@@ -217,6 +222,7 @@ def start(config: dict[str, Any], confinement: Confinement, order: dict[str, Any
     """Fork a session from the zygote; returns in the zygote only, with the new process's id, or 0."""
     control, out, err = fds
     try:
+        confinement.prepare(order["slot"])
         child = os.fork()
     except OSError as error:
         refuse(control, error)
@@ -226,10 +232,10 @@ def start(config: dict[str, Any], confinement: Confinement, order: dict[str, Any
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        confinement.separate(order["uid"], order["slot"], empty=True)
+        confinement.separate(order["uid"])
         session = Session(config, confinement, order["directory"])
         session.become_session(0)
-        session.prepare(control, out, err)
+        session.take_over(control, out, err)
         session.serve()
     except EOFError:
         pass

@@ -17,9 +17,9 @@ from typing import Any
 
 from sandbox.server_channel import Channel
 from sandbox.server_confine import Confinement, end_all_of_this_user
-from sandbox.server_linux import die_with_parent, drop_to, hide_memory, prefer_for_oom
+from sandbox.server_linux import collapse_heap, die_with_parent, drop_to, hide_memory, prefer_for_oom
 from sandbox.server_removal import remove_tree
-from sandbox.server_session import start
+from sandbox.server_session import furnish, start
 from sandbox.wire import DIED, ENDED, HELLO, SPAWN, SWEEP
 
 
@@ -34,10 +34,14 @@ def serve_zygote(config: dict[str, Any]) -> None:
     hide_memory()
     missing = _import_all(config["preload"])
     confinement = Confinement(config)
+    confinement.begin()
     channel.send(HELLO, 0, json.dumps({**_facts(config, confinement), "missing": missing}).encode())
+    zygote = Zygote(config, channel, confinement)
+    furnish(config)
     gc.collect()
     gc.freeze()
-    Zygote(config, channel, confinement).serve()
+    collapse_heap()
+    zygote.serve()
 
 
 def _import_all(names: list[str]) -> list[str]:
