@@ -6,16 +6,20 @@ result. Run with -rs to see the list.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import re
+import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from attacks import ATTACKS, Attack
-from attacks.fortress import Fortress
+from attacks.fortress import SOON, Fortress, Victim
 from sandbox_under_test import open_or_skip
 
-from sandbox import Limits, Sandbox
+from sandbox import Limits, Sandbox, SandboxError
 
 LIMITS = Limits(
     memory="1g",
@@ -28,6 +32,7 @@ LIMITS = Limits(
 )
 CLIENT_SECRET = "the-client's-own-secret"
 DOCKER = pytest.param("docker", marks=pytest.mark.docker)
+ONE_IS_ENOUGH = pytest.mark.parametrize("fortress", ["unsafe_local"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +79,117 @@ def test_attack(fortress: Fortress, attack: Attack) -> None:
         fortress.check_unharmed(victims)
     fortress.check_recovered()
     fortress.check_unharmed([])
+
+
+def test_there_are_as_many_attacks_as_promised() -> None:
+    assert len(ATTACKS) >= 60
+    names = Counter((attack.kind, attack.name) for attack in ATTACKS)
+    assert max(names.values()) == 1
+
+
+@pytest.mark.parametrize("backend", [DOCKER, "bubblewrap"])
+def test_nothing_that_this_machine_offers_is_left_out(backend: str) -> None:
+    """Else attacks that need it would be skipped, and nobody would know."""
+    kernel = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
+    if backend == "bubblewrap" and os.getuid() != 0:
+        pytest.skip("bubblewrap has one user for all sessions where it is not started by root")
+    with open_or_skip(backend, LIMITS) as sandbox:
+        walls = sandbox.isolation.split("+")[1:]
+    assert "uid" in walls
+    assert "landlock" in walls or kernel < (6, 12)
+    assert "seccomp" in walls or platform.machine() not in ("x86_64", "aarch64")
+
+
+def _named(name: str) -> Attack:
+    return next(attack for attack in ATTACKS if f"{attack.kind}-{attack.name}" == name)
+
+
+ROBUST = [
+    "processes-fork_bomb_double_fork",
+    "processes-thirty_hogs",
+    "memory-gradual_with_the_error_swallowed",
+    "memory-25_processes_of_100_mb",
+    "files-disk_filled",
+    "output-endless_print",
+    "output-flood_between_the_cells",
+    "exhaustion-orphans_for_the_supervisor",
+]
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_a_neighbour_is_served_during_an_attack(fortress: Fortress, name: str) -> None:
+    attack = _named(name)
+    reason = attack.why_not_defended(fortress.sandbox.isolation)
+    if reason:
+        pytest.skip(f"not defended: {reason}")
+    waits: list[float] = []
+    with fortress.attacker(attack) as (attacker, _):
+        raging = threading.Thread(target=attacker.run, args=(attack.code, attack.timeout))
+        raging.start()
+        while raging.is_alive() or not waits:
+            waits.append(fortress.sentinel.python.run("sum(range(1000))", timeout=SOON).duration)
+            raging.join(0.02)
+    assert max(waits) < 2, f"{len(waits)} cells"
+    fortress.check_recovered()
+
+
+def test_many_bombs_at_once(fortress: Fortress) -> None:
+    attack = _named("processes-fork_bomb_double_fork")
+    reason = attack.why_not_defended(fortress.sandbox.isolation)
+    if reason:
+        pytest.skip(f"not defended: {reason}")
+    with contextlib.ExitStack() as stack:
+        bombs = [stack.enter_context(fortress.attacker(attack))[0] for _ in range(6)]
+        threads = [threading.Thread(target=bomb.run, args=(attack.code, attack.timeout)) for bomb in bombs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        fortress.check_unharmed([])
+    fortress.check_recovered()
+
+
+@ONE_IS_ENOUGH
+@pytest.mark.parametrize(
+    "code",
+    [
+        "refused('stat', os.stat, '/')",
+        "refused('dup', os.dup, 9999)",
+        "print('SENTINEL-' + '0' * 16)",
+        "print('the-client' + chr(39) + 's-own-secret')",
+    ],
+)
+def test_an_escape_would_be_seen(fortress: Fortress, code: str) -> None:
+    with fortress.attacker(Attack("", "", code)) as (attacker, victims):
+        execution = attacker.run(code)
+        with pytest.raises(AssertionError):
+            fortress.check_output(execution, victims)
+
+
+@ONE_IS_ENOUGH
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "open('secret.txt', 'a').write('x')",
+        "open('more', 'w')",
+        "secret = 'other'",
+        "child.kill(); child.wait()",
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
+        "os.nice(1)",
+        "os._exit(0)",
+    ],
+)
+def test_harm_would_be_seen(fortress: Fortress, harm: str) -> None:
+    with fortress.sandbox.interpreter_sync() as session:
+        victim = Victim(session)
+        victim.check()
+        session.run(harm)
+        with pytest.raises((AssertionError, SandboxError)):
+            victim.check()
+
+
+@ONE_IS_ENOUGH
+def test_what_is_left_over_would_be_seen(fortress: Fortress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attacks.fortress.SOON", 0.5)
+    with fortress.sandbox.interpreter_sync(), pytest.raises(AssertionError, match="sessions"):
+        fortress.check_recovered()

@@ -17,6 +17,7 @@ from typing import Any
 
 from attacks.attack import Attack
 from sandbox import Execution, Sandbox, SandboxError, SyncInterpreter
+from sandbox.server_processes import descendants
 from sandbox.wire import PING
 
 TOOLS = (Path(__file__).parent / "tools.py").read_text()
@@ -85,6 +86,7 @@ class Fortress:
 
     def __init__(self, sandbox: Sandbox, client_secret: str) -> None:
         self.sandbox = sandbox
+        self.connection = sandbox._connect()
         self._client_secret = client_secret
         self.sentinel = Victim(sandbox.interpreter_sync())
         self.check_fresh_session()
@@ -101,8 +103,8 @@ class Fortress:
 
     def level(self) -> dict[str, int]:
         """Ask the server for its processes, memory, sessions and slots."""
-        connection = self.sandbox._connect()
-        return dict(connection.request(PING, {}).result(SOON))
+        told: dict[str, int] = self.connection.request(PING, {}).result(SOON)
+        return {**told, "seen from outside": _seen_from_outside(self.connection.stream)}
 
     def _settled(self) -> dict[str, int]:
         time.sleep(0.2)
@@ -144,6 +146,7 @@ class Fortress:
     def check_unharmed(self, victims: list[Victim]) -> None:
         """See that victims, sentinel and server are as before, and that newcomers are welcome."""
         assert not self.sandbox.lost
+        assert self.sandbox._connect() is self.connection, "the server has been replaced"
         for victim in {*victims, self.sentinel}:
             victim.check()
         self.check_fresh_session()
@@ -161,6 +164,7 @@ class Fortress:
         begin = self._start
         conditions: dict[str, Callable[[int], bool]] = {
             "processes": lambda now: now <= begin["processes"],
+            "seen from outside": lambda now: now <= begin["seen from outside"],
             "sessions": lambda now: now == begin["sessions"],
             "free": lambda now: now == begin["free"],
             "retired": lambda now: now == begin["retired"],
@@ -174,3 +178,10 @@ class Fortress:
                 break
             time.sleep(0.05)
         assert not wrong, f"not as before (now, before): {wrong}"
+
+
+def _seen_from_outside(stream: Any) -> int:
+    """Count a sandbox's processes without asking the sandbox."""
+    if hasattr(stream, "_container"):
+        return len(stream._client.api.top(stream._container)["Processes"])
+    return sum(1 for _ in descendants(stream._process.pid))
