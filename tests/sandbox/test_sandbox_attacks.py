@@ -76,6 +76,8 @@ def test_attack(fortress: Fortress, attack: Attack) -> None:
             following = attacker.run(attack.then, timeout=attack.timeout)
             fortress.check_output(following, victims)
             assert re.search(attack.then_shows, following.text), following.text[-2000:]
+        if attack.forks:
+            fortress.check_fork(attacker, attack.forks)
         fortress.check_unharmed(victims)
     fortress.check_recovered()
     fortress.check_unharmed([])

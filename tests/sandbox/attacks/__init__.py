@@ -8,6 +8,7 @@ from attacks import (
     endless,
     exhaustion,
     files,
+    forking,
     interpreter,
     kernel,
     leftovers,
@@ -33,6 +34,7 @@ _TABLES = (
     kernel.ATTACKS,
     control.ATTACKS,
     interpreter.ATTACKS,
+    forking.ATTACKS,
     branches.ATTACKS,
     exhaustion.ATTACKS,
 )

@@ -32,6 +32,7 @@ class Attack:
         unsafe: it is contained, and harmless if not, where nothing is isolated: unsafe_local.
         machine: the only machine that it makes sense on.
         not_on: a backend that does not contain it, and why: "bubblewrap: ...".
+        forks: how many copies the test makes of the session afterwards.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Attack:
     unsafe: bool = False
     machine: str = ""
     not_on: str = ""
+    forks: int = 0
 
     def why_not_defended(self, isolation: str) -> str:
         """Return why this attack is not contained by an isolation, nothing if it has to be: the expected result."""

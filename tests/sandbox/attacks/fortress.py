@@ -12,11 +12,12 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from attacks.attack import Attack
-from sandbox import Execution, Sandbox, SandboxError, SyncInterpreter
+from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
 from sandbox.server_processes import descendants
 from sandbox.wire import PING
 
@@ -150,6 +151,19 @@ class Fortress:
         for victim in {*victims, self.sentinel}:
             victim.check()
         self.check_fresh_session()
+
+    def check_fork(self, attacker: SyncInterpreter, copies: int) -> None:
+        """See that forking a hostile session comes to an end: with copies, a ForkError, or the session's own."""
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                for copy in pool.submit(attacker.fork, copies).result(4 * SOON):
+                    with contextlib.suppress(SessionLost):
+                        copy.run("6 * 7", timeout=1)
+                    copy.close()
+            except ForkError:
+                assert attacker.run("6 * 7").value == "42"
+            except SessionLost:
+                return
 
     def check_fresh_session(self) -> None:
         """See that a session starts in time, works, and has nothing of others."""

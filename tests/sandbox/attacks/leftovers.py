@@ -80,6 +80,55 @@ print("held")
 """,
     ),
     attack(
+        "files_beside_the_directory",
+        "left",
+        """
+import posix
+beside = os.path.dirname(posix.getcwd())
+for name in ("file", "-rf", ".removed-1", "0" * 32):
+    with contextlib.suppress(OSError):
+        os.makedirs(f"{beside}/{name}/a/b")
+        open(f"{beside}/{name}/a/b/c", "w").write("x")
+        os.chmod(f"{beside}/{name}/a", 0)
+with contextlib.suppress(OSError): os.symlink("/", beside + "/link")
+with contextlib.suppress(OSError): os.mkfifo(beside + "/pipe")
+with contextlib.suppress(OSError): os.rename(posix.getcwd(), beside + "/renamed")
+print("left")
+""",
+        needs="uid",
+    ),
+    attack(
+        "directories_in_shared_memory",
+        "left",
+        """
+with contextlib.suppress(OSError):
+    os.chdir("/dev/shm")
+    for _ in range(200):
+        os.mkdir("deep")
+        os.chdir("deep")
+    open("bottom", "w").write("x")
+    os.chmod(".", 0)
+    os.chmod("/dev/shm/deep", 0o1)
+print("left")
+""",
+        needs="uid",
+    ),
+    attack(
+        "nested_directories_until_nothing_fits",
+        "full",
+        """
+count = 0
+try:
+    while count < 20_000:
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+        open("f", "w").write("x" * 4096)
+        count += 1
+except OSError: pass
+print("full", count)
+""",
+    ),
+    attack(
         "many_small_files",
         "files 2000",
         """
