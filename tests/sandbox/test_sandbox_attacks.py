@@ -13,9 +13,11 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from attacks import ATTACKS, Attack
+from attacks.forking import HANGS
 from attacks.fortress import SOON, Fortress, Victim
 from sandbox_under_test import open_or_skip
 
@@ -147,6 +149,21 @@ def test_many_bombs_at_once(fortress: Fortress) -> None:
             thread.start()
         for thread in threads:
             thread.join()
+        fortress.check_unharmed([])
+    fortress.check_recovered()
+
+
+@pytest.mark.parametrize("fortress", [DOCKER], indirect=True)
+def test_forks_that_hang_are_given_up(fortress: Fortress) -> None:
+    """All of them at once, since it takes a minute."""
+    with contextlib.ExitStack() as stack:
+        attack = Attack("", "", "")
+        sessions = [stack.enter_context(fortress.attacker(attack))[0] for _ in HANGS]
+        for session, hook in zip(sessions, HANGS, strict=True):
+            session.run(hook)
+        with ThreadPoolExecutor(len(HANGS)) as pool:
+            for done in [pool.submit(fortress.check_fork, session, 2, 90) for session in sessions]:
+                done.result()
         fortress.check_unharmed([])
     fortress.check_recovered()
 

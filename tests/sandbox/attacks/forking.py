@@ -12,18 +12,17 @@ from attacks.attack import Attack
 
 attack = partial(Attack, kind="forking", forks=2, unsafe=True)
 
+HANGS = (
+    "os.register_at_fork(after_in_child=nap)",
+    "os.register_at_fork(before=nap)",
+    "os.register_at_fork(after_in_parent=nap)",
+    "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))",
+)
+
 ATTACKS = (
-    attack("hook_hangs_in_the_child", "", "os.register_at_fork(after_in_child=nap)"),
-    attack("hook_hangs_before", "", "os.register_at_fork(before=nap)"),
-    attack("hook_hangs_in_the_parent", "", "os.register_at_fork(after_in_parent=nap)"),
     attack("hook_ends_the_child", "", "os.register_at_fork(after_in_child=lambda: os._exit(0))"),
     attack("hook_ends_the_parent", "", "os.register_at_fork(after_in_parent=lambda: os._exit(0))"),
     attack("hook_forks_again", "", "os.register_at_fork(after_in_child=lambda: len(os.listdir('.')) or os.fork())"),
-    attack(
-        "hook_stops_both",
-        "",
-        "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))",
-    ),
     attack(
         "hook_closes_everything",
         "",

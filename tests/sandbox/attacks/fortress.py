@@ -152,16 +152,16 @@ class Fortress:
             victim.check()
         self.check_fresh_session()
 
-    def check_fork(self, attacker: SyncInterpreter, copies: int) -> None:
+    def check_fork(self, attacker: SyncInterpreter, copies: int, within: float = SOON) -> None:
         """See that forking a hostile session comes to an end: with copies, a ForkError, or the session's own."""
         with ThreadPoolExecutor(1) as pool:
             try:
-                for copy in pool.submit(attacker.fork, copies).result(4 * SOON):
+                for copy in pool.submit(attacker.fork, copies).result(within):
                     with contextlib.suppress(SessionLost):
                         copy.run("6 * 7", timeout=1)
                     copy.close()
             except ForkError:
-                assert attacker.run("6 * 7").value == "42"
+                assert attacker.run("6 * 7", timeout=1).value in ("42", None)
             except SessionLost:
                 return
 

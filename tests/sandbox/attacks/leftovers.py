@@ -119,10 +119,10 @@ print("left")
         """
 count = 0
 try:
-    while count < 20_000:
+    while count < 1000:
         os.mkdir("d" * 200)
         os.chdir("d" * 200)
-        open("f", "w").write("x" * 4096)
+        open("f", "w").write("x" * 40_000)
         count += 1
 except OSError: pass
 print("full", count)
