@@ -16,14 +16,16 @@ import subprocess
 import sys
 import sysconfig
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from sandbox.local import ProcessStream, base_python, random_uids, server_config
 from sandbox.options import Options
+from sandbox.profiles import packages_directory, preload
 from sandbox.server_source import BOOTSTRAP
 
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _ROOT = "/slots"
+_PACKAGES = "/opt/packages"
 
 _TRIAL = """
 import os, sys
@@ -58,10 +60,17 @@ def start_bubblewrap(options: Options) -> ProcessStream:
     As root each family gets a user of its own that nothing else belongs to; else there is only one user.
     """
     first = random_uids() if os.geteuid() == 0 else 0
+    packages = packages_directory(options.profile)
     config = server_config(
-        options, _ROOT, first_uid=first, chown=bool(first), own_user=not first and _counts_by_namespace()
+        options,
+        _ROOT,
+        first_uid=first,
+        chown=bool(first),
+        own_user=not first and _counts_by_namespace(),
+        packages=_PACKAGES if packages else "",
+        preload=preload(options.profile),
     )
-    return ProcessStream([*_command(options), base_python(), "-I", "-c", BOOTSTRAP], "bubblewrap", config)
+    return ProcessStream([*_command(options, packages), base_python(), "-I", "-c", BOOTSTRAP], "bubblewrap", config)
 
 
 def _counts_by_namespace() -> bool:
@@ -70,7 +79,7 @@ def _counts_by_namespace() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= (5, 14)
 
 
-def _command(options: Options) -> list[str]:
+def _command(options: Options, packages: Path | None = None) -> list[str]:
     namespaces = ["--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:
@@ -78,6 +87,8 @@ def _command(options: Options) -> list[str]:
         for right in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"):
             rights += ["--cap-add", right]
     binds = [argument for path in _needed() for argument in _bind(path)]
+    if packages is not None:
+        binds += [*_parents(_PACKAGES), "--ro-bind", str(packages), _PACKAGES]
     size = ["--perms", "1733", "--size", str(options.limits.disk)]
     if os.geteuid() == 0:
         slots = ["--perms", "0711", "--size", str(1 << 20), "--tmpfs", _ROOT]
@@ -94,9 +105,12 @@ def _command(options: Options) -> list[str]:
 def _bind(path: str) -> list[str]:
     if os.path.islink(path):
         return ["--symlink", os.readlink(path), path]
+    return [*_parents(path), "--ro-bind", path, path]
+
+
+def _parents(path: str) -> list[str]:
     above = [str(parent) for parent in reversed(PurePath(path).parents)][1:]
-    parents = [argument for parent in above for argument in ("--perms", "0755", "--dir", parent)]
-    return [*parents, "--ro-bind", path, path]
+    return [argument for parent in above for argument in ("--perms", "0755", "--dir", parent)]
 
 
 def _needed() -> list[str]:

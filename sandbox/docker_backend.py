@@ -19,6 +19,7 @@ from sandbox.docker_check import connect
 from sandbox.docker_socket import HijackedSocket
 from sandbox.errors import SandboxError
 from sandbox.image import build_image
+from sandbox.image_store import preload_of, require_image
 from sandbox.limits import parse_size
 from sandbox.local import random_uids, server_config
 from sandbox.options import Options
@@ -126,10 +127,13 @@ def start_docker(options: Options) -> DockerStream:
     """
     import docker.errors
 
-    image = options.image or build_image()
-    client = connect()
+    image = options.image or build_image(
+        profile=options.profile, host=options.host, plain_tmp=(options.runtime or "").startswith("runsc")
+    )
+    client = connect(options.host)
     container = ""
     try:
+        require_image(client, image)
         first = _first_uid(client)
         container = client.api.create_container(
             image,
@@ -146,7 +150,7 @@ def start_docker(options: Options) -> DockerStream:
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
         stream = DockerStream(client, container, runtime)
         client.api.start(container)
-        preload: list[str] = []
+        preload = preload_of(client, image)
         stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
     except (docker.errors.DockerException, OSError) as error:
         with contextlib.suppress(docker.errors.DockerException, OSError):

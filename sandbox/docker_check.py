@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
 from typing import Any, Literal
 
-State = Literal["ok", "missing", "not_running", "not_permitted"]
+State = Literal["ok", "missing", "no_engine", "not_running", "not_permitted", "too_old"]
+OLDEST_API = (1, 40)
+"""Of Docker Engine 19.03."""
+_DAEMON_PLACES = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+"""Where the daemon is found that is not on an ordinary user's PATH."""
+_WORDS = {
+    "missing": "is not installed",
+    "no_engine": "has no engine here, only its command line",
+    "not_running": "does not answer",
+    "not_permitted": "refuses this user",
+    "too_old": "is too old",
+}
 
 
 @dataclass(frozen=True)
@@ -16,7 +28,8 @@ class DockerDiagnosis:
     """Whether Docker can be used.
 
     Attributes:
-        state: "ok", or which of three different faults it is.
+        state: "ok", or which of several different faults it is: "missing" (nothing is installed), "no_engine" (the
+            command line alone is), "not_running", "not_permitted", "too_old".
         detail: what was seen.
         cure: the command that mends it; empty if all is well.
     """
@@ -26,54 +39,88 @@ class DockerDiagnosis:
     cure: str = ""
 
     def __str__(self) -> str:
-        words = {"missing": "is not installed", "not_running": "does not answer", "not_permitted": "refuses this user"}
         if self.state == "ok":
             return f"Docker answers ({self.detail})"
-        return f"Docker {words[self.state]} ({self.detail}). To mend it: {self.cure}"
+        return f"Docker {_WORDS[self.state]} ({self.detail}). To mend it: {self.cure}"
 
 
-def check_docker() -> DockerDiagnosis:
-    """Ask the Docker engine for its version; takes a few milliseconds where there is one."""
-    import docker
+def check_docker(host: str | None = None) -> DockerDiagnosis:
+    """Ask a Docker engine for its version; takes a few milliseconds where there is one.
+
+    Args:
+        host: as DOCKER_HOST names it; None takes the one of the environment.
+    """
     import docker.errors
 
     try:
-        client = connect(timeout=5)
+        client = connect(host, timeout=5)
         with contextlib.closing(client):
-            return DockerDiagnosis("ok", f"engine {client.version()['Version']}")
+            return _judge(client.version())
+    except docker.errors.InvalidVersion as error:
+        return _too_old(_first_line(error))
     except (docker.errors.DockerException, OSError) as error:
-        return _explain(error)
+        return _explain(error, host or os.environ.get("DOCKER_HOST", ""))
 
 
-def connect(timeout: float = 60) -> Any:
-    """Return a client of the engine that DOCKER_HOST names, or of the one on this machine."""
+def connect(host: str | None = None, timeout: float = 60) -> Any:
+    """Return a client of an engine.
+
+    Args:
+        host: "unix:///path", "tcp://name:port" (TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say) or "ssh://name"
+            (needs paramiko); None takes what DOCKER_HOST names, or the engine on this machine.
+        timeout: seconds an answer may take.
+
+    Raises:
+        docker.errors.DockerException: it does not answer.
+    """
     import docker
+    import docker.errors
 
-    return docker.from_env(timeout=int(timeout))
+    environment = {**os.environ, "DOCKER_HOST": host} if host else dict(os.environ)
+    if environment.get("DOCKER_HOST", "").startswith("ssh://") and importlib.util.find_spec("paramiko") is None:
+        raise docker.errors.DockerException(
+            "ssh needs paramiko: pip install 'docker[ssh]'; or forward the socket yourself "
+            "(ssh -nNTL /tmp/box.sock:/var/run/docker.sock box) and name unix:///tmp/box.sock"
+        )
+    return docker.from_env(timeout=int(timeout), environment=environment)
 
 
-def _explain(error: BaseException) -> DockerDiagnosis:
-    host = os.environ.get("DOCKER_HOST", "")
+def _judge(version: dict[str, Any]) -> DockerDiagnosis:
+    engine, api = version.get("Version", "of unknown version"), version.get("ApiVersion", "0.0")
+    if tuple(int(part) for part in api.split(".")) < OLDEST_API:
+        return _too_old(f"engine {engine} has API {api}; 1.{OLDEST_API[1]} is needed")
+    return DockerDiagnosis("ok", f"engine {engine}")
+
+
+def _too_old(detail: str) -> DockerDiagnosis:
+    return DockerDiagnosis("too_old", detail, "upgrade it to Docker Engine 19.03 or newer")
+
+
+def _explain(error: BaseException, host: str) -> DockerDiagnosis:
     if _caused_by(error, PermissionError):
         return DockerDiagnosis(
             "not_permitted",
             f"no permission for {host or '/var/run/docker.sock'}",
             "sudo usermod -aG docker $USER, then log in again",
         )
+    detail = f"{host}: {_first_line(error)}" if host else _first_line(error)
     if host and not host.startswith("unix://"):
         return DockerDiagnosis(
-            "not_running",
-            f"DOCKER_HOST={host}: {_first_line(error)}",
-            f"start the engine there, or unset DOCKER_HOST; to test: docker -H {host} version",
+            "not_running", detail, f"start the engine there, or name another host; to test: docker -H {host} version"
         )
-    if not _installed():
-        return DockerDiagnosis("missing", "neither docker nor dockerd is on PATH", "sudo apt-get install docker.io")
-    detail = f"DOCKER_HOST={host}: {_first_line(error)}" if host else _first_line(error)
-    return DockerDiagnosis("not_running", detail, "sudo systemctl start docker (without systemd: sudo dockerd &)")
+    if _has_daemon():
+        return DockerDiagnosis("not_running", detail, "sudo systemctl start docker (without systemd: sudo dockerd &)")
+    if shutil.which("docker"):
+        return DockerDiagnosis(
+            "no_engine",
+            f"there is a docker command, but no dockerd; {detail}",
+            "sudo apt-get install docker.io, or start Docker Desktop, or set DOCKER_HOST to an engine elsewhere",
+        )
+    return DockerDiagnosis("missing", "neither docker nor dockerd is on PATH", "sudo apt-get install docker.io")
 
 
-def _installed() -> bool:
-    return any(shutil.which(name) for name in ("docker", "dockerd"))
+def _has_daemon() -> bool:
+    return bool(shutil.which("dockerd") or shutil.which("dockerd", path=os.pathsep.join(_DAEMON_PLACES)))
 
 
 def _first_line(error: BaseException) -> str:

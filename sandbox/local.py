@@ -20,6 +20,7 @@ from typing import Any
 from sandbox.errors import SandboxError
 from sandbox.limits import parse_size
 from sandbox.options import Options
+from sandbox.profiles import packages_directory, preload
 from sandbox.server_source import BOOTSTRAP, greeting
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -150,4 +151,6 @@ def server_config(
 def start_local(options: Options) -> ProcessStream:
     """Start the server without any isolation."""
     command = [base_python(), "-I", "-c", BOOTSTRAP]
-    return ProcessStream(command, "none", server_config(options, None))
+    packages = packages_directory(options.profile)
+    config = server_config(options, None, packages=str(packages or ""), preload=preload(options.profile))
+    return ProcessStream(command, "none", config)

@@ -29,6 +29,7 @@ from sandbox.server_linux import (
     limit_processes,
     process_facts,
     raise_file_limit,
+    surroundings,
 )
 from sandbox.server_processes import children, kill_trees, now_in_ticks, start_time
 from sandbox.server_removal import remove_tree
@@ -89,7 +90,7 @@ class Supervisor:
         if not self._introduced:
             self._introduced = True
             python = {"python": sys.version.split()[0], "pid": os.getpid(), "slots": self.slots.usable}
-            self._write_client(HELLO, 0, {**python, "supervisor": process_facts(), **facts})
+            self._write_client(HELLO, 0, {**python, "supervisor": process_facts(), **surroundings(), **facts})
 
     def watch(self, fd: int, callback: Callable[[], None], events: int = READ) -> None:
         """Call back when there is something to read, or with WRITE room to write."""

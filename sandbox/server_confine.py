@@ -18,7 +18,6 @@ from sandbox.server_linux import (
     limit_processes,
     limit_time,
     process_facts,
-    surroundings,
 )
 from sandbox.server_seccomp import filter_here, install
 
@@ -107,7 +106,7 @@ class Confinement:
             separation.append("landlock")
         if self._filter:
             separation.append("seccomp")
-        return {"separation": separation, "landlock": abi(), "session": process_facts(), **surroundings()}
+        return {"separation": separation, "landlock": abi(), "session": process_facts()}
 
 
 def end_all_of_this_user() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -10,6 +12,7 @@ from collections.abc import Mapping
 
 _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER = 1, 4, 36
 _CAPABILITIES_V3 = 0x20080522
+_GET_NO_NEW_PRIVS = 39
 _COLLAPSE, _HUGE = 25, 2 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
@@ -26,8 +29,9 @@ def hide_memory() -> None:
 
 
 def adopt_orphans(on: bool = True) -> None:
-    """Become (or cease to be) the parent of descendants whose own parent ends."""
-    _prctl(_CHILD_SUBREAPER, int(on))
+    """Become (or cease to be) the parent of descendants whose own parent ends; without it, process 1 is that."""
+    with contextlib.suppress(OSError):  # gVisor
+        _prctl(_CHILD_SUBREAPER, int(on))
 
 
 def die_with_parent() -> None:
@@ -117,7 +121,7 @@ def process_facts() -> dict[str, object]:
     return {
         "uid": os.getuid(),
         "capabilities": int(status["CapEff"], 16) | int(status["CapPrm"], 16),
-        "no_new_privileges": status.get("NoNewPrivs", "0").strip() == "1",
+        "no_new_privileges": _libc.prctl(_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
         "seccomp": int(status.get("Seccomp", "0")),
     }
 
@@ -126,4 +130,14 @@ def surroundings() -> dict[str, object]:
     """Return what stands around this process; the client compares it with what it asked for."""
     with open("/proc/net/dev") as file:
         interfaces = [line.split(":")[0].strip() for line in file if ":" in line]
-    return {"read_only_root": bool(os.statvfs("/").f_flag & os.ST_RDONLY), "interfaces": interfaces}
+    return {"read_only_root": _read_only("/"), "interfaces": interfaces}
+
+
+def _read_only(path: str) -> bool:
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return True
+    try:  # gVisor does not tell
+        os.utime(path)
+    except OSError as error:
+        return error.errno == errno.EROFS
+    return False

@@ -24,8 +24,13 @@ _STANDARD = re.compile(r"/(usr/)?lib(64|32)?(/[^/]+-linux-[^/]+)?")
 _LINE = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
-def closure(programs: Iterable[Path]) -> dict[str, str]:
+def closure(programs: Iterable[Path], packages: Path | None = None) -> dict[str, str]:
     """Return the libraries that programs and extension modules need, directly or not.
+
+    Args:
+        programs: on this machine.
+        packages: a directory with installed wheels. What its extension modules need is returned, too, except what
+            the wheels bring along.
 
     Returns:
         For each place in the image the file on this machine. Libraries from places where the loader does not
@@ -34,7 +39,12 @@ def closure(programs: Iterable[Path]) -> dict[str, str]:
     Raises:
         SandboxError: this machine has no ldd.
     """
-    found = _needed([str(path) for path in programs])
+    extensions = packages.rglob("*.so*") if packages else ()
+    found = {
+        path
+        for path in _needed([str(path) for path in (*programs, *extensions)])
+        if not (packages and Path(path).resolve().is_relative_to(packages.resolve()))
+    }
     libc = next((path for path in found if os.path.basename(path).startswith("libc.so")), "/lib/libc.so.6")
     beside = os.path.dirname(libc)
     extras = [path for name in _WHEELS_NEED if (path := _find(name, beside))]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import json
 import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty PATH, and a DOCKER_HOST where nothing listens."""
     path = tmp_path / "bin"
     path.mkdir()
+    monkeypatch.setattr(docker_check, "_DAEMON_PLACES", ())
     monkeypatch.setenv("PATH", str(path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     why_no_bubblewrap.cache_clear()
@@ -37,23 +42,37 @@ def test_missing(tools: Path) -> None:
     assert (diagnosis.state, diagnosis.cure) == ("missing", "sudo apt-get install docker.io")
 
 
-@pytest.mark.parametrize("name", ["docker", "dockerd"])
-def test_installed_but_not_running(tools: Path, name: str) -> None:
-    install(tools, name)
+def test_installed_but_not_running(tools: Path) -> None:
+    install(tools, "dockerd")
     diagnosis = check_docker()
     assert diagnosis.state == "not_running"
     assert "systemctl start docker" in diagnosis.cure
 
 
-def test_a_socket_where_nobody_answers_is_not_running(tools: Path, tmp_path: Path) -> None:
+def test_a_daemon_that_is_not_on_the_path_of_this_user_is_seen(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tools, "dockerd")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(docker_check, "_DAEMON_PLACES", (str(tools),))
+    assert check_docker().state == "not_running"
+
+
+def test_the_command_line_without_an_engine(tools: Path) -> None:
     install(tools, "docker")
+    diagnosis = check_docker()
+    assert diagnosis.state == "no_engine"
+    assert "only its command line" in str(diagnosis)
+    assert "apt-get install docker.io" in diagnosis.cure
+
+
+def test_a_socket_where_nobody_answers_is_not_running(tools: Path, tmp_path: Path) -> None:
+    install(tools, "dockerd")
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(tmp_path / "docker.sock"))
         assert check_docker().state == "not_running"
 
 
 def test_not_permitted(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(timeout: float) -> object:
+    def refuse(host: str | None, timeout: float) -> object:
         raise DockerException(("Connection aborted.", PermissionError(13, "Permission denied")))
 
     install(tools, "docker")
@@ -91,24 +110,52 @@ def test_an_engine_elsewhere_that_does_not_answer_is_named(tools: Path, monkeypa
     assert host in diagnosis.detail
 
 
-def test_an_engine_that_answers_is_ok(tools: Path, tmp_path: Path) -> None:
-    body = b'{"Version": "99.1", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}'
+@pytest.mark.skipif(importlib.util.find_spec("paramiko") is not None, reason="ssh can be used here")
+def test_an_engine_behind_ssh_names_what_it_needs(tools: Path) -> None:
+    diagnosis = check_docker("ssh://box")
+    assert diagnosis.state == "not_running"
+    assert "docker[ssh]" in diagnosis.detail
+
+
+@contextmanager
+def engine(path: Path, version: str, api: str) -> Iterator[str]:
+    """An engine that knows nothing but its version; yields its address."""
+    body = json.dumps({"Version": version, "ApiVersion": api, "MinAPIVersion": "1.12"}).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
     answer += b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "docker.sock"))
-    listener.listen()
 
-    def serve() -> None:
-        for _ in range(2):
-            with listener.accept()[0] as connection:
-                connection.recv(65536)
-                connection.sendall(answer)
+    def serve(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with listener.accept()[0] as connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
 
-    threading.Thread(target=serve, daemon=True).start()
-    diagnosis = check_docker()
-    listener.close()
-    assert str(diagnosis) == "Docker answers (engine 99.1)"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        yield f"unix://{path}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_engine_that_answers_is_ok(tools: Path, tmp_path: Path) -> None:
+    with engine(tmp_path / "docker.sock", "99.1", "1.41"):
+        assert str(check_docker()) == "Docker answers (engine 99.1)"
+
+
+def test_an_engine_is_named_by_an_argument_rather_than_by_the_environment(tools: Path, tmp_path: Path) -> None:
+    with engine(tmp_path / "docker.sock", "1", "1.41"), engine(tmp_path / "other.sock", "2", "1.41") as other:
+        assert (check_docker().detail, check_docker(other).detail) == ("engine 1", "engine 2")
+
+
+@pytest.mark.parametrize(("version", "api"), [("18.09", "1.39"), ("1.8", "1.20")])
+def test_an_engine_that_is_too_old_is_named_with_its_api(tools: Path, tmp_path: Path, version: str, api: str) -> None:
+    with engine(tmp_path / "docker.sock", version, api):
+        diagnosis = check_docker()
+    assert diagnosis.state == "too_old"
+    assert "19.03" in diagnosis.cure
+    assert api == "1.20" or (version in diagnosis.detail and api in diagnosis.detail)
 
 
 def test_auto_names_every_fault_with_its_cure_and_never_takes_unsafe_local(tools: Path) -> None:

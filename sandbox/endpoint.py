@@ -1,0 +1,223 @@
+"""An HTTP endpoint that speaks SandboxFusion's `POST /run_code`, so that verl and others can use this sandbox.
+
+Each request runs in a session of its own, which is gone afterwards. Run it with `arpo sandbox serve`; it has no
+authentication, so keep it on loopback or on a network of your own. Only Python is served.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from sandbox.errors import SandboxError, SandboxFull
+from sandbox.execution import Execution
+from sandbox.interpreter import SyncInterpreter
+from sandbox.sandbox import Sandbox
+
+_LARGEST_BODY = 32 << 20
+_INPUT = ".stdin"
+_READ_INPUT = f"""
+import os, sys
+os.dup2(os.open({_INPUT!r}, os.O_RDONLY), 0)
+os.unlink({_INPUT!r})
+sys.stdin = open(0, closefd=False)
+del os, sys
+"""
+_LESS_MEMORY = """
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, ({0}, {0}))
+del resource
+"""
+_log = logging.getLogger(__name__)
+
+
+class BadRequest(ValueError):
+    """The request makes no sense; the message says why."""
+
+
+def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer one `/run_code` request.
+
+    Args:
+        sandbox: where to run.
+        request: code, and optionally language ("python"), run_timeout (seconds), stdin, memory_limit_MB,
+            files (name to base64), fetch_files (names).
+
+    Returns:
+        status "Success" (it ran and ended well), "Failed" (the code's fault) or "SandboxError" (ours: not a verdict
+        on the code); run_result with status "Finished" or "TimeLimitExceeded", execution_time in seconds,
+        return_code (negative when the process was killed, null after a time-out), stdout, stderr with the
+        traceback; files as base64.
+
+    Raises:
+        BadRequest: the request makes no sense.
+        SandboxFull: no session has become free in time.
+    """
+    code, language = request.get("code"), request.get("language", "python")
+    if not isinstance(code, str):
+        raise BadRequest("'code' has to be a string")
+    if language not in ("python", "python3"):
+        raise BadRequest(f"language {language!r} is not served; there is python")
+    timeout = _number(request, "run_timeout", sandbox.limits.timeout)
+    uploads = {name: _decoded(name, data) for name, data in _mapping(request, "files").items()}
+    try:
+        with sandbox.interpreter_sync() as python:
+            _prepare(python, sandbox, request, uploads)
+            execution = python.run(code, timeout)
+            files = _fetch(python, request.get("fetch_files") or []) if execution.alive else {}
+    except SandboxFull:
+        raise
+    except (SandboxError, OSError) as error:
+        return {
+            "status": "SandboxError",
+            "message": str(error),
+            "compile_result": None,
+            "run_result": None,
+            "files": {},
+        }
+    return {**_verdict(execution), "executor_pod_name": None, "files": files}
+
+
+def _number(request: dict[str, Any], name: str, default: float) -> float:
+    value = request.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 86_400:
+        raise BadRequest(f"{name!r} has to be a number of seconds between 0 and 86400")
+    return float(value)
+
+
+def _mapping(request: dict[str, Any], name: str) -> dict[str, Any]:
+    value = request.get(name) or {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name!r} has to be an object of names and base64 texts")
+    return value
+
+
+def _decoded(name: str, data: Any) -> bytes:
+    try:
+        return base64.b64decode(data or "", validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise BadRequest(f"file {name!r} is not base64") from error
+
+
+def _prepare(python: SyncInterpreter, sandbox: Sandbox, request: dict[str, Any], uploads: dict[str, bytes]) -> None:
+    for name, data in uploads.items():
+        python.put(name, data)
+    setup = ""
+    if request.get("stdin"):
+        python.put(_INPUT, str(request["stdin"]).encode("utf-8", "replace"))
+        setup += _READ_INPUT
+    most = request.get("memory_limit_MB")
+    if isinstance(most, (int, float)) and 0 < most * (1 << 20) < sandbox.limits.session_memory:
+        setup += _LESS_MEMORY.format(int(most * (1 << 20)))
+    if setup:
+        python.run(setup)
+
+
+def _fetch(python: SyncInterpreter, names: list[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = base64.b64encode(python.get(name)).decode()
+        except OSError as error:
+            _log.info("a file that was to be fetched is not there: %s", error)
+    return found
+
+
+def _verdict(execution: Execution) -> dict[str, Any]:
+    code = _return_code(execution)
+    result = {
+        "status": "TimeLimitExceeded" if execution.status == "timeout" else "Finished",
+        "execution_time": execution.duration,
+        "return_code": code,
+        "stdout": execution.stdout,
+        "stderr": "\n".join(filter(None, (execution.stderr, execution.error))),
+    }
+    status = "Success" if code == 0 else "Failed"
+    return {"status": status, "message": "", "compile_result": None, "run_result": result}
+
+
+def _return_code(execution: Execution) -> int | None:
+    if execution.status in ("ok", "timeout"):
+        return 0 if execution.status == "ok" else None
+    if execution.status == "exit":
+        code = (execution.error or "SystemExit: 0").removeprefix("SystemExit: ")
+        return int(code) % 256 if code.lstrip("-").isdigit() else 1
+    return 1 if execution.status == "error" else -9
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    sandbox: Sandbox
+
+    def do_GET(self) -> None:
+        if self.path in ("/", "/v1/ping", "/health"):
+            self._answer(200, {"status": "ok", "isolation": self.sandbox.isolation, **self.sandbox.stats()})
+        else:
+            self._answer(404, {"status": "SandboxError", "message": f"there is no {self.path}; POST to /run_code"})
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > _LARGEST_BODY:
+            self.close_connection = True
+            self._answer(413, {"status": "SandboxError", "message": f"at most {_LARGEST_BODY} bytes are accepted"})
+            return
+        body = self.rfile.read(length)
+        if self.path.rstrip("/") != "/run_code":
+            self._answer(404, {"status": "SandboxError", "message": f"there is no {self.path}; POST to /run_code"})
+            return
+        self._answer(*self._respond(body))
+
+    def _respond(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        try:
+            request = json.loads(body)
+            if not isinstance(request, dict):
+                raise BadRequest("the body has to be a JSON object")
+            return 200, run_code(self.sandbox, request)
+        except SandboxFull as error:
+            return 504, {"status": "SandboxError", "message": str(error)}
+        except (ValueError, RecursionError) as error:
+            return 400, {"status": "SandboxError", "message": str(error)}
+
+    def _answer(self, status: int, fields: dict[str, Any]) -> None:
+        data = json.dumps(fields).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _log.debug(format, *args)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+
+def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080) -> ThreadingHTTPServer:
+    """Return a server that is bound, and not serving yet; port 0 takes a free one."""
+    handler = type("Handler", (_Handler,), {"sandbox": sandbox})
+    return _Server((host, port), handler)
+
+
+def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessions: int = 64) -> None:
+    """Serve until interrupted."""
+    with Sandbox.open_sync(containers=containers, sessions=sessions) as sandbox:
+        server = make_server(sandbox, host, port)
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            _log.warning("serving on %s without authentication: whoever reaches it can run code in the sandbox", host)
+        address, bound = server.server_address[:2]
+        _log.info("POST http://%s:%s/run_code (%s); Ctrl-C ends it", address, bound, sandbox.isolation)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            _log.info("ending")
+        finally:
+            server.server_close()

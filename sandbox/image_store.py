@@ -1,0 +1,72 @@
+"""The images that an engine has: how ours are named, what their labels say, and whether one can be used."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from sandbox.errors import SandboxError
+
+REPOSITORY = "arpo-sandbox"
+PROFILE_LABEL = "arpo.sandbox.profile"
+PRELOAD_LABEL = "arpo.sandbox.preload"
+STAGE_LABEL = "arpo.sandbox.stage"
+
+
+def tag_of(*recipe: str) -> str:
+    """Return the tag of an image that is made from nothing but a recipe."""
+    return f"{REPOSITORY}:{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
+
+
+def exists(client: Any, image: str) -> bool:
+    """Whether the engine has an image."""
+    import docker.errors
+
+    try:
+        client.api.inspect_image(image)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
+def preload_of(client: Any, image: str) -> list[str]:
+    """Return the modules that a server in an image should import first; none if the image does not say.
+
+    Raises:
+        SandboxError: there is no such image.
+    """
+    labels = _inspect(client, image)["Config"].get("Labels") or {}
+    return [name for name in labels.get(PRELOAD_LABEL, "").split(",") if name]
+
+
+def require_image(client: Any, image: str) -> None:
+    """Refuse an image that can not become a sandbox; what only shows when it runs is not seen.
+
+    Raises:
+        SandboxError: it is not there, is not for Linux, or declares volumes (they would be mounted writable, without
+            any limit on their size).
+    """
+    found = _inspect(client, image)
+    if found.get("Os") not in ("linux", "", None):
+        raise SandboxError(f"the image {image!r} is for {found['Os']}; a sandbox needs one for linux")
+    if volumes := found["Config"].get("Volumes"):
+        raise SandboxError(
+            f"the image {image!r} declares the volumes {', '.join(sorted(volumes))}, which would be writable and "
+            "without limit; use an image without VOLUME"
+        )
+
+
+def explain_missing_image(image: str) -> str:
+    """Return what to tell someone who has named an image that the engine does not have."""
+    return f"no image {image!r} on the engine; to mend it: docker pull {image}, or leave image=None"
+
+
+def _inspect(client: Any, image: str) -> Any:
+    import docker.errors
+
+    try:
+        return client.api.inspect_image(image)
+    except docker.errors.ImageNotFound as error:
+        raise SandboxError(explain_missing_image(image)) from error
+    except (docker.errors.DockerException, ValueError, OSError) as error:
+        raise SandboxError(f"the engine does not tell about the image {image!r}: {error}") from error
