@@ -74,6 +74,19 @@ if os.path.isdir("/dev/pts") and len(os.listdir("/dev/pts")) > 2000: escaped("te
 """,
     ),
     attack(
+        "shared_memory_inodes",
+        "blocked: /dev/shm",
+        """
+try:
+    for number in range(400_000): os.mknod(f"/dev/shm/{number}")
+    escaped("files in /dev/shm", number)
+except OSError as error:
+    blocked("/dev/shm", error)
+""",
+        timeout=10,
+        status="ok|memory_limit",
+    ),
+    attack(
         "inotify",
         "blocked: inotify",
         """

@@ -26,7 +26,7 @@ SOON = 8.0
 SPARE_MEMORY = 48 << 20
 
 _ARM = """
-import os, posix, resource, socket, subprocess, sys
+import multiprocessing, os, posix, resource, socket, subprocess, sys
 secret = {secret!r}
 ballast = b"b" * (20 << 20)
 with open("secret.txt", "w") as file: file.write(secret)
@@ -38,6 +38,7 @@ door = socket.socket(socket.AF_UNIX)
 door.bind("listener")
 door.listen()
 def state():
+    multiprocessing.Lock()
     limits = [resource.getrlimit(kind) for kind in range(16)]
     rank = os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)), os.sched_getscheduler(0)
     return open("secret.txt").read(), secret, sorted(os.listdir(".")), child.poll(), os.getpid(), limits, rank
