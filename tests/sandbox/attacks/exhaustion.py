@@ -85,6 +85,7 @@ except OSError as error:
 """,
         timeout=10,
         status="ok|memory_limit",
+        needs="uid",
     ),
     attack(
         "inotify",

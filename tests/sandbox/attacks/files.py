@@ -25,11 +25,17 @@ if written > 64 << 20:
 """
 
 ATTACKS = (
-    attack("disk_filled", "blocked: write ENOSPC", _FILL.format(after="pass", hold="pass")),
+    attack(
+        "disk_filled",
+        "blocked: write ENOSPC",
+        _FILL.format(after="pass", hold="pass"),
+        needs="uid",
+    ),
     attack(
         "disk_filled_by_deleted_files",
         "blocked: write ENOSPC",
         "held = []\n" + _FILL.format(after="os.unlink(file.name)", hold="held.append(os.dup(file.fileno()))"),
+        needs="uid",
     ),
     attack(
         "one_big_file",
@@ -89,6 +95,7 @@ refused("listdir", os.listdir, "first/slots")
 refused("chmod", os.chmod, "victim", 0o777)
 refused("unlink", os.unlink, "victim/secret.txt")
 """,
+        needs="uid",
     ),
     attack(
         "hard_links",
@@ -98,6 +105,7 @@ refused("link", os.link, VICTIMS[0]["directory"] + "/secret.txt", "mine", also=(
 refused("link", os.link, f"/proc/{VICTIMS[0]['pid']}/cwd/secret.txt", "mine", also=(18,))
 refused("link", os.link, "/usr/bin/env", "env", also=(18,))
 """,
+        needs="uid",
     ),
     attack(
         "directories_deeper_than_a_path",
@@ -164,8 +172,8 @@ print("tried")
         "blocked: chown",
         """
 open("mine", "w").write("x")
-refused("chown", os.chown, "mine", 0, 0)
-refused("chown", os.chown, ".", 0, 0)
+refused("chown", os.chown, "mine", 0, 0, also=(22,))
+refused("chown", os.chown, ".", 0, 0, also=(22,))
 os.chmod("mine", 0o6777)
 """,
     ),
@@ -175,7 +183,7 @@ os.chmod("mine", 0o6777)
         """
 import json
 for path in ("/x", "/usr/x", "/bin/x", "/etc/x", "/etc/passwd", "/usr/bin/env", "/lib/x", "/dev/x", "/var/x", "/run/x",
-             "/root/x", "/home/x", "/slots/x", "/proc/x", "/sys/x", sys.executable, json.__file__, json.__file__ + "x"):
+             "/root/x", "/home/x", "/proc/x", "/sys/x", sys.executable, json.__file__, json.__file__ + "x"):
     refused(path, open, path, "ab", also=(26, 2))
 """,
     ),
@@ -198,6 +206,7 @@ for top, directories, _ in os.walk("/"):
 print("searched", seen)
 if seen < 20: escaped("nothing searched", seen)
 """,
+        needs="uid",
     ),
     attack(
         "kernel_settings",
@@ -216,6 +225,7 @@ for start in ("/proc/sys", "/sys"):
 print("searched", seen)
 if seen < 100: escaped("nothing searched", seen)
 """,
+        needs="uid",
     ),
     attack(
         "devices",

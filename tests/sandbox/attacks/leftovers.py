@@ -127,6 +127,7 @@ try:
 except OSError: pass
 print("full", count)
 """,
+        needs="uid",
     ),
     attack(
         "many_small_files",
