@@ -26,6 +26,7 @@ from typing import Any
 
 import docker
 
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]  # our own name
 from sandbox import Limits, Sandbox, SyncInterpreter, build_image
 from sandbox.bubblewrap import _command, why_no_bubblewrap
 from sandbox.options import Options

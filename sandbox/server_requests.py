@@ -15,7 +15,7 @@ from sandbox.server_births import Births
 from sandbox.server_cells import Cells
 from sandbox.server_handle import Handle, Request, outcome_fields
 from sandbox.server_pieces import Files
-from sandbox.server_processes import kill_tree, out_of_memory_kills
+from sandbox.server_processes import kill_tree, out_of_memory_kills, send
 from sandbox.wire import (
     BRANCHED,
     CLOSE,
@@ -85,7 +85,10 @@ class Requests:
             self._births.failed(handle, _CLOSED)
 
     def _end(self, handle: Handle) -> None:
-        kill_tree(handle.pid)
+        if handle.slot and handle.slot.uid:
+            send(handle.pid, signal.SIGKILL)  # what it leaves behind is swept up as strangers, or by its user
+        else:
+            kill_tree(handle.pid)
         self._supervisor.call_in(_LAST_WORDS, lambda: self._give_up(handle))
 
     def forget(self, handle: Handle) -> None:
