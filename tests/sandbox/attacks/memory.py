@@ -158,7 +158,7 @@ time.sleep(6)
         "copy_on_write",
         "started",
         """
-area = bytearray(180 << 20)
+area = bytearray(100 << 20)
 print("started", flush=True)
 for _ in range(20):
     if os.fork() == 0:
