@@ -1,4 +1,4 @@
-"""What happens to code that does not come to an end by itself, or takes too much."""
+"""What happens to code that does not come to an end by itself, or takes too much; more of it is in `attacks`."""
 
 from __future__ import annotations
 
@@ -66,17 +66,8 @@ def test_waiting_is_interrupted_too(python: SyncInterpreter, code: str) -> None:
     assert python.run("1").value == "1"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
-        "import time\nwhile True:\n    try: time.sleep(1)\n    except KeyboardInterrupt: pass",
-        "sum(range(10**13))",
-        "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
-    ],
-)
-def test_what_can_not_be_interrupted_is_killed(python: SyncInterpreter, code: str) -> None:
-    execution = python.run(code, timeout=0.3)
+def test_what_can_not_be_interrupted_is_killed(python: SyncInterpreter) -> None:
+    execution = python.run("sum(range(10**13))", timeout=0.3)
     assert (execution.status, execution.alive) == ("timeout", False)
     assert "the session was ended" in str(execution.error)
     with pytest.raises(SessionLost, match="open a new interpreter"):
@@ -139,28 +130,6 @@ def test_long_values_and_errors_are_cut(python: SyncInterpreter, code: str) -> N
     assert len(execution.text) < 70_000
 
 
-def test_endless_output_is_stopped(python: SyncInterpreter) -> None:
-    execution = python.run("while True: print('x' * 1000)", timeout=60)
-    assert (execution.status, execution.alive) == ("output_limit", True)
-    assert execution.duration < 20
-    assert python.run("1").value == "1"
-
-
-def test_endless_output_that_can_not_be_interrupted_is_killed(python: SyncInterpreter) -> None:
-    code = "import signal, os\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: os.write(2, b'x' * 65536)"
-    execution = python.run(code, timeout=60)
-    assert (execution.status, execution.alive) == ("output_limit", False)
-
-
-def test_too_much_memory_is_a_memory_error(python: SyncInterpreter) -> None:
-    execution = python.run("x = bytearray(10**9)")
-    assert (execution.status, execution.alive) == ("error", True)
-    assert str(execution.error).endswith("MemoryError")
-    execution = python.run("x = []\nwhile True: x.append(bytearray(10**6))")
-    assert (execution.status, execution.alive) == ("error", True)
-    assert python.run("del x\n1").value == "1"
-
-
 @pytest.mark.docker
 def test_a_kill_by_the_kernel_for_memory_is_told_and_spares_the_others() -> None:
     sandbox = open_or_skip("docker", Limits(memory="192m", session_memory=1 << 30))
@@ -170,19 +139,10 @@ def test_a_kill_by_the_kernel_for_memory_is_told_and_spares_the_others() -> None
         assert innocent.run("x").value == "3"
 
 
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ("import os\nprint('last words')\nos._exit(3)", "exit code 3"),
-        ("import ctypes\nprint('last words')\nctypes.string_at(0)", "SIGSEGV"),
-        ("import os, signal\nprint('last words')\nos.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
-        ("import os\nprint('last words')\nos.abort()", "SIGABRT"),
-    ],
-)
-def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInterpreter, code: str, why: str) -> None:
-    execution = python.run(code)
+def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInterpreter) -> None:
+    execution = python.run("import os\nprint('last words')\nos._exit(3)")
     assert (execution.status, execution.alive, execution.stdout) == ("killed", False, "last words\n")
-    assert why in str(execution.error)
+    assert "exit code 3" in str(execution.error)
     with pytest.raises(SessionLost):
         python.run("1")
 
@@ -192,36 +152,6 @@ def test_a_session_that_dies_between_cells_is_lost_not_wrong(python: SyncInterpr
     time.sleep(0.5)
     with pytest.raises(SessionLost, match="exit code 1"):
         python.run("1")
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import os; os.closerange(0, 4096)",
-        "import os\nfor fd in range(3, 300):\n    try: os.write(fd, b'garbage' * 100)\n    except OSError: pass",
-        "import os, struct\nos.write(199, struct.pack('>BQI', 49, 10**6, 4) + b'ab')",
-        "import os, struct\nos.write(199, struct.pack('>BQI', 49, 1, 2**31))",
-        "import os, struct\nos.write(199, struct.pack('>BQI', 48, 0, 0))",
-        "import os, struct\nos.write(199, struct.pack('>BQI', 50, 0, 0))",
-        "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 199)",
-    ],
-)
-def test_tampering_with_the_channel_costs_only_the_own_session(
-    sandbox: Sandbox, python: SyncInterpreter, code: str
-) -> None:
-    python.run("x = 1")
-    vandal = sandbox.interpreter_sync()
-    execution = vandal.run(code, timeout=5)
-    assert (execution.status, execution.alive) == ("killed", False)
-    assert "control channel" in str(execution.error)
-    assert python.run("x").value == "1"
-    vandal.close()
-
-
-def test_a_file_can_not_grow_without_bound(python: SyncInterpreter) -> None:
-    execution = python.run("f = open('big', 'wb')\nfor _ in range(100): f.write(bytes(1 << 20))")
-    assert "File too large" in str(execution.error)
-    assert python.run("1").value == "1"
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])

@@ -1,0 +1,43 @@
+"""The attack suite: what hostile or clever code tries, by class; `test_sandbox_attacks.py` runs it."""
+
+from __future__ import annotations
+
+from attacks import (
+    branches,
+    control,
+    endless,
+    exhaustion,
+    files,
+    forking,
+    interpreter,
+    kernel,
+    leftovers,
+    memory,
+    network,
+    output,
+    processes,
+    reading,
+    signals,
+)
+from attacks.attack import Attack
+
+_TABLES = (
+    processes.ATTACKS,
+    memory.ATTACKS,
+    endless.ATTACKS,
+    output.ATTACKS,
+    files.ATTACKS,
+    leftovers.ATTACKS,
+    signals.ATTACKS,
+    reading.ATTACKS,
+    network.ATTACKS,
+    kernel.ATTACKS,
+    control.ATTACKS,
+    interpreter.ATTACKS,
+    forking.ATTACKS,
+    branches.ATTACKS,
+    exhaustion.ATTACKS,
+)
+ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table)
+
+__all__ = ["ATTACKS", "Attack"]

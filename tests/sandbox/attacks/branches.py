@@ -1,0 +1,204 @@
+"""Attacks between branches: forks of one session share a user, and are kept apart by Landlock and seccomp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from attacks.attack import Attack, Position
+
+attack = partial(Attack, kind="branches", position="fork", needs="uid landlock seccomp")
+
+_FORK_ATTACKS = (
+    attack(
+        "kill",
+        "blocked: kill EPERM",
+        """
+for pid in victims():
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        refused("kill", os.kill, pid, number)
+        refused("tgkill", syscall, "tgkill", pid, pid, number)
+        refused("pidfd_send_signal", lambda: syscall("pidfd_send_signal", syscall("pidfd_open", pid, 0), number, 0, 0))
+    with contextlib.suppress(ProcessLookupError):
+        refused("killpg", os.killpg, os.getpgid(pid), signal.SIGKILL)
+""",
+    ),
+    attack("kill_everything", "", "os.kill(-1, signal.SIGKILL)", status="ok|error|killed"),
+    attack(
+        "kill_by_a_descriptor",
+        "tried",
+        """
+import fcntl
+for pid in victims():
+    one, two = socket.socketpair()
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(one, fcntl.F_SETOWN, pid)
+        fcntl.fcntl(one, 10, signal.SIGKILL)
+        fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        two.send(b"x")
+print("tried")
+""",
+    ),
+    attack(
+        "look_into",
+        "blocked: mem EACCES",
+        """
+for pid in victims():
+    for name in ("mem", "environ", "maps", "auxv"):
+        refused(name, lambda: open(f"/proc/{pid}/{name}", "rb").read(64))
+    for name in ("cwd", "root", "exe"):
+        refused(name, os.readlink, f"/proc/{pid}/{name}")
+    for number in (0, 1, 2, 199, 200):
+        refused("fd", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
+    refused("secret", open, f"/proc/{pid}/cwd/secret.txt")
+""",
+    ),
+    attack(
+        "trace",
+        "blocked: ptrace EPERM",
+        """
+buffer = ctypes.create_string_buffer(100)
+here = struct.pack("PN", ctypes.addressof(buffer), 100)
+for victim in VICTIMS:
+    there = struct.pack("PN", victim["address"], 100)
+    for pid in (victim["pid"], victim["child"]):
+        refused("ptrace", syscall, "ptrace", 0x4206, pid, 0, 0)
+        refused("process_vm_readv", syscall, "process_vm_readv", pid, here, 1, there, 1, 0)
+        refused("process_vm_writev", syscall, "process_vm_writev", pid, here, 1, there, 1, 0)
+        refused("pidfd_getfd", lambda: syscall("pidfd_getfd", syscall("pidfd_open", pid, 0), 1, 0))
+        refused("kcmp", syscall, "kcmp", os.getpid(), pid, 0, 0, 0)
+    say(repr(buffer.raw))
+""",
+    ),
+    attack(
+        "limits",
+        "blocked: prlimit64",
+        """
+for pid in victims():
+    for which in (0, 1, 2, 6, 7, 9):
+        refused("prlimit64", syscall, "prlimit64", pid, which, struct.pack("QQ", 3, 3), 0)
+""",
+    ),
+    attack(
+        "priorities",
+        "blocked: setpriority",
+        """
+for pid in victims():
+    refused("setpriority", os.setpriority, os.PRIO_PROCESS, pid, 19)
+    refused("affinity", os.sched_setaffinity, pid, {min(os.sched_getaffinity(0))})
+    refused("scheduler", os.sched_setscheduler, pid, os.SCHED_IDLE, os.sched_param(0))
+""",
+    ),
+    attack(
+        "files_with_known_names",
+        "blocked: (open|stat)",
+        """
+for victim in VICTIMS:
+    place = victim["directory"]
+    refused("listdir", os.listdir, place)
+    for mode in ("r", "r+", "a"):
+        refused("open " + mode, open, place + "/secret.txt", mode)
+    refused("stat", os.stat, place + "/secret.txt")
+    refused("unlink", os.unlink, place + "/secret.txt")
+    refused("rename", os.rename, place, place + "x")
+""",
+    ),
+    attack(
+        "files_found",
+        "searched",
+        """
+import gc, glob, posix, re
+slot = os.path.dirname(posix.getcwd())
+with contextlib.suppress(OSError):
+    for name in os.listdir(slot): print(name, os.listdir(f"{slot}/{name}"))
+places = set(glob.glob(slot + "/*")) | set(re.findall(slot + "/[0-9a-f]{8,}", repr(sorted(os.environ.items()))))
+with open("/proc/self/maps") as maps: areas = [line.split() for line in maps]
+for area in areas:
+    if area[1] == "rw-p":
+        start, end = (int(part, 16) for part in area[0].split("-"))
+        data = ctypes.string_at(start, end - start)
+        places |= {place.decode() for place in re.findall(slot.encode() + b"/[0-9a-f]{32}", data)}
+for place in places - {posix.getcwd()}:
+    with contextlib.suppress(OSError):
+        print(open(place + "/secret.txt").read())
+        with open(place + "/secret.txt", "w") as file: file.write("changed")
+print("searched", len(places))
+""",
+    ),
+    attack(
+        "descriptors_inherited",
+        "descriptors",
+        """
+import stat
+sockets = []
+for name in os.listdir("/proc/self/fd"):
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(os.fstat(int(name)).st_mode): sockets.append(int(name))
+print("descriptors", sockets)
+if len(sockets) != 1: escaped("sockets", sockets)
+for number in range(3, 300):
+    for up in ("secret.txt", "../secret.txt"):
+        with contextlib.suppress(OSError):
+            text = open(os.open(up, os.O_RDONLY, dir_fd=number)).read()
+            print(number, text)
+""",
+    ),
+    attack(
+        "sockets",
+        "blocked: abstract",
+        """
+for victim in VICTIMS:
+    refused("abstract", socket.socket(socket.AF_UNIX).connect, "\\0" + victim["socket"])
+""",
+    ),
+    attack(
+        "fork_bomb",
+        "blocked: fork EAGAIN",
+        """
+told = False
+while True:
+    try:
+        os.fork()
+    except OSError as error:
+        if not told:
+            told = True
+            blocked("fork", error)
+        time.sleep(0.01)
+""",
+        status="timeout",
+        timeout=1,
+    ),
+    attack("dies_with_daemons", "dies", "daemon(spin)\nsay('dies')\nos._exit(1)", status="killed", alive=False),
+    attack(
+        "memory",
+        "started",
+        """
+print("started", flush=True)
+for _ in range(20):
+    if os.fork() == 0:
+        area = bytearray(100 << 20)
+        for page in range(0, len(area), 4096): area[page] = 1
+        nap()
+time.sleep(6)
+""",
+        status="memory_limit",
+        alive=False,
+        timeout=10,
+    ),
+    attack(
+        "garbage_to_every_descriptor",
+        "control channel",
+        "for fd in range(3, 300):\n    try: os.write(fd, b'garbage' * 100)\n    except OSError: pass",
+        status="killed",
+        alive=False,
+        needs="",
+        unsafe=True,
+    ),
+)
+
+
+def _named(position: Position) -> tuple[Attack, ...]:
+    return tuple(replace(one, name=f"{position}_{one.name}", position=position) for one in _FORK_ATTACKS)
+
+
+ATTACKS = _named("fork") + _named("original")

@@ -1,0 +1,183 @@
+"""Attacks on what all sessions share: descriptors, terminals, watches, process ids, the supervisor's time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="exhaustion")
+
+ATTACKS = (
+    attack(
+        "descriptors",
+        "blocked: open EMFILE",
+        """
+held = []
+try:
+    while len(held) < 100_000: held.append(os.open("/dev/null", os.O_RDONLY))
+    escaped("descriptors", len(held))
+except OSError as error:
+    blocked("open", error)
+""",
+        unsafe=True,
+    ),
+    attack(
+        "descriptors_of_many_processes",
+        "blocked: open",
+        """
+for _ in range(40):
+    if os.fork() == 0:
+        try:
+            while True: os.open("/dev/null", os.O_RDONLY)
+        except OSError as error:
+            blocked("open", error)
+        nap()
+time.sleep(0.5)
+""",
+    ),
+    attack(
+        "descriptors_in_flight",
+        "sent",
+        """
+import array
+held = [os.open("/dev/null", os.O_RDONLY)] * 250
+sent = 0
+with contextlib.suppress(OSError):
+    for _ in range(100):
+        one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        one.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", held))])
+                sent += len(held)
+        two.detach(), one.detach()
+print("sent", sent)
+if sent > 20_000: escaped("in flight", sent)
+""",
+    ),
+    attack(
+        "terminals",
+        "terminals|blocked",
+        """
+def take():
+    try:
+        while True: os.openpty()
+    except OSError as error:
+        blocked("openpty", error)
+    nap()
+for _ in range(20):
+    if os.fork() == 0: take()
+time.sleep(1)
+print("terminals", len(os.listdir("/dev/pts")) - 1 if os.path.isdir("/dev/pts") else 0)
+if os.path.isdir("/dev/pts") and len(os.listdir("/dev/pts")) > 2000: escaped("terminals", len(os.listdir("/dev/pts")))
+""",
+    ),
+    attack(
+        "shared_memory_inodes",
+        "blocked: /dev/shm",
+        """
+try:
+    for number in range(400_000): os.mknod(f"/dev/shm/{number}")
+    escaped("files in /dev/shm", number)
+except OSError as error:
+    blocked("/dev/shm", error)
+""",
+        timeout=10,
+        status="ok|memory_limit",
+        needs="uid",
+    ),
+    attack(
+        "inotify",
+        "blocked: inotify",
+        """
+try:
+    for _ in range(100_000):
+        if _libc.inotify_init() < 0: raise OSError(ctypes.get_errno(), "inotify")
+    escaped("inotify", 100_000)
+except OSError as error:
+    blocked("inotify", error)
+""",
+    ),
+    attack(
+        "timers",
+        "blocked: timer_create",
+        """
+rt = ctypes.CDLL(None, use_errno=True)
+timer = ctypes.c_void_p()
+try:
+    for _ in range(1_000_000):
+        if rt.timer_create(1, None, ctypes.byref(timer)): raise OSError(ctypes.get_errno(), "timer")
+    escaped("timers", 1_000_000)
+except OSError as error:
+    blocked("timer_create", error)
+""",
+        needs="uid",
+        timeout=15,
+    ),
+    attack("tiny_outputs", "9999", "for i in range(10_000): print(i, flush=True)", unsafe=True),
+    attack(
+        "tiny_outputs_of_many_processes",
+        "end",
+        """
+for _ in range(20):
+    if os.fork() == 0:
+        for i in range(500): os.write(1, b".")
+        os._exit(0)
+for _ in range(20): os.wait()
+print("end")
+""",
+        unsafe=True,
+    ),
+    attack(
+        "processes_that_come_and_go",
+        "end",
+        """
+end = time.monotonic() + 2
+count = 0
+while time.monotonic() < end:
+    if os.fork() == 0: os._exit(0)
+    os.wait()
+    count += 1
+print("end", count)
+""",
+    ),
+    attack(
+        "orphans_for_the_supervisor",
+        "end",
+        """
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    with contextlib.suppress(OSError):
+        daemon(lambda: None)
+print("end")
+""",
+        status="ok|error",
+    ),
+    attack(
+        "locks",
+        "blocked|locks",
+        """
+import fcntl
+fd = os.open("locked", os.O_CREAT | os.O_RDWR)
+try:
+    for start in range(0, 20_000, 2): fcntl.lockf(fd, fcntl.LOCK_EX, 1, start)
+except OSError as error:
+    blocked("lock", error)
+print("locks")
+""",
+        status="ok|timeout",
+        timeout=2,
+    ),
+    attack(
+        "heavy_spawning",
+        "end",
+        """
+import subprocess
+for _ in range(5):
+    subprocess.run([sys.executable, "-c", "print(1)"], check=True, stdout=subprocess.DEVNULL)
+print("end")
+""",
+        timeout=15,
+    ),
+)

@@ -1,0 +1,180 @@
+"""Attacks on the forking of a session, which its own process does: it is made to fail, to hang, or to take too much.
+
+Afterwards the test forks the session. Either it works, or it is a `ForkError` and the session lives on, or the
+session is lost; nothing hangs, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="forking", forks=2, unsafe=True)
+
+HANGS = (
+    "os.register_at_fork(after_in_child=nap)",
+    "os.register_at_fork(before=nap)",
+    "os.register_at_fork(after_in_parent=nap)",
+    "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))",
+)
+
+ATTACKS = (
+    attack("hook_ends_the_child", "", "os.register_at_fork(after_in_child=lambda: os._exit(0))"),
+    attack("hook_ends_the_parent", "", "os.register_at_fork(after_in_parent=lambda: os._exit(0))"),
+    attack("hook_forks_again", "", "os.register_at_fork(after_in_child=lambda: len(os.listdir('.')) or os.fork())"),
+    attack(
+        "hook_closes_everything",
+        "",
+        "os.register_at_fork(after_in_child=lambda: os.closerange(0, 4096))",
+    ),
+    attack("children_not_waited_for", "", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"),
+    attack(
+        "children_waited_for_by_a_thread",
+        "",
+        """
+import threading
+def steal():
+    while True:
+        try: os.waitpid(-1, 0)
+        except ChildProcessError: time.sleep(0.001)
+threading.Thread(target=steal, daemon=True).start()
+""",
+    ),
+    attack(
+        "directory_that_does_not_fit_twice",
+        "written",
+        """
+for number in range(5):
+    with open(f"part{number}", "wb") as file: file.write(bytes(5 << 20))
+print("written")
+""",
+    ),
+    attack(
+        "directory_of_pipes_and_links",
+        "made",
+        """
+os.mkfifo("pipe")
+socket.socket(socket.AF_UNIX).bind("socket")
+os.symlink(".", "here")
+os.symlink("loop", "loop")
+os.symlink("/proc/self/fd", "descriptors")
+os.mkdir("locked")
+open("locked/file", "w").write("x")
+os.chmod("locked/file", 0)
+os.chmod("locked", 0)
+print("made")
+""",
+    ),
+    attack(
+        "directory_too_deep",
+        "deep",
+        """
+import posix
+top = posix.getcwd()
+for _ in range(2000):
+    os.mkdir("d")
+    posix.chdir("d")
+posix.chdir(top)
+print("deep")
+""",
+    ),
+    attack(
+        "directory_replaced_by_a_link",
+        "replaced",
+        """
+import posix
+here = posix.getcwd()
+os.rename(here, here + "x")
+os.symlink("/", here)
+print("replaced")
+""",
+    ),
+    attack(
+        "descriptors_all_used",
+        "used",
+        """
+held = []
+with contextlib.suppress(OSError):
+    while True: held.append(os.open("/dev/null", os.O_RDONLY))
+print("used", len(held))
+""",
+    ),
+    attack(
+        "descriptors_of_all_kinds",
+        "opened",
+        """
+import select
+os.mkfifo("pipe")
+held = [os.open("pipe", os.O_RDWR), select.epoll(), os.eventfd(0), os.open("/", os.O_PATH), os.open("/proc/1/stat", 0),
+        *os.pipe(), *socket.socketpair(), os.open("/dev/zero", os.O_RDWR), os.open(".", os.O_TMPFILE | os.O_RDWR)]
+os.unlink("pipe")
+print("opened", len(held))
+""",
+    ),
+    attack(
+        "memory_all_used",
+        "full",
+        """
+held = []
+try:
+    while True: held.append(b"x" * 10**6)
+except MemoryError: pass
+print("full")
+""",
+    ),
+    attack(
+        "processes_all_used",
+        "full",
+        """
+try:
+    while True:
+        if os.fork() == 0: nap()
+except OSError: print("full")
+""",
+        unsafe=False,
+        needs="uid",
+    ),
+    attack(
+        "session_object_rewritten",
+        "",
+        """
+frame = sys._getframe()
+while frame:
+    session = frame.f_locals.get("self")
+    if session is not None and hasattr(session, "directory"):
+        session.directory = "/etc"
+        session.outputs = ((0, 0), (0, 0))
+        session.pid = 1
+    frame = frame.f_back
+""",
+        status="ok|killed",
+    ),
+    attack(
+        "channel_flooded_meanwhile",
+        "started",
+        """
+import threading
+def flood():
+    time.sleep(0.2)
+    while True: os.write(channel(), b"x" * 65536)
+threading.Thread(target=flood, daemon=True).start()
+print("started")
+""",
+    ),
+    attack(
+        "domains_all_used",
+        "nested",
+        """
+nested = 0
+with contextlib.suppress(OSError):
+    while nested < 30:
+        ruleset = syscall_number(444, struct.pack("=QQQ", 0, 0, 2), 24, 0)
+        syscall_number(446, ruleset, 0)
+        os.close(ruleset)
+        nested += 1
+print("nested", nested)
+""",
+    ),
+    attack("source_of_the_server_replaced", "", "sys.modules['os'] = sys.modules['posix'] = None\nimport json"),
+)

@@ -1,0 +1,202 @@
+"""A sandbox under siege: sessions with something to lose, and what has to hold after every attack.
+
+No victim is harmed or read: it has its variable, its files, its subprocess, its limits and its priority, and none of
+its secrets has been printed. A fresh session starts at once and finds nothing. When the attacker is closed,
+processes, slots and memory are as before. The server is still the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from attacks.attack import Attack
+from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
+from sandbox.server_processes import descendants
+from sandbox.wire import PING
+
+TOOLS = (Path(__file__).parent / "tools.py").read_text()
+SOON = 8.0
+SPARE_MEMORY = 48 << 20
+
+_ARM = """
+import multiprocessing, os, posix, resource, socket, subprocess, sys
+secret = {secret!r}
+ballast = b"b" * (20 << 20)
+with open("secret.txt", "w") as file: file.write(secret)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"], env={{"SECRET": secret}})
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0" + {name!r})
+listener.listen()
+door = socket.socket(socket.AF_UNIX)
+door.bind("listener")
+door.listen()
+def state():
+    multiprocessing.Lock()
+    limits = [resource.getrlimit(kind) for kind in range(16)]
+    rank = os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)), os.sched_getscheduler(0)
+    return open("secret.txt").read(), secret, sorted(os.listdir(".")), child.poll(), os.getpid(), limits, rank
+{{"pid": os.getpid(), "child": child.pid, "directory": posix.getcwd(), "address": id(secret), "socket": {name!r}}}
+"""
+_FRESH = """
+import json, os, random
+found = os.listdir("."), os.listdir(os.environ["HOME"]) if os.path.isdir(os.environ["HOME"]) else []
+with open("own", "w") as file: file.write("x")
+os.unlink("own")
+own = 0
+for name in os.listdir("/dev/shm"):
+    try: own += os.stat("/dev/shm/" + name).st_uid == os.getuid()
+    except OSError: pass
+found, own, json.loads("[42]")[0]
+"""
+
+
+class Victim:
+    """A session that has something to lose.
+
+    Args:
+        python: the session.
+    """
+
+    def __init__(self, python: SyncInterpreter) -> None:
+        self.python = python
+        self.secret = f"SENTINEL-{secrets.token_hex(8)}"
+        armed = python.run(_ARM.format(secret=self.secret, name=secrets.token_hex(8)))
+        assert armed.status == "ok", armed.text
+        self.facts: dict[str, Any] = eval(str(armed.value))
+        self._state = python.run("state()").value
+        assert self._state is not None
+
+    def check(self) -> None:
+        """See that nothing has been done to it."""
+        assert self.python.run("state()", timeout=SOON).value == self._state
+
+
+class Fortress:
+    """A sandbox with a sentinel.
+
+    Args:
+        sandbox: to be attacked.
+        client_secret: something that the client has in its environment.
+    """
+
+    def __init__(self, sandbox: Sandbox, client_secret: str) -> None:
+        self.sandbox = sandbox
+        self.connection = sandbox._connect()
+        self._client_secret = client_secret
+        self.sentinel = Victim(sandbox.interpreter_sync())
+        self.check_fresh_session()
+        self._start = self._settled()
+
+    @property
+    def broken(self) -> bool:
+        """Whether an earlier attack has done harm, so that a new sandbox is needed."""
+        try:
+            self.sentinel.check()
+            return self.level()["retired"] > self._start["retired"]
+        except (SandboxError, AssertionError):
+            return True
+
+    def level(self) -> dict[str, int]:
+        """Ask the server for its processes, memory, sessions and slots."""
+        told: dict[str, int] = self.connection.request(PING, {}).result(SOON)
+        return {**told, "seen from outside": _seen_from_outside(self.connection.stream)}
+
+    def _settled(self) -> dict[str, int]:
+        time.sleep(0.2)
+        return self.level()
+
+    @contextlib.contextmanager
+    def attacker(self, attack: Attack) -> Iterator[tuple[SyncInterpreter, list[Victim]]]:
+        """Open the session that an attack runs in, with its victims."""
+        sessions = [self.sandbox.interpreter_sync()]
+        victims = [self.sentinel]
+        try:
+            if attack.position != "stranger":
+                sessions += sessions[0].fork(2)
+                place = 0 if attack.position == "original" else 1
+                victims = [Victim(session) for session in sessions if session is not sessions[place]]
+                sessions.insert(0, sessions.pop(place))
+            self._prepare(sessions[0], victims)
+            yield sessions[0], victims
+        finally:
+            for session in sessions:
+                session.close()
+
+    def _prepare(self, attacker: SyncInterpreter, victims: list[Victim]) -> None:
+        facts = f"VICTIMS = {[victim.facts for victim in victims]!r}\nISOLATION = {self.sandbox.isolation!r}\n"
+        facts += f"MACHINE = {__file__!r}"
+        for cell in (TOOLS, facts):
+            prepared = attacker.run(cell)
+            assert prepared.status == "ok", prepared.text
+
+    def check_output(self, execution: Execution, victims: list[Victim]) -> None:
+        """See that nothing has escaped, and nothing is known that should not be."""
+        said = f"{execution.stdout}\n{execution.value}\n{execution.stderr}\n{execution.error}"
+        escapes = sorted({line for line in said.splitlines() if "ESCAPED:" in line})
+        assert not escapes, escapes[:20]
+        known = [*(victim.secret for victim in victims), self.sentinel.secret, self._client_secret]
+        assert not [secret for secret in known if secret in said], "a secret has been read"
+        assert not re.search(r"SENTINEL-[0-9a-f]{16}", said), "an old secret has been read"
+
+    def check_unharmed(self, victims: list[Victim]) -> None:
+        """See that victims, sentinel and server are as before, and that newcomers are welcome."""
+        assert not self.sandbox.lost
+        assert self.sandbox._connect() is self.connection, "the server has been replaced"
+        for victim in {*victims, self.sentinel}:
+            victim.check()
+        self.check_fresh_session()
+
+    def check_fork(self, attacker: SyncInterpreter, copies: int, within: float = SOON) -> None:
+        """See that forking a hostile session comes to an end: with copies, a ForkError, or the session's own."""
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                for copy in pool.submit(attacker.fork, copies).result(within):
+                    with contextlib.suppress(SessionLost):
+                        copy.run("6 * 7", timeout=1)
+                    copy.close()
+            except ForkError:
+                assert attacker.run("6 * 7", timeout=1).value in ("42", None)
+            except SessionLost:
+                return
+
+    def check_fresh_session(self) -> None:
+        """See that a session starts in time, works, and has nothing of others."""
+        began = time.monotonic()
+        with self.sandbox.interpreter_sync() as fresh:
+            execution = fresh.run(_FRESH, timeout=SOON)
+            assert execution.value == "(([], []), 0, 42)", execution.text
+        assert time.monotonic() - began < SOON
+
+    def check_recovered(self) -> None:
+        """See that processes, sessions, slots and memory come back to where they were."""
+        begin = self._start
+        conditions: dict[str, Callable[[int], bool]] = {
+            "processes": lambda now: now <= begin["processes"],
+            "seen from outside": lambda now: now <= begin["seen from outside"],
+            "sessions": lambda now: now == begin["sessions"],
+            "free": lambda now: now == begin["free"],
+            "retired": lambda now: now == begin["retired"],
+            "memory": lambda now: now <= begin["memory"] + SPARE_MEMORY,
+        }
+        deadline = time.monotonic() + SOON
+        while True:
+            level = self.level()
+            wrong = {name: (level[name], begin[name]) for name, holds in conditions.items() if not holds(level[name])}
+            if not wrong or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        assert not wrong, f"not as before (now, before): {wrong}"
+
+
+def _seen_from_outside(stream: Any) -> int:
+    """Count a sandbox's processes without asking the sandbox."""
+    if hasattr(stream, "_container"):
+        return len(stream._client.api.top(stream._container)["Processes"])
+    return sum(1 for _ in descendants(stream._process.pid))

@@ -1,0 +1,174 @@
+"""Attacks on who comes next: files, sockets and settings left behind, which a fresh session would meet."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="leftovers")
+
+ATTACKS = (
+    attack(
+        "modules_for_the_next_tenant",
+        "planted",
+        """
+for name in ("json", "numpy", "sitecustomize", "usercustomize", "ast", "random"):
+    open(name + ".py", "w").write("print('ESC' 'APED: planted'); import os; os._exit(9)")
+home = os.environ["HOME"]
+site = f"{home}/.local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+os.makedirs(site)
+open(site + "/evil.pth", "w").write("import os; os._exit(9)")
+open(site + "/usercustomize.py", "w").write("import os; os._exit(9)")
+print("planted")
+""",
+    ),
+    attack(
+        "files_in_shared_places",
+        "tried",
+        """
+import tempfile
+for place in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run", "/run/lock", tempfile.gettempdir()):
+    with contextlib.suppress(OSError):
+        with open(place + "/left", "w") as file: file.write("left behind")
+        os.chmod(place + "/left", 0o666)
+        os.mkdir(place + "/left.d", 0o777)
+print("tried")
+""",
+        needs="uid",
+    ),
+    attack(
+        "files_held_in_deleted_directories",
+        "held",
+        """
+os.makedirs("a/b")
+held = [open("a/b/f", "w"), os.open("a/b", os.O_RDONLY), os.open(".", os.O_RDONLY)]
+import shutil
+shutil.rmtree("a")
+daemon(nap)
+print("held")
+""",
+    ),
+    attack(
+        "files_made_again_as_they_are_removed",
+        "started",
+        """
+def refill():
+    for number in range(1, 65):
+        try: signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError): pass
+    while True:
+        for number in range(100):
+            with contextlib.suppress(OSError):
+                os.makedirs(f"again{number}/x/y", exist_ok=True)
+for _ in range(4): daemon(refill)
+print("started")
+""",
+    ),
+    attack(
+        "mappings_of_deleted_files",
+        "held",
+        """
+import mmap
+with open("map", "wb+") as file:
+    file.truncate(8 << 20)
+    area = mmap.mmap(file.fileno(), 8 << 20)
+os.unlink("map")
+area[:] = bytes([1]) * len(area)
+daemon(nap)
+print("held")
+""",
+    ),
+    attack(
+        "files_beside_the_directory",
+        "left",
+        """
+import posix
+beside = os.path.dirname(posix.getcwd())
+for name in ("file", "-rf", ".removed-1", "0" * 32):
+    with contextlib.suppress(OSError):
+        os.makedirs(f"{beside}/{name}/a/b")
+        open(f"{beside}/{name}/a/b/c", "w").write("x")
+        os.chmod(f"{beside}/{name}/a", 0)
+with contextlib.suppress(OSError): os.symlink("/", beside + "/link")
+with contextlib.suppress(OSError): os.mkfifo(beside + "/pipe")
+with contextlib.suppress(OSError): os.rename(posix.getcwd(), beside + "/renamed")
+print("left")
+""",
+        needs="uid",
+    ),
+    attack(
+        "directories_in_shared_memory",
+        "left",
+        """
+with contextlib.suppress(OSError):
+    os.chdir("/dev/shm")
+    for _ in range(200):
+        os.mkdir("deep")
+        os.chdir("deep")
+    open("bottom", "w").write("x")
+    os.chmod(".", 0)
+    os.chmod("/dev/shm/deep", 0o1)
+print("left")
+""",
+        needs="uid",
+    ),
+    attack(
+        "nested_directories_until_nothing_fits",
+        "full",
+        """
+count = 0
+try:
+    while count < 1000:
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+        open("f", "w").write("x" * 40_000)
+        count += 1
+except OSError: pass
+print("full", count)
+""",
+        needs="uid",
+    ),
+    attack(
+        "many_small_files",
+        "files 2000",
+        """
+for number in range(2000):
+    with open(f"f{number}", "w") as file: file.write("x")
+print("files", len(os.listdir(".")))
+""",
+        timeout=10,
+    ),
+    attack(
+        "settings_of_the_process",
+        "set",
+        """
+import locale, resource
+os.umask(0o777)
+os.nice(10)
+os.environ.clear()
+os.environ.update(PATH="/evil", LD_PRELOAD="/evil.so", PYTHONPATH="/evil", HOME="/evil")
+resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+sys.path[:] = []
+print("set")
+""",
+        status="ok|error",
+    ),
+    attack(
+        "listening_sockets",
+        "listening",
+        """
+def listen():
+    held = []
+    places = (socket.AF_UNIX, "\\0left"), (socket.AF_UNIX, "left"), (socket.AF_INET, ("127.0.0.1", 45678))
+    for family, address in places:
+        held.append(socket.socket(family))
+        held[-1].bind(address)
+        held[-1].listen()
+    nap()
+daemon(listen)
+print("listening")
+""",
+    ),
+)

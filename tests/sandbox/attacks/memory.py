@@ -1,0 +1,275 @@
+"""Attacks with memory: of one process, of many, and of what the kernel keeps for them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="memory")
+
+_MANY = """
+def take():
+    area = {what}
+    for page in range(0, len(area), 4096):
+        area[page] = 1
+    nap()
+print("started", flush=True)
+for _ in range(25):
+    if os.fork() == 0:
+        take()
+time.sleep(6)
+"""
+
+ATTACKS = (
+    attack(
+        "huge",
+        "blocked: bytearray MemoryError",
+        """
+try:
+    x = bytearray(10**11)
+    escaped("bytearray", len(x))
+except MemoryError as error:
+    blocked("bytearray", error)
+""",
+        unsafe=True,
+    ),
+    attack(
+        "gradual",
+        "MemoryError",
+        "x = []\nwhile True: x.append(b'x' * 10**6)",
+        status="error",
+        alive=True,
+        then="x = None\n6 * 7",
+        then_shows="42",
+        unsafe=True,
+    ),
+    attack(
+        "gradual_with_the_error_swallowed",
+        "",
+        """
+x = []
+while True:
+    try:
+        x.append(b"x" * 10**6)
+    except MemoryError:
+        pass
+""",
+        status="timeout",
+        timeout=1,
+        unsafe=True,
+    ),
+    attack("big_integer", "MemoryError|OverflowError", "1 << 10**11", status="error", alive=True, unsafe=True),
+    attack(
+        "decompression_bomb",
+        "MemoryError|memory",
+        """
+import zlib
+packer = zlib.compressobj(9)
+bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(300)) + packer.flush()
+zlib.decompress(bomb)
+""",
+        status="error",
+        alive=True,
+        unsafe=True,
+    ),
+    attack(
+        "private_mapping",
+        "blocked: mmap",
+        """
+import mmap
+held = []
+try:
+    while len(held) < 100:
+        held.append(mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE))
+    escaped("mmap", len(held))
+except (OSError, MemoryError) as error:
+    blocked("mmap", error)
+""",
+        unsafe=True,
+    ),
+    attack(
+        "address_space",
+        "blocked: mmap",
+        """
+import mmap
+try:
+    area = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | 0x4000, prot=mmap.PROT_READ)
+    escaped("mmap", len(area))
+except (OSError, MemoryError) as error:
+    blocked("mmap", error)
+""",
+        unsafe=True,
+    ),
+    attack(
+        "shared_mapping",
+        "MiB",
+        """
+import mmap
+held = []
+try:
+    while len(held) < 40:
+        area = mmap.mmap(-1, 64 << 20)
+        for page in range(0, len(area), 4096):
+            area[page] = 1
+        held.append(area)
+        say(f"{len(held) * 64} MiB")
+    escaped("shared memory", len(held))
+except (OSError, MemoryError) as error:
+    blocked("mmap", error)
+""",
+        status="ok|memory_limit",
+    ),
+    attack(
+        "25_processes_of_100_mb",
+        "started",
+        _MANY.format(what="bytearray(100 << 20)"),
+        status="memory_limit",
+        alive=False,
+        timeout=10,
+    ),
+    attack(
+        "25_processes_of_100_mb_shared",
+        "started",
+        _MANY.format(what="__import__('mmap').mmap(-1, 100 << 20)"),
+        status="memory_limit",
+        alive=False,
+        timeout=10,
+    ),
+    attack(
+        "20_daemons_of_100_mb",
+        "started",
+        """
+def take():
+    area = bytearray(100 << 20)
+    for page in range(0, len(area), 4096):
+        area[page] = 1
+    nap()
+print("started", flush=True)
+for _ in range(20):
+    daemon(take)
+time.sleep(6)
+""",
+        status="memory_limit|killed",
+        alive=False,
+        timeout=10,
+    ),
+    attack(
+        "copy_on_write",
+        "started",
+        """
+area = bytearray(100 << 20)
+print("started", flush=True)
+for _ in range(20):
+    if os.fork() == 0:
+        for page in range(0, len(area), 4096):
+            area[page] = 2
+        nap()
+time.sleep(6)
+""",
+        status="memory_limit",
+        alive=False,
+        timeout=10,
+    ),
+    attack(
+        "memfd",
+        "blocked: memfd_create",
+        """
+refused("memfd_create", syscall, "memfd_create", b"m", 0)
+refused("memfd_secret", syscall, "memfd_secret", 0)
+""",
+        needs="seccomp",
+    ),
+    attack(
+        "system_v_segments",
+        "blocked: shmget",
+        """
+for name, size in (("shmget", 1 << 20), ("semget", 1)):
+    refused(name, syscall, name, 0, size, 0o1600, also=(28,))
+refused("msgget", syscall, "msgget", 0, 0o1600, also=(28,))
+""",
+        needs="seccomp",
+    ),
+    attack(
+        "posix_queue",
+        "blocked: mq_open",
+        "refused('mq_open', syscall, 'mq_open', b'queue', os.O_CREAT | os.O_RDWR, 0o600, 0, also=(28,))",
+        needs="seccomp",
+    ),
+    attack(
+        "dev_shm_filled",
+        "blocked: /dev/shm",
+        """
+written = 0
+try:
+    with open("/dev/shm/left", "wb", buffering=0) as file:
+        while written < 200 << 20:
+            written += file.write(bytes(1 << 20))
+    escaped("/dev/shm", written)
+except OSError as error:
+    blocked("/dev/shm", error)
+""",
+        needs="uid",
+    ),
+    attack(
+        "pipes",
+        "pipes",
+        """
+import fcntl
+held, size = [], 0
+try:
+    while size < 1 << 30:
+        reader, writer = os.pipe()
+        held.append((reader, writer))
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(writer, 1031, 1 << 20)
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                size += os.write(writer, bytes(65536))
+except OSError as error:
+    blocked("pipe", error)
+print("pipes", len(held), size)
+if size > 300 << 20:
+    escaped("memory in pipes", size)
+""",
+    ),
+    attack(
+        "socket_buffers",
+        "trying",
+        """
+print("trying", flush=True)
+held, size = [], 0
+try:
+    while size < 1 << 30:
+        pair = socket.socketpair()
+        held.append(pair)
+        pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+        pair[0].setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                size += pair[0].send(bytes(65536))
+    escaped("memory in sockets", size)
+except OSError as error:
+    blocked("socketpair", error)
+""",
+        status="ok|memory_limit",
+    ),
+    attack(
+        "thread_stacks",
+        "blocked: thread",
+        """
+import threading
+threading.stack_size(64 << 20)
+gate = threading.Event()
+try:
+    for _ in range(40):
+        threading.Thread(target=gate.wait, daemon=True).start()
+    escaped("stacks of", 40 * 64)
+except (RuntimeError, MemoryError) as error:
+    blocked("thread", error)
+gate.set()
+""",
+        unsafe=True,
+    ),
+)

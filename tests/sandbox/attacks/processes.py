@@ -1,0 +1,257 @@
+"""Attacks with processes: bombs, daemons, threads, and whatever tries to outlive its session."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="processes")
+HELD = "blocked: fork EAGAIN"
+
+ATTACKS = (
+    attack(
+        "fork_bomb",
+        HELD,
+        """
+told = False
+while True:
+    try:
+        os.fork()
+    except OSError as error:
+        if not told:
+            told = True
+            blocked("fork", error)
+        time.sleep(0.01)
+""",
+        status="timeout",
+        timeout=1,
+        needs="uid",
+    ),
+    attack(
+        "fork_bomb_double_fork",
+        HELD,
+        """
+told = False
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+    except OSError as error:
+        if not told:
+            told = True
+            blocked("fork", error)
+        time.sleep(0.01)
+""",
+        status="timeout",
+        timeout=1,
+        needs="uid",
+    ),
+    attack(
+        "fork_bomb_deaf",
+        HELD,
+        """
+for number in range(1, 65):
+    try: signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+told = False
+while True:
+    try:
+        os.fork()
+    except OSError as error:
+        if not told:
+            told = True
+            blocked("fork", error)
+""",
+        status="timeout",
+        alive=False,
+        timeout=1,
+        needs="uid",
+    ),
+    attack(
+        "fork_bomb_shell",
+        "fork|Resource temporarily unavailable",
+        "print(os.system('b() { b | b & }; b; sleep 1; b; echo fork')); time.sleep(1)",
+        status="ok|timeout|output_limit",
+        timeout=3,
+        needs="uid",
+    ),
+    attack(
+        "fork_bomb_raw_clone",
+        HELD,
+        """
+told = False
+while True:
+    try:
+        syscall("clone", signal.SIGCHLD, 0, 0, 0, 0)
+    except OSError as error:
+        if not told:
+            told = True
+            blocked("fork", error)
+        time.sleep(0.01)
+""",
+        status="timeout",
+        timeout=1,
+        needs="uid",
+    ),
+    attack(
+        "fork_bomb_and_exit",
+        "dies",
+        """
+say("dies")
+if os.fork() == 0:
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass
+os._exit(0)
+""",
+        status="killed",
+        alive=False,
+        needs="uid",
+    ),
+    attack(
+        "thread_bomb",
+        "blocked: thread",
+        """
+import threading
+gate = threading.Event()
+threading.stack_size(64 << 10)
+started = 0
+try:
+    while started < 5000:
+        threading.Thread(target=gate.wait, daemon=True).start()
+        started += 1
+    escaped("threads", started)
+except (RuntimeError, MemoryError) as error:
+    blocked("thread", error)
+gate.set()
+""",
+        needs="uid",
+    ),
+    attack(
+        "thirty_hogs",
+        "hogs 30",
+        """
+hogs = 0
+for _ in range(30):
+    if os.fork() == 0:
+        spin()
+    hogs += 1
+print("hogs", hogs)
+""",
+    ),
+    attack("daemon_double_fork", "started", "daemon(nap); print('started')"),
+    attack("daemon_that_spins", "started", "daemon(spin); print('started')"),
+    attack(
+        "daemons_many",
+        "started",
+        "for _ in range(25): daemon(nap)\nprint('started')",
+    ),
+    attack(
+        "daemon_subreaper",
+        "started",
+        """
+def reaper():
+    _libc.prctl(36, 1, 0, 0, 0)
+    for _ in range(5):
+        daemon(nap)
+    nap()
+daemon(reaper)
+print("started")
+""",
+    ),
+    attack(
+        "daemon_holds_stdout",
+        "started",
+        "daemon(nap)\nprint('started')",
+        then="print('next')",
+        then_shows="next",
+    ),
+    attack(
+        "daemon_without_death_signal",
+        "started",
+        """
+def stay():
+    _libc.prctl(1, 0, 0, 0, 0)
+    for number in range(1, 65):
+        try: signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError): pass
+    nap()
+daemon(stay)
+print("started")
+""",
+    ),
+    attack(
+        "daemons_that_restart_each_other",
+        "started",
+        """
+def guard():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    peer = 0
+    while True:
+        try:
+            if peer: os.kill(peer, 0)
+            else: raise ProcessLookupError
+        except ProcessLookupError:
+            me = os.getpid()
+            peer = os.fork() or me
+        time.sleep(0.0005)
+for _ in range(4):
+    daemon(guard)
+print("started")
+""",
+    ),
+    attack(
+        "daemons_left_by_a_dead_session",
+        "dies",
+        "for _ in range(5): daemon(nap)\nsay('dies')\nos._exit(3)",
+        status="killed",
+        alive=False,
+    ),
+    attack(
+        "daemons_left_by_a_segfault",
+        "dies",
+        "for _ in range(5): daemon(spin)\nsay('dies')\nctypes.string_at(0)",
+        status="killed",
+        alive=False,
+    ),
+    attack(
+        "stopped_children",
+        "stopped 20",
+        """
+for _ in range(20):
+    if os.fork() == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        nap()
+print("stopped", 20)
+""",
+    ),
+    attack(
+        "zombies",
+        "zombies 50",
+        """
+for _ in range(50):
+    if os.fork() == 0:
+        os._exit(0)
+print("zombies", 50)
+""",
+    ),
+    attack(
+        "traced_children_that_do_not_die",
+        "started",
+        """
+def trace_me():
+    try: syscall("ptrace", 0, 0, 0, 0)
+    except OSError: pass
+    os.kill(os.getpid(), signal.SIGSTOP)
+    nap()
+for _ in range(3):
+    daemon(trace_me)
+print("started")
+""",
+    ),
+)

@@ -1,0 +1,170 @@
+"""What attacks use. The text of this module is the first cell of an attacking session: it runs inside the sandbox.
+
+An attempt says "blocked: WHAT WHY" when the kernel refuses it, and ESCAPED when not. An error that shows that
+the kernel has looked at the arguments (EFAULT, EINVAL) is no refusal. Attempts are harmless where they succeed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import platform
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+ESCAPED = "ESC" + "APED:"
+ISOLATION = "none"
+VICTIMS: list[dict[str, Any]] = []
+REFUSED = {
+    errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EROFS, errno.ENOENT, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT,
+    errno.ENETUNREACH, errno.ENXIO, errno.ENODEV,
+}  # fmt: skip
+_COMMON = {
+    "pidfd_send_signal": 424, "io_uring_setup": 425, "open_tree": 428, "fsopen": 430, "pidfd_open": 434,
+    "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447,
+    "process_mrelease": 448,
+}  # fmt: skip
+_X86_64 = {
+    "shmget": 29, "clone": 56, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103, "capset": 126,
+    "rt_sigqueueinfo": 129, "personality": 135, "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "adjtimex": 159,
+    "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168,
+    "reboot": 169, "sethostname": 170, "setdomainname": 171, "iopl": 172, "ioperm": 173, "init_module": 175,
+    "delete_module": 176, "quotactl": 179, "tkill": 200, "clock_settime": 227, "tgkill": 234, "mbind": 237,
+    "mq_open": 240, "kexec_load": 246, "add_key": 248, "request_key": 249, "keyctl": 250, "ioprio_set": 251,
+    "migrate_pages": 256, "unshare": 272, "get_robust_list": 274, "move_pages": 279, "rt_tgsigqueueinfo": 297,
+    "perf_event_open": 298, "fanotify_init": 300, "prlimit64": 302, "name_to_handle_at": 303,
+    "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311,
+    "kcmp": 312, "finit_module": 313, "sched_setattr": 314, "memfd_create": 319, "kexec_file_load": 320, "bpf": 321,
+    "userfaultfd": 323,
+}  # fmt: skip
+_AARCH64 = {
+    "ioprio_set": 30, "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "vhangup": 58, "quotactl": 60,
+    "acct": 89, "capset": 91, "personality": 92, "unshare": 97, "get_robust_list": 100, "kexec_load": 104,
+    "init_module": 105, "delete_module": 106, "clock_settime": 112, "syslog": 116, "ptrace": 117, "tkill": 130,
+    "tgkill": 131, "rt_sigqueueinfo": 138, "reboot": 142, "sethostname": 161, "setdomainname": 162,
+    "settimeofday": 170, "adjtimex": 171, "mq_open": 180, "msgget": 186, "semget": 190, "shmget": 194, "add_key": 217,
+    "request_key": 218, "keyctl": 219, "clone": 220, "swapon": 224, "swapoff": 225, "mbind": 235,
+    "migrate_pages": 238, "move_pages": 239, "rt_tgsigqueueinfo": 240, "perf_event_open": 241, "prlimit64": 261,
+    "fanotify_init": 262, "name_to_handle_at": 264, "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268,
+    "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "sched_setattr": 274,
+    "memfd_create": 279, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294,
+}  # fmt: skip
+NUMBERS = {**_COMMON, **(_AARCH64 if platform.machine() == "aarch64" else _X86_64)}
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def say(text: str) -> None:
+    """Print a line past whatever has become of `print`."""
+    with contextlib.suppress(OSError):
+        os.write(1, text.encode("utf-8", "replace") + b"\n")
+
+
+def blocked(what: str, error: BaseException) -> None:
+    """Report that an attempt has failed."""
+    number = getattr(error, "errno", None)
+    say(f"blocked: {what} {errno.errorcode.get(number, type(error).__name__) if number else type(error).__name__}")
+
+
+def escaped(what: str, result: object) -> None:
+    """Report that an attempt has succeeded."""
+    say(f"{ESCAPED} {what} {result!r:.200}")
+
+
+def refused(what: str, function: Callable[..., Any], *arguments: Any, also: Iterable[int] = ()) -> None:
+    """Attempt something that has to be refused."""
+    try:
+        result = function(*arguments)
+    except OSError as error:
+        if error.errno in REFUSED or error.errno in also:
+            blocked(what, error)
+        else:
+            escaped(what, error)
+    else:
+        escaped(what, result)
+
+
+def syscall(name: str, *arguments: Any) -> int:
+    """Make a system call; a name that this machine does not know counts as refused."""
+    if name not in NUMBERS:
+        raise OSError(errno.ENOSYS, name)
+    return syscall_number(NUMBERS[name], *arguments)
+
+
+def syscall_number(number: int, *arguments: Any) -> int:
+    """Make a system call by its number."""
+    plain = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    ctypes.set_errno(0)
+    result: int = _libc.syscall(ctypes.c_long(number), *plain)
+    if result == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def others() -> list[int]:
+    """Return every process that can be seen but for this session's own: supervisor, zygote, victims and theirs."""
+    if ISOLATION == "none":
+        raise RuntimeError("this would attack the machine itself")
+    found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in found if pid != os.getpid() and _session_of(pid) not in (None, os.getsid(0))]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[3])
+    except OSError:
+        return None
+
+
+def victims() -> list[int]:
+    """Return the process ids of the victims' sessions and of their subprocesses."""
+    if ISOLATION == "none":
+        raise RuntimeError("this would attack the machine itself")
+    return [victim[name] for victim in VICTIMS for name in ("pid", "child")]
+
+
+def daemon(work: Callable[[], object]) -> None:
+    """Run something in a process that has left its session, its group and its parent."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            with contextlib.suppress(BaseException):
+                work()
+        os._exit(0)
+    os.wait()
+
+
+def channel() -> int:
+    """Return the descriptor of the session's control socket."""
+    for fd in range(3, 512):
+        try:
+            if os.path.stat.S_ISSOCK(os.fstat(fd).st_mode):  # type: ignore[attr-defined]
+                return fd
+        except OSError:
+            continue
+    raise RuntimeError("no control socket")
+
+
+def spin() -> None:
+    """Use a processor until killed, deaf to what can be ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def nap() -> None:
+    """Stay until killed."""
+    while True:
+        time.sleep(100)
+
+
+_USED_BY_ATTACKS = (socket, struct, sys)

@@ -1,0 +1,214 @@
+"""What hostile code does to a sandbox, and that nothing comes of it; the attacks are in the package `attacks`.
+
+An attack that a backend does not contain is not run there, and skipped with what it takes: that is the expected
+result. Run with -rs to see the list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from attacks import ATTACKS, Attack
+from attacks.forking import HANGS
+from attacks.fortress import SOON, Fortress, Victim
+from sandbox_under_test import open_or_skip
+
+from sandbox import Limits, Sandbox, SandboxError
+
+LIMITS = Limits(
+    memory="1g",
+    session_memory=256 << 20,
+    processes=64,
+    disk=32 << 20,
+    file_size=24 << 20,
+    timeout=8,
+    grace=0.5,
+)
+CLIENT_SECRET = "the-client's-own-secret"
+DOCKER = pytest.param("docker", marks=pytest.mark.docker)
+ONE_IS_ENOUGH = pytest.mark.parametrize("fortress", ["unsafe_local"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def fortresses() -> Iterator[dict[str, Fortress]]:
+    """The fortress of each backend, opened at its first use, and again when an attack has broken it."""
+    opened: dict[str, Fortress] = {}
+    yield opened
+    for fortress in opened.values():
+        fortress.sandbox.close_sync()
+
+
+@pytest.fixture(params=[DOCKER, "bubblewrap", "unsafe_local"])
+def fortress(request: pytest.FixtureRequest, fortresses: dict[str, Fortress]) -> Fortress:
+    present = fortresses.get(request.param)
+    if present is not None and not present.broken:
+        return present
+    if present is not None:
+        present.sandbox.close_sync()
+    fortresses[request.param] = Fortress(_opened(request.param), CLIENT_SECRET)
+    return fortresses[request.param]
+
+
+def _opened(backend: str) -> Sandbox:
+    os.environ["ARPO_TEST_SECRET"] = CLIENT_SECRET
+    try:
+        return open_or_skip(backend, LIMITS)
+    finally:
+        del os.environ["ARPO_TEST_SECRET"]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"{attack.kind}-{attack.name}")
+def test_attack(fortress: Fortress, attack: Attack) -> None:
+    reason = attack.why_not_defended(fortress.sandbox.isolation)
+    if reason:
+        pytest.skip(f"not defended: {reason}")
+    with fortress.attacker(attack) as (attacker, victims):
+        execution = attacker.run(attack.code, timeout=attack.timeout)
+        fortress.check_output(execution, victims)
+        attack.check(execution)
+        if attack.then:
+            following = attacker.run(attack.then, timeout=attack.timeout)
+            fortress.check_output(following, victims)
+            assert re.search(attack.then_shows, following.text), following.text[-2000:]
+        if attack.forks:
+            fortress.check_fork(attacker, attack.forks)
+        fortress.check_unharmed(victims)
+    fortress.check_recovered()
+    fortress.check_unharmed([])
+
+
+def test_there_are_as_many_attacks_as_promised() -> None:
+    assert len(ATTACKS) >= 60
+    names = Counter((attack.kind, attack.name) for attack in ATTACKS)
+    assert max(names.values()) == 1
+
+
+@pytest.mark.parametrize("backend", [DOCKER, "bubblewrap"])
+def test_nothing_that_this_machine_offers_is_left_out(backend: str) -> None:
+    """Else attacks that need it would be skipped, and nobody would know."""
+    kernel = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
+    if backend == "bubblewrap" and os.getuid() != 0:
+        pytest.skip("bubblewrap has one user for all sessions where it is not started by root")
+    with open_or_skip(backend, LIMITS) as sandbox:
+        walls = sandbox.isolation.split("+")[1:]
+    assert "uid" in walls
+    assert "landlock" in walls or kernel < (6, 12)
+    assert "seccomp" in walls or platform.machine() not in ("x86_64", "aarch64")
+
+
+def _named(name: str) -> Attack:
+    return next(attack for attack in ATTACKS if f"{attack.kind}-{attack.name}" == name)
+
+
+ROBUST = [
+    "processes-fork_bomb_double_fork",
+    "processes-thirty_hogs",
+    "memory-gradual_with_the_error_swallowed",
+    "memory-25_processes_of_100_mb",
+    "files-disk_filled",
+    "output-endless_print",
+    "output-flood_between_the_cells",
+    "exhaustion-orphans_for_the_supervisor",
+]
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_a_neighbour_is_served_during_an_attack(fortress: Fortress, name: str) -> None:
+    attack = _named(name)
+    reason = attack.why_not_defended(fortress.sandbox.isolation)
+    if reason:
+        pytest.skip(f"not defended: {reason}")
+    waits: list[float] = []
+    with fortress.attacker(attack) as (attacker, _):
+        raging = threading.Thread(target=attacker.run, args=(attack.code, attack.timeout))
+        raging.start()
+        while raging.is_alive() or not waits:
+            waits.append(fortress.sentinel.python.run("sum(range(1000))", timeout=SOON).duration)
+            raging.join(0.02)
+    assert max(waits) < 2, f"{len(waits)} cells"
+    fortress.check_recovered()
+
+
+def test_many_bombs_at_once(fortress: Fortress) -> None:
+    attack = _named("processes-fork_bomb_double_fork")
+    reason = attack.why_not_defended(fortress.sandbox.isolation)
+    if reason:
+        pytest.skip(f"not defended: {reason}")
+    with contextlib.ExitStack() as stack:
+        bombs = [stack.enter_context(fortress.attacker(attack))[0] for _ in range(6)]
+        threads = [threading.Thread(target=bomb.run, args=(attack.code, attack.timeout)) for bomb in bombs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        fortress.check_unharmed([])
+    fortress.check_recovered()
+
+
+@pytest.mark.parametrize("fortress", [DOCKER], indirect=True)
+def test_forks_that_hang_are_given_up(fortress: Fortress) -> None:
+    """All of them at once, since it takes a minute."""
+    with contextlib.ExitStack() as stack:
+        attack = Attack("", "", "")
+        sessions = [stack.enter_context(fortress.attacker(attack))[0] for _ in HANGS]
+        for session, hook in zip(sessions, HANGS, strict=True):
+            session.run(hook)
+        with ThreadPoolExecutor(len(HANGS)) as pool:
+            for done in [pool.submit(fortress.check_fork, session, 2, 90) for session in sessions]:
+                done.result()
+        fortress.check_unharmed([])
+    fortress.check_recovered()
+
+
+@ONE_IS_ENOUGH
+@pytest.mark.parametrize(
+    "code",
+    [
+        "refused('stat', os.stat, '/')",
+        "refused('dup', os.dup, 9999)",
+        "print('SENTINEL-' + '0' * 16)",
+        "print('the-client' + chr(39) + 's-own-secret')",
+    ],
+)
+def test_an_escape_would_be_seen(fortress: Fortress, code: str) -> None:
+    with fortress.attacker(Attack("", "", code)) as (attacker, victims):
+        execution = attacker.run(code)
+        with pytest.raises(AssertionError):
+            fortress.check_output(execution, victims)
+
+
+@ONE_IS_ENOUGH
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "open('secret.txt', 'a').write('x')",
+        "open('more', 'w')",
+        "secret = 'other'",
+        "child.kill(); child.wait()",
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
+        "os.nice(1)",
+        "os._exit(0)",
+    ],
+)
+def test_harm_would_be_seen(fortress: Fortress, harm: str) -> None:
+    with fortress.sandbox.interpreter_sync() as session:
+        victim = Victim(session)
+        victim.check()
+        session.run(harm)
+        with pytest.raises((AssertionError, SandboxError)):
+            victim.check()
+
+
+@ONE_IS_ENOUGH
+def test_what_is_left_over_would_be_seen(fortress: Fortress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attacks.fortress.SOON", 0.5)
+    with fortress.sandbox.interpreter_sync(), pytest.raises(AssertionError, match="sessions"):
+        fortress.check_recovered()
