@@ -31,7 +31,7 @@ HOSTILE = (
     "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
     "x = []\nwhile True: x.append(bytearray(1 << 20))",
     "import os, signal\nos.kill(-1, signal.SIGKILL)",
-    "import os\nfor p in filter(str.isdigit, os.listdir('/proc')):\n    try: os.kill(int(p), 9)\n    except OSError: pass",
+    "import os\nfor p in range(2, 1000):\n    try: os.kill(p, 9)\n    except OSError: pass",
     "print('x' * (50 << 20))",
     "open('big', 'wb').write(b'x' * (200 << 20))",
     "import os\nfor i in range(100000): open(f'f{i}', 'w').close()",

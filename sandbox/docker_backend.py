@@ -27,6 +27,7 @@ from sandbox.server_source import BOOTSTRAP, greeting
 
 _ROOT = "/slots"
 _INODES = 16_384
+_SHARED_MEMORY, _SHARED_FILES = 16 << 20, 2048
 _MOST_PROCESSES = 16_384
 _SYSCTLS = {
     "kernel.shmmni": "0",
@@ -195,9 +196,11 @@ def _host_config(client: Any, options: Options, first_uid: int) -> Any:
         mem_limit=memory,
         memswap_limit=memory,
         ipc_mode="private",
-        shm_size=16 << 20,
         log_config={"Type": "none", "Config": {}},
         sysctls=_SYSCTLS,
         runtime=options.runtime,
-        tmpfs={place: f"{how},nosuid,nodev" for place, how in slots.items()},
+        tmpfs={
+            "/dev/shm": f"size={_SHARED_MEMORY},nr_inodes={_SHARED_FILES},mode=1777,nosuid,nodev,noexec",
+            **{place: f"{how},nosuid,nodev" for place, how in slots.items()},
+        },
     )

@@ -32,7 +32,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_DATA, ({0}, {0}))
 del resource
 """
-_NOTHING = {"status": "SandboxError", "compile_result": None, "run_result": None, "files": {}}
+_NOTHING: dict[str, Any] = {"status": "SandboxError", "compile_result": None, "run_result": None, "files": {}}
 _log = logging.getLogger(__name__)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.server import Supervisor
     from sandbox.server_requests import Requests
 
-_SECONDS = 60.0
+_SECONDS = 30.0
 _MOST_ATTEMPTS = 3
 
 
@@ -119,12 +119,13 @@ class Births:
             else:
                 self.failed(handle, birth.error)
 
-    def arrived(self, handle: Handle, pid: int) -> None:
+    def arrived(self, handle: Handle, pid: int, directory: bytes) -> None:
         """Take note that a session is ready; the kernel vouches for its pid.
 
         Raises:
-            WireError: that process is something else already.
+            WireError: that process is something else already, or the name makes no sense.
         """
+        handle.rename(directory)
         if pid <= 1 or pid in self._supervisor.by_pid or pid == self._supervisor.spawner.pid:
             raise WireError("a session that is not the process it should be")
         handle.pid = pid
@@ -153,12 +154,13 @@ class Births:
             WireError: what it says makes no sense.
         """
         birth = self._of.get(parent)
-        if birth is None or (kind != UNABLE and len(payload) != LOSSES.size):
+        if birth is None or (kind != UNABLE and len(payload) < LOSSES.size):
             raise WireError("a fork's reply that makes no sense")
         if kind == UNABLE:
             birth.error = payload[:2000].decode("utf-8", "replace")  # it knows best, also if its copies failed first
         else:
-            birth.losses = dict(zip(LOSS_NAMES, LOSSES.unpack(payload)))  # noqa: B905  (Python 3.9)
+            parent.rename(payload[LOSSES.size :])
+            birth.losses = dict(zip(LOSS_NAMES, LOSSES.unpack_from(payload)))  # noqa: B905  (Python 3.9)
         self._settle(parent, birth)
 
     def parent_died(self, parent: Handle) -> None:

@@ -85,6 +85,8 @@ class Cells:
     def cut_off(self, handle: Handle, request: Request, cause: str, why: str) -> None:
         """Answer for a cell in which the session has died."""
         handle.drain()
+        if request.stopped and cause == "killed":
+            cause, why = request.stopped, self._why(request, False)
         outcome = {"status": cause, "value": None, "error": why, "truncated": False, "alive": False}
         self._answer(handle, request, outcome)
 

@@ -51,10 +51,11 @@ def fork_session(session: Session, number: int, payload: bytes, fds: list[int]) 
             os.close(fd)
         session.channel.send(UNABLE, number, f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
         return
+    name = session.hide_directory()
     if copied:
-        session.channel.send(READY, 0)
+        session.channel.send(READY, 0, name)
     else:
-        session.channel.send(BRANCHED, number, LOSSES.pack(*losses))
+        session.channel.send(BRANCHED, number, LOSSES.pack(*losses) + name)
 
 
 def _fork_all(session: Session, seed: str, directories: list[str], fds: list[int]) -> bool:

@@ -98,6 +98,17 @@ class Handle:
             raise WireError("a session without a place")
         return self.slot
 
+    def rename(self, name: bytes) -> None:
+        """Take note of the name that a session has given its directory.
+
+        Raises:
+            WireError: it is no such name.
+        """
+        text = name.decode("ascii", "replace")
+        if len(text) != 32 or set(text) - set("0123456789abcdef"):
+            raise WireError("a directory's name that makes no sense")
+        self.directory = os.path.join(self.home.path, text)
+
     def open_channels(self) -> None:
         """Make a control socket and the pipes of stdout and stderr.
 

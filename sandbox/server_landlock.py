@@ -1,8 +1,8 @@
 """Landlock: what a session may write to, and whom it may signal, enforced by the kernel. Runs inside the sandbox.
 
-A session may write to its slot, /dev/shm and devices, whatever file permissions say; and it can send signals and
-connect to abstract sockets within its own domain only (Linux 6.12, ABI 6). Each fork enters a domain of its
-own within the one it came from, so that branches can not kill each other. Domains nest 16 deep.
+A session may write to its slot, /dev/shm and harmless devices, whatever file permissions say; and it can send
+signals and connect to abstract sockets within its own domain only (Linux 6.12, ABI 6). Each fork enters a domain
+of its own within the one it came from, so that branches can not kill each other. Domains nest 16 deep.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL = 1, 2, 4, 8, 1 
 _REFER = 1 << 13  # to link and to move between directories
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _WRITE_FILE | _TRUNCATE | _IOCTL
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # no terminals: they are few
 _ALL_OF_ABI = (0, 0x1FFF, 0x3FFF, 0x7FFF, 0x7FFF, 0xFFFF)
 
 DEEPEST = 16
@@ -58,10 +59,19 @@ def ruleset_for(slot: str) -> int:
     """Return a descriptor of the rules for sessions in a slot, made once."""
     everything = _ALL_OF_ABI[min(abi(), len(_ALL_OF_ABI) - 1)]
     ruleset = _ruleset(everything, _SCOPES if separates_branches() else 0)
-    rules = {"/": _READ, "/proc": _READ | _WRITE, "/dev": _READ | _WRITE, "/dev/shm": everything, slot: everything}
+    rules = {"/": _READ_DIR, **dict.fromkeys(_readable(slot), _READ)}
+    rules.update(dict.fromkeys(_DEVICES, _READ_FILE | _WRITE))
+    rules.update({"/dev/shm": everything, slot: everything})
     for path, access in rules.items():
         _allow(ruleset, path, access & everything)
     return ruleset
+
+
+def _readable(slot: str) -> list[str]:
+    """Return the directories at the top that sessions may read: not devices, and not the slots of others."""
+    own = os.path.join("/", slot.split("/")[1])
+    places = [os.path.join("/", name) for name in os.listdir("/")]
+    return [path for path in places if path not in ("/dev", own) and os.path.isdir(path) and not os.path.islink(path)]
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:

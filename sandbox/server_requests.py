@@ -157,7 +157,7 @@ class Requests:
         if handle.cause or handle.lost:
             return  # whatever it says now, it has been killed
         if not handle.pid and kind == READY:
-            self._births.arrived(handle, pid)
+            self._births.arrived(handle, pid, payload)
         elif not handle.pid and kind == UNABLE:
             self._births.failed(handle, payload[:2000].decode("utf-8", "replace"))
         elif request is None or number != request.number:

@@ -17,7 +17,7 @@ import struct
 _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 _NEW_NAMESPACES = 0x7E020000
 
@@ -30,7 +30,8 @@ _COMMON = {
 }  # fmt: skip
 _CALLS = {
     "x86_64": {
-        "socket": 41, "clone": 56, "prlimit64": 302, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
+        "socket": 41, "clone": 56, "prlimit64": 302, "setsockopt": 54, "setpriority": 141,
+        "ioprio_set": 251, "sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142, "sched_setattr": 314, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
         "syslog": 103, "personality": 135, "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "adjtimex": 159,
         "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168,
         "reboot": 169, "sethostname": 170, "setdomainname": 171, "iopl": 172, "ioperm": 173, "init_module": 175,
@@ -42,7 +43,8 @@ _CALLS = {
         "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
     },
     "aarch64": {
-        "socket": 198, "clone": 220, "prlimit64": 261, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
+        "socket": 198, "clone": 220, "prlimit64": 261, "setsockopt": 208, "setpriority": 140,
+        "ioprio_set": 30, "sched_setaffinity": 122, "sched_setscheduler": 119, "sched_setparam": 118, "sched_setattr": 274, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
         "syslog": 116, "personality": 92, "vhangup": 58, "pivot_root": 41, "adjtimex": 171, "chroot": 51, "acct": 89,
         "settimeofday": 170, "mount": 40, "umount2": 39, "swapon": 224, "swapoff": 225, "reboot": 142,
         "sethostname": 161, "setdomainname": 162, "init_module": 105, "delete_module": 106, "quotactl": 60,
@@ -54,7 +56,12 @@ _CALLS = {
         "bpf": 280, "userfaultfd": 282,
     },
 }  # fmt: skip
-_SPECIAL = ("socket", "clone", "clone3", "prlimit64")
+_OWN_ONLY = {  # calls that may name this process (0) and no other, and where they name it
+    "prlimit64": 0, "sched_setaffinity": 0, "sched_setscheduler": 0, "sched_setparam": 0, "sched_setattr": 0,
+    "setpriority": 1, "ioprio_set": 1,
+}  # fmt: skip
+_BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and their FORCE: kernel memory that no limit counts
+_SPECIAL = ("socket", "clone", "clone3", "setsockopt", *_OWN_ONLY)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
@@ -71,19 +78,28 @@ def filter_here() -> bytes:
     program += [_step(_LOAD, _NUMBER), _step(_AT_LEAST, _X32, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
     program += [_step(_EQUAL, calls["clone3"], 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
     checks = [_step(_EQUAL, family, len(families) - i, 0) for i, family in enumerate(families)]
-    program += _argument(calls["socket"], [*checks, _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
-    program += _argument(calls["clone"], [_step(_ANY_BIT, _NEW_NAMESPACES, 0, 1), refuse])
-    program += _argument(calls["prlimit64"], [_step(_EQUAL, 0, 1, 0), refuse])
+    program += _judged(calls["socket"], 0, [*checks, _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
+    program += _judged(calls["clone"], 0, [_step(_ANY_BIT, _NEW_NAMESPACES, 0, 1), refuse])
+    last = len(_BUFFER_SIZES) - 1
+    sizes = [_step(_EQUAL, size, last - i, int(i == last)) for i, size in enumerate(_BUFFER_SIZES)]
+    level = _step(_EQUAL, socket.SOL_SOCKET, 0, len(sizes) + 2)
+    program += _judged(calls["setsockopt"], 1, [level, _argument(2), *sizes, refuse])
+    for name, place in _OWN_ONLY.items():
+        program += _judged(calls[name], place, [_step(_EQUAL, 0, 1, 0), refuse])
     for name, number in calls.items():
         if name not in _SPECIAL:
             program += [_step(_EQUAL, number, 0, 1), refuse]
     return b"".join([*program, allow])
 
 
-def _argument(call: int, checks: list[bytes]) -> list[bytes]:
-    """Judge a call by the lower half of its first argument; what the checks let through is allowed."""
-    body = [_step(_LOAD, _FIRST_ARGUMENT), *checks, _step(_RETURN, _ALLOW)]
+def _judged(call: int, place: int, checks: list[bytes]) -> list[bytes]:
+    """Judge a call by the lower half of one of its arguments; what the checks let through is allowed."""
+    body = [_argument(place), *checks, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, call, 0, len(body)), *body]
+
+
+def _argument(place: int) -> bytes:
+    return _step(_LOAD, _ARGUMENTS + 8 * place)
 
 
 def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:

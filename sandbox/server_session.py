@@ -99,6 +99,14 @@ class Session:
         reseed(None)
         signal.signal(signal.SIGINT, self._interrupt)
 
+    def hide_directory(self) -> bytes:
+        """Give the directory a name that is in no other session's memory; return it."""
+        if self.config["work"]:  # else code may have kept the name
+            hidden = os.path.join(os.path.dirname(self.directory), posix.urandom(16).hex())
+            posix.rename(self.directory, hidden)
+            self.directory = hidden
+        return os.path.basename(self.directory).encode()
+
     def note_outputs(self) -> None:
         """Remember which pipes are stdout and stderr, wherever the user's code may copy them to."""
         self.outputs = tuple((os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in (1, 2))
@@ -122,7 +130,7 @@ class Session:
 
     def serve(self) -> None:
         """Say that the session is there, then do what is asked until the channel ends."""
-        self.channel.send(READY, 0)
+        self.channel.send(READY, 0, self.hide_directory())
         while True:
             try:
                 kind, number, payload, fds = self.channel.receive()

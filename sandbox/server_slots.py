@@ -57,6 +57,7 @@ class Slots:
         self.usable = len(places)
         self.retired = 0
         self._free = deque(Slot(path, uid) for path, uid in places)
+        self._by_user = bool(first)
         self._janitor = None if first else Janitor()
         self._waiting: deque[tuple[Handle, Callable[[], None]]] = deque()
 
@@ -151,6 +152,21 @@ class Slots:
         slot.tries = 0
         self._free.append(slot)
         self._advance()
+
+    def greedy(self) -> list[int]:
+        """Return users that hold more than a quarter of /dev/shm, by size or by number of files."""
+        whole = os.statvfs(_SHARED_MEMORY)
+        if not self._by_user or (whole.f_bavail > whole.f_blocks / 2 and whole.f_favail > whole.f_files / 2):
+            return []
+        held: dict[int, list[int]] = {}
+        with os.scandir(_SHARED_MEMORY) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                found = held.setdefault(status.st_uid, [0, 0])
+                found[0] += status.st_blocks * 512
+                found[1] += 1
+        most = whole.f_blocks * whole.f_frsize / 4, whole.f_files / 4
+        return [uid for uid, (size, files) in held.items() if uid and (size > most[0] or files > most[1])]
 
     def finish(self, seconds: float) -> None:
         """Wait until directories that are being removed are gone, or the time is up."""

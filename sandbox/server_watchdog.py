@@ -8,6 +8,7 @@ as they are shared.
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from sandbox.server_handle import Handle
@@ -15,10 +16,12 @@ from sandbox.server_processes import descendants, memory_of
 
 if TYPE_CHECKING:
     from sandbox.server import Supervisor
+    from sandbox.server_slots import Slot
 
 _BUSY, _IDLE = 0.05, 0.5
 _ACT_AT = 0.8
 _WORTH_IT = 0.02
+_PATIENCE = 3.0
 _ACCOUNTS = (
     ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
     ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat"),
@@ -39,41 +42,67 @@ class Watchdog:
         own = supervisor.config["own_account"]
         self._account = next((pair for pair in _ACCOUNTS if own and os.path.exists(pair[0])), None)
         self._baseline = 0
+        self._patience = 0.0
+        self._ended: tuple[Handle, Slot] | None = None
         if self._limit:
             supervisor.call_in(_IDLE, self._look)
 
     def _look(self) -> None:
-        sessions = self._supervisor.sessions.values()
-        busy = any(handle.current for handle in sessions)
-        if self._used() > _ACT_AT * self._limit:
-            self._end_the_largest()
+        busy = any(handle.current for handle in self._supervisor.sessions.values())
+        used = self._used()
+        if used > _ACT_AT * self._limit and not self._still_ending():
+            self._end_the_largest(used)
             busy = True
+        self._share_memory_fairly()
         self._supervisor.call_in(_BUSY if busy else _IDLE, self._look)
+
+    def _still_ending(self) -> bool:
+        """Whether what was ended last has not given back its memory yet, which takes the kernel a moment."""
+        if self._ended is None or time.monotonic() > self._patience:
+            return False
+        handle, slot = self._ended
+        return not handle.lost or slot.sweeping
+
+    def _share_memory_fairly(self) -> None:
+        """End sessions whose family takes more of /dev/shm, which all share, than it may."""
+        for uid in self._supervisor.slots.greedy():
+            for handle in list(self._supervisor.sessions.values()):
+                if handle.pid and handle.slot and handle.slot.uid == uid:
+                    why = "the session was ended because it held too much of /dev/shm, which all sessions share"
+                    self._supervisor.requests.kill(handle, "memory_limit", why)
 
     def _used(self) -> int:
         if self._account is None:
-            return sum(self._held_by(handle) for handle in self._supervisor.sessions.values() if handle.pid)
+            return sum(self._held_by(handle)[0] for handle in self._supervisor.sessions.values() if handle.pid)
         used = _number_in(self._account[0])
         return used if used <= _ACT_AT * self._limit else used - _caches(self._account[1])
 
-    def _held_by(self, handle: Handle) -> int:
-        """Return what a session, its subprocesses and its directory hold beyond what the zygote gave it."""
+    def _held_by(self, handle: Handle) -> tuple[int, int]:
+        """Return what a session, its subprocesses and its directory hold beyond what the zygote gave it.
+
+        Returns:
+            Bytes, and the number of processes.
+        """
         self._baseline = self._baseline or memory_of(self._supervisor.spawner.pid)
         processes = [handle.pid, *descendants(handle.pid)]
         own = sum(max(0, memory_of(pid) - self._baseline) for pid in processes)
-        return own + (_files(handle.slot.path) if handle.slot and handle.slot.uid else 0)
+        return own + (_files(handle.slot.path) if handle.slot and handle.slot.uid else 0), len(processes)
 
-    def _end_the_largest(self) -> None:
+    def _end_the_largest(self, used: int) -> None:
+        """End the session that holds most; what the kernel holds for nobody in particular is shared out by process."""
         alive = [handle for handle in self._supervisor.sessions.values() if handle.pid and not handle.cause]
-        if not alive:
-            return
-        held, _, largest = max((self._held_by(handle), handle.key, handle) for handle in alive)
-        if held < _WORTH_IT * self._limit:
+        held = {handle: self._held_by(handle) for handle in alive}
+        unknown = max(0, used - sum(own for own, _ in held.values()) - self._baseline)
+        processes = sum(number for _, number in held.values()) or 1
+        shares = {handle: own + unknown * number // processes for handle, (own, number) in held.items()}
+        largest = max(alive, key=lambda handle: shares[handle], default=None)
+        if largest is None or shares[largest] < _WORTH_IT * self._limit:
             return  # it is somewhere else, or being given back
         why = (
             f"the session was ended because the sandbox was running out of memory ({self._limit >> 20} MB for all "
-            f"sessions) and it held the most ({held >> 20} MB)"
+            f"sessions) and it held the most ({shares[largest] >> 20} MB)"
         )
+        self._ended, self._patience = (largest, largest.home), time.monotonic() + _PATIENCE
         self._supervisor.requests.kill(largest, "memory_limit", why)
 
     def condition(self) -> dict[str, Any]:

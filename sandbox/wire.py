@@ -37,7 +37,10 @@ GAVE_UP = 70
 """Exit code of a session that can not speak to its supervisor any more."""
 
 LOSSES = struct.Struct(">IIII")
-"""Payload of BRANCHED: what a fork could not copy, in the order of LOSS_NAMES."""
+"""Payload of BRANCHED: what a fork could not copy, in the order of LOSS_NAMES; then the session's new directory.
+
+READY has such a name, too: sessions choose them, so that no other knows them.
+"""
 LOSS_NAMES = ("threads", "processes", "shared_mappings", "pipes_and_sockets")
 
 Frame = tuple[int, int, bytes]
