@@ -36,6 +36,7 @@ class Container:
         connection: to the server, once there is one.
         families: those that hold a slot.
         served: how many have had one.
+        bloated: pings in a row that found too much memory in use.
         missed: rounds of the keeper since it last gave a sign of life. Not seconds: this program may have slept.
     """
 
@@ -47,6 +48,7 @@ class Container:
         self.families: set[Family] = set()
         self.served = 0
         self.missed = 0
+        self.bloated = 0
         self.thread = threading.Thread(target=self._live, name="sandbox", daemon=True)
         self._pool = pool
 

@@ -18,6 +18,7 @@ from sandbox.hosts import Host
 from sandbox.plan import Plan
 
 _BUSY = 8
+_BLOATED = 3  # pings in a row; a hungry cell passes
 _log = logging.getLogger(__name__)
 
 
@@ -99,7 +100,9 @@ class Fleet:
         families that could be using it rightly.
         """
         few = len(container.families) <= container.slots // _BUSY
-        worn = container.served >= self._plan.recycle_after or (few and 0 < limit < 2 * memory)
+        if limit:
+            container.bloated = container.bloated + 1 if few and limit < 2 * memory else 0
+        worn = container.served >= self._plan.recycle_after or container.bloated >= _BLOATED
         alone = not any(one.state == "draining" for one in self.containers)
         if container.state != "open" or not (container.slots <= 0 or (worn and alone)):
             return False

@@ -73,6 +73,9 @@ class Cells:
     def finish(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
         """Answer for a cell that has come to its end."""
         handle.drain()
+        self._supervisor.watchdog.share_fairly()
+        if handle.cause:
+            return  # it has taken more than its share, and is answered for when it is buried
         if request.stopped:
             outcome["status"] = request.stopped
             outcome["error"] = "\n".join(filter(None, (outcome["error"], self._why(request, True))))

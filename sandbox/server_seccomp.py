@@ -31,7 +31,8 @@ _COMMON = {
 _CALLS = {
     "x86_64": {
         "socket": 41, "clone": 56, "prlimit64": 302, "setsockopt": 54, "setpriority": 141,
-        "ioprio_set": 251, "sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142, "sched_setattr": 314, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
+        "ioprio_set": 251, "sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142,
+        "sched_setattr": 314, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
         "syslog": 103, "personality": 135, "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "adjtimex": 159,
         "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168,
         "reboot": 169, "sethostname": 170, "setdomainname": 171, "iopl": 172, "ioperm": 173, "init_module": 175,
@@ -44,7 +45,8 @@ _CALLS = {
     },
     "aarch64": {
         "socket": 198, "clone": 220, "prlimit64": 261, "setsockopt": 208, "setpriority": 140,
-        "ioprio_set": 30, "sched_setaffinity": 122, "sched_setscheduler": 119, "sched_setparam": 118, "sched_setattr": 274, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
+        "ioprio_set": 30, "sched_setaffinity": 122, "sched_setscheduler": 119, "sched_setparam": 118,
+        "sched_setattr": 274, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
         "syslog": 116, "personality": 92, "vhangup": 58, "pivot_root": 41, "adjtimex": 171, "chroot": 51, "acct": 89,
         "settimeofday": 170, "mount": 40, "umount2": 39, "swapon": 224, "swapoff": 225, "reboot": 142,
         "sethostname": 161, "setdomainname": 162, "init_module": 105, "delete_module": 106, "quotactl": 60,

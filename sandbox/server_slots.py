@@ -7,6 +7,7 @@ Where the supervisor may not change users, all slots are the same directory and 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _TRIES = 3
 _LONGEST_SWEEP = 60.0
 _SHARED_MEMORY = "/dev/shm"
+_MOST_SHARED_FILES = 512
 
 
 class Slot:
@@ -154,19 +156,21 @@ class Slots:
         self._advance()
 
     def greedy(self) -> list[int]:
-        """Return users that hold more than a quarter of /dev/shm, by size or by number of files."""
+        """Return users that hold more of /dev/shm, in bytes or in files, than a family may."""
         whole = os.statvfs(_SHARED_MEMORY)
-        if not self._by_user or (whole.f_bavail > whole.f_blocks / 2 and whole.f_favail > whole.f_files / 2):
+        most = whole.f_blocks * whole.f_frsize // 4
+        used = (whole.f_blocks - whole.f_bfree) * whole.f_frsize
+        if not self._by_user or (used <= most and whole.f_files - whole.f_ffree <= _MOST_SHARED_FILES):
             return []
         held: dict[int, list[int]] = {}
         with os.scandir(_SHARED_MEMORY) as entries:
             for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                found = held.setdefault(status.st_uid, [0, 0])
-                found[0] += status.st_blocks * 512
-                found[1] += 1
-        most = whole.f_blocks * whole.f_frsize / 4, whole.f_files / 4
-        return [uid for uid, (size, files) in held.items() if uid and (size > most[0] or files > most[1])]
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    status = entry.stat(follow_symlinks=False)
+                    found = held.setdefault(status.st_uid, [0, 0])
+                    found[0] += status.st_blocks * 512
+                    found[1] += 1
+        return [uid for uid, (size, files) in held.items() if uid and (size > most or files > _MOST_SHARED_FILES)]
 
     def finish(self, seconds: float) -> None:
         """Wait until directories that are being removed are gone, or the time is up."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BUSY, _IDLE = 0.05, 0.5
 _ACT_AT = 0.8
 _WORTH_IT = 0.02
-_PATIENCE = 3.0
+_PATIENCE, _CALM = 3.0, 0.3
 _ACCOUNTS = (
     ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
     ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat"),
@@ -42,7 +42,7 @@ class Watchdog:
         own = supervisor.config["own_account"]
         self._account = next((pair for pair in _ACCOUNTS if own and os.path.exists(pair[0])), None)
         self._baseline = 0
-        self._patience = 0.0
+        self._patience = self._calm = 0.0
         self._ended: tuple[Handle, Slot] | None = None
         if self._limit:
             supervisor.call_in(_IDLE, self._look)
@@ -53,17 +53,20 @@ class Watchdog:
         if used > _ACT_AT * self._limit and not self._still_ending():
             self._end_the_largest(used)
             busy = True
-        self._share_memory_fairly()
+        self.share_fairly()
         self._supervisor.call_in(_BUSY if busy else _IDLE, self._look)
 
     def _still_ending(self) -> bool:
         """Whether what was ended last has not given back its memory yet, which takes the kernel a moment."""
-        if self._ended is None or time.monotonic() > self._patience:
+        now = time.monotonic()
+        if self._ended is None or now > self._patience:
             return False
         handle, slot = self._ended
-        return not handle.lost or slot.sweeping
+        if not handle.lost or slot.sweeping or self._supervisor.strangers():
+            self._calm = now + _CALM
+        return now < self._calm
 
-    def _share_memory_fairly(self) -> None:
+    def share_fairly(self) -> None:
         """End sessions whose family takes more of /dev/shm, which all share, than it may."""
         for uid in self._supervisor.slots.greedy():
             for handle in list(self._supervisor.sessions.values()):

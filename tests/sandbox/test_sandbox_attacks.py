@@ -60,7 +60,7 @@ def fortress(request: pytest.FixtureRequest, fortresses: dict[str, Fortress]) ->
 def _opened(backend: str) -> Sandbox:
     os.environ["ARPO_TEST_SECRET"] = CLIENT_SECRET
     try:
-        return open_or_skip(backend, LIMITS)
+        return open_or_skip(backend, LIMITS, containers=1)
     finally:
         del os.environ["ARPO_TEST_SECRET"]
 

@@ -90,20 +90,6 @@ for pid in victims():
 """,
     ),
     attack(
-        "files_with_known_names",
-        "blocked: (open|stat)",
-        """
-for victim in VICTIMS:
-    place = victim["directory"]
-    refused("listdir", os.listdir, place)
-    for mode in ("r", "r+", "a"):
-        refused("open " + mode, open, place + "/secret.txt", mode)
-    refused("stat", os.stat, place + "/secret.txt")
-    refused("unlink", os.unlink, place + "/secret.txt")
-    refused("rename", os.rename, place, place + "x")
-""",
-    ),
-    attack(
         "files_found",
         "searched",
         """

@@ -75,7 +75,7 @@ if os.path.isdir("/dev/pts") and len(os.listdir("/dev/pts")) > 2000: escaped("te
     ),
     attack(
         "shared_memory_inodes",
-        "blocked: /dev/shm",
+        "blocked: /dev/shm|too much of /dev/shm",
         """
 try:
     for number in range(400_000): os.mknod(f"/dev/shm/{number}")

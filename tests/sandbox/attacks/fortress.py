@@ -18,6 +18,7 @@ from typing import Any
 
 from attacks.attack import Attack
 from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
+from sandbox.connection import Connection
 from sandbox.server_processes import descendants
 from sandbox.wire import PING
 
@@ -88,11 +89,16 @@ class Fortress:
 
     def __init__(self, sandbox: Sandbox, client_secret: str) -> None:
         self.sandbox = sandbox
-        self.connection = sandbox._connect()
+        self.connection = self._present_connection()
         self._client_secret = client_secret
         self.sentinel = Victim(sandbox.interpreter_sync())
         self.check_fresh_session()
         self._start = self._settled()
+
+    def _present_connection(self) -> Connection:
+        (container,) = self.sandbox._pool.fleet.containers
+        assert container.connection is not None
+        return container.connection
 
     @property
     def broken(self) -> bool:
@@ -123,14 +129,17 @@ class Fortress:
                 place = 0 if attack.position == "original" else 1
                 victims = [Victim(session) for session in sessions if session is not sessions[place]]
                 sessions.insert(0, sessions.pop(place))
-            self._prepare(sessions[0], victims)
+            self._prepare(sessions[0], victims, told=attack.position == "stranger")
             yield sessions[0], victims
         finally:
             for session in sessions:
                 session.close()
 
-    def _prepare(self, attacker: SyncInterpreter, victims: list[Victim]) -> None:
-        facts = f"VICTIMS = {[victim.facts for victim in victims]!r}\nISOLATION = {self.sandbox.isolation!r}\n"
+    def _prepare(self, attacker: SyncInterpreter, victims: list[Victim], told: bool) -> None:
+        """Give the attacker its tools; branches are not told where the files of others are."""
+        hidden = () if told else ("directory",)
+        known = [{name: fact for name, fact in one.facts.items() if name not in hidden} for one in victims]
+        facts = f"VICTIMS = {known!r}\nISOLATION = {self.sandbox.isolation!r}\n"
         facts += f"MACHINE = {__file__!r}"
         for cell in (TOOLS, facts):
             prepared = attacker.run(cell)
@@ -148,7 +157,7 @@ class Fortress:
     def check_unharmed(self, victims: list[Victim]) -> None:
         """See that victims, sentinel and server are as before, and that newcomers are welcome."""
         assert not self.sandbox.lost
-        assert self.sandbox._connect() is self.connection, "the server has been replaced"
+        assert self._present_connection() is self.connection, "the server has been replaced"
         for victim in {*victims, self.sentinel}:
             victim.check()
         self.check_fresh_session()

@@ -209,6 +209,7 @@ try:
 except OSError as error:
     blocked("/dev/shm", error)
 """,
+        status="ok|memory_limit",
         needs="uid",
     ),
     attack(
