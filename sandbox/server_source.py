@@ -14,30 +14,30 @@ from typing import Any
 
 _MODULES = (
     "wire",
-    "server_linux",
-    "server_landlock",
-    "server_seccomp",
-    "server_confine",
-    "server_processes",
-    "server_removal",
-    "server_random",
-    "server_channel",
-    "server_cell",
-    "server_files",
-    "server_transfer",
-    "server_fork",
-    "server_session",
-    "server_zygote",
-    "server_handle",
-    "server_janitor",
-    "server_slots",
-    "server_spawner",
-    "server_births",
-    "server_cells",
-    "server_pieces",
-    "server_requests",
-    "server_watchdog",
-    "server",
+    "inside.linux",
+    "inside.landlock",
+    "inside.seccomp",
+    "inside.confine",
+    "inside.processes",
+    "inside.removal",
+    "inside.random_state",
+    "inside.channel",
+    "inside.cell",
+    "inside.files",
+    "inside.transfer",
+    "inside.fork",
+    "inside.session",
+    "inside.zygote",
+    "inside.handle",
+    "inside.janitor",
+    "inside.slots",
+    "inside.spawner",
+    "inside.births",
+    "inside.cells",
+    "inside.pieces",
+    "inside.requests",
+    "inside.watchdog",
+    "inside.supervisor",
 )
 
 BOOTSTRAP = """
@@ -60,28 +60,29 @@ import json, sys, types
 if "" in sys.path:
     sys.path.remove("")
 config = json.loads(take(int(take(16))))
-package = sys.modules["sandbox"] = types.ModuleType("sandbox")
-package.__path__ = []
+for name in ("sandbox", "sandbox.inside"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
 for name, source in MODULES.items():
     if config["role"] == "supervisor" or name not in SUPERVISOR_ONLY:
         module = sys.modules["sandbox." + name] = types.ModuleType("sandbox." + name)
         exec(compile(source, "<sandbox." + name + ">", "exec"), module.__dict__)
 MODULES.clear()
 if config.pop("role") == "supervisor":
-    sys.modules["sandbox.server"].serve_client(config, script)
+    sys.modules["sandbox.inside.supervisor"].serve_client(config, script)
 else:
     del script
-    sys.modules["sandbox.server_zygote"].serve_zygote(config)
+    sys.modules["sandbox.inside.zygote"].serve_zygote(config)
 """
 
-_SUPERVISOR_ONLY = _MODULES[_MODULES.index("server_handle") :]
+_SUPERVISOR_ONLY = _MODULES[_MODULES.index("inside.handle") :]
 
 
 @cache
 def script() -> bytes:
     """Return the server as one script."""
     here = importlib.resources.files("sandbox")
-    modules = {name: (here / f"{name}.py").read_text() for name in _MODULES}
+    modules = {name: (here / f"{name.replace('.', '/')}.py").read_text() for name in _MODULES}
     return f"MODULES = {modules!r}\nSUPERVISOR_ONLY = {_SUPERVISOR_ONLY!r}\n{_SCRIPT}".encode()
 
 

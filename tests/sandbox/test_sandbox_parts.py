@@ -11,11 +11,11 @@ import pytest
 
 import sandbox
 from sandbox import Execution, Limits
+from sandbox.inside.cell import shorten
+from sandbox.inside.files import copy_tree
+from sandbox.inside.handle import Capture, outcome_fields
+from sandbox.inside.janitor import remove_tree
 from sandbox.limits import parse_size
-from sandbox.server_cell import shorten
-from sandbox.server_files import copy_tree
-from sandbox.server_handle import Capture, outcome_fields
-from sandbox.server_janitor import remove_tree
 from sandbox.wire import Frames, WireError, pack
 
 
@@ -142,7 +142,7 @@ def test_the_server_needs_only_the_standard_library() -> None:
 
     here = Path(sandbox.__file__).parent
     for name in _MODULES:
-        lines = (here / f"{name}.py").read_text().splitlines()
+        lines = (here / f"{name.replace('.', '/')}.py").read_text().splitlines()
         imported = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}
         for module in imported - {"__future__"}:
             top, _, rest = module.partition(".")

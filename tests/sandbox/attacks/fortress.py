@@ -19,7 +19,7 @@ from typing import Any
 from attacks.attack import Attack
 from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
 from sandbox.connection import Connection
-from sandbox.server_processes import descendants
+from sandbox.inside.processes import descendants
 from sandbox.wire import PING
 
 TOOLS = (Path(__file__).parent / "tools.py").read_text()

@@ -1,6 +1,6 @@
 """Removes the directories of sessions that are gone, off the supervisor's loop. Runs inside the sandbox.
 
-Used where all sessions share the supervisor's user; where each family has its own, see `server_slots`.
+Used where all sessions share the supervisor's user; where each family has its own, see `slots`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 
-from sandbox.server_removal import remove_tree
+from sandbox.inside.removal import remove_tree
 
 
 class Janitor:

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sandbox.server_handle import Handle, Request
-from sandbox.server_linux import (
+from sandbox.inside.handle import Handle, Request
+from sandbox.inside.linux import (
     adopt_orphans,
     hide_memory,
     keep_capabilities,
@@ -31,12 +31,12 @@ from sandbox.server_linux import (
     raise_file_limit,
     surroundings,
 )
-from sandbox.server_processes import children, kill_trees, now_in_ticks, start_time
-from sandbox.server_removal import remove_tree
-from sandbox.server_requests import Requests
-from sandbox.server_slots import Slots
-from sandbox.server_spawner import Spawner
-from sandbox.server_watchdog import Watchdog
+from sandbox.inside.processes import children, kill_trees, now_in_ticks, start_time
+from sandbox.inside.removal import remove_tree
+from sandbox.inside.requests import Requests
+from sandbox.inside.slots import Slots
+from sandbox.inside.spawner import Spawner
+from sandbox.inside.watchdog import Watchdog
 from sandbox.wire import HELLO, REPLY, Frames, pack
 
 _SWEEP_AFTER = 0.02

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.wire import HAS_ERROR, HAS_VALUE, LARGEST_PIECE, OUTCOME, SHORTENED, STATUSES, Frames, WireError, pack
 
 if TYPE_CHECKING:
-    from sandbox.server_slots import Slot
+    from sandbox.inside.slots import Slot
 
 _CREDENTIALS = struct.Struct("3i")
 _SLACK = 4096

@@ -11,11 +11,11 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from sandbox.server_births import Births
-from sandbox.server_cells import Cells
-from sandbox.server_handle import Handle, Request, outcome_fields
-from sandbox.server_pieces import Files
-from sandbox.server_processes import kill_tree, out_of_memory_kills, send
+from sandbox.inside.births import Births
+from sandbox.inside.cells import Cells
+from sandbox.inside.handle import Handle, Request, outcome_fields
+from sandbox.inside.pieces import Files
+from sandbox.inside.processes import kill_tree, out_of_memory_kills, send
 from sandbox.wire import (
     BRANCHED,
     CLOSE,
@@ -34,7 +34,7 @@ from sandbox.wire import (
 )
 
 if TYPE_CHECKING:
-    from sandbox.server import Supervisor
+    from sandbox.inside.supervisor import Supervisor
 
 _LAST_WORDS = 5.0
 _CLOSED = "this session is closed; open a new interpreter"

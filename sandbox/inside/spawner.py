@@ -11,11 +11,11 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sandbox.server_handle import Handle
+from sandbox.inside.handle import Handle
 from sandbox.wire import DIED, ENDED, HELLO, SPAWN, SWEEP, Frames, pack
 
 if TYPE_CHECKING:
-    from sandbox.server import Supervisor
+    from sandbox.inside.supervisor import Supervisor
 
 _AT_ONCE = 8
 _MOST_STARTS = 5

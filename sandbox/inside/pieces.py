@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from sandbox.server_handle import Handle, Request
+from sandbox.inside.handle import Handle, Request
 from sandbox.wire import FILE_REPLY, FILE_REQUEST, LARGEST_PIECE, LOAD, READ, STORE, WireError
 
 if TYPE_CHECKING:
-    from sandbox.server import Supervisor
-    from sandbox.server_requests import Requests
+    from sandbox.inside.requests import Requests
+    from sandbox.inside.supervisor import Supervisor
 
 _SECONDS = 30.0
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.server_handle import Handle, Request
-from sandbox.server_processes import kill_tree
+from sandbox.inside.handle import Handle, Request
+from sandbox.inside.processes import kill_tree
 from sandbox.wire import BRANCH, LOSS_NAMES, LOSSES, UNABLE, WireError
 
 if TYPE_CHECKING:
-    from sandbox.server import Supervisor
-    from sandbox.server_requests import Requests
+    from sandbox.inside.requests import Requests
+    from sandbox.inside.supervisor import Supervisor
 
 _SECONDS = 30.0
 _MOST_ATTEMPTS = 3

@@ -10,8 +10,8 @@ import os
 import signal
 from typing import Any
 
-from sandbox.server_landlock import DEEPEST, abi, enter_branch, restrict, ruleset_for, separates_branches
-from sandbox.server_linux import (
+from sandbox.inside.landlock import DEEPEST, abi, enter_branch, restrict, ruleset_for, separates_branches
+from sandbox.inside.linux import (
     drop_to,
     hide_memory,
     limit_process,
@@ -19,7 +19,7 @@ from sandbox.server_linux import (
     limit_time,
     process_facts,
 )
-from sandbox.server_seccomp import filter_here, install
+from sandbox.inside.seccomp import filter_here, install
 
 _SPARE = 4
 _NICE = 5

@@ -14,16 +14,16 @@ import posix
 import stat
 from typing import TYPE_CHECKING, Any
 
-from sandbox.server_channel import Channel
-from sandbox.server_files import OpenFile, copy_tree, open_files, own_descriptors, reopen
-from sandbox.server_linux import adopt_orphans
-from sandbox.server_processes import children
-from sandbox.server_random import reseed, restore
-from sandbox.server_random import state as random_state
+from sandbox.inside.channel import Channel
+from sandbox.inside.files import OpenFile, copy_tree, open_files, own_descriptors, reopen
+from sandbox.inside.linux import adopt_orphans
+from sandbox.inside.processes import children
+from sandbox.inside.random_state import reseed, restore
+from sandbox.inside.random_state import state as random_state
 from sandbox.wire import BRANCHED, GAVE_UP, LOSSES, READY, UNABLE
 
 if TYPE_CHECKING:
-    from sandbox.server_session import Session
+    from sandbox.inside.session import Session
 
 _pid, _leave, _fork = os.getpid, os._exit, os.fork
 

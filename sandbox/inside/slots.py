@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sandbox.server_handle import Handle
-from sandbox.server_janitor import Janitor
+from sandbox.inside.handle import Handle
+from sandbox.inside.janitor import Janitor
 
 if TYPE_CHECKING:
-    from sandbox.server import Supervisor
+    from sandbox.inside.supervisor import Supervisor
 
 _TRIES = 3
 _LONGEST_SWEEP = 60.0

@@ -1,6 +1,6 @@
 """One live Python session: a process that waits for cells, runs them, and forks when told to. Runs inside.
 
-It is forked from the zygote (`start`) or from another session (`server_fork`). Nothing it says is trusted by
+It is forked from the zygote (`start`) or from another session (`fork`). Nothing it says is trusted by
 the
 supervisor: the user's code shares its memory and may do here whatever it likes.
 """
@@ -16,13 +16,13 @@ import sys
 import types
 from typing import Any
 
-from sandbox.server_cell import Outcome, flush_output, restore_input, run_cell
-from sandbox.server_channel import Channel
-from sandbox.server_confine import Confinement
-from sandbox.server_fork import fork_session, refuse
-from sandbox.server_linux import adopt_orphans, die_with_parent
-from sandbox.server_random import reseed
-from sandbox.server_transfer import load, store
+from sandbox.inside.cell import Outcome, flush_output, restore_input, run_cell
+from sandbox.inside.channel import Channel
+from sandbox.inside.confine import Confinement
+from sandbox.inside.fork import fork_session, refuse
+from sandbox.inside.linux import adopt_orphans, die_with_parent
+from sandbox.inside.random_state import reseed
+from sandbox.inside.transfer import load, store
 from sandbox.wire import (
     BRANCH,
     CELL,

@@ -15,11 +15,11 @@ import select
 import signal
 from typing import Any
 
-from sandbox.server_channel import Channel
-from sandbox.server_confine import Confinement, end_all_of_this_user
-from sandbox.server_linux import collapse_heap, die_with_parent, drop_to, hide_memory, prefer_for_oom
-from sandbox.server_removal import remove_tree
-from sandbox.server_session import furnish, start
+from sandbox.inside.channel import Channel
+from sandbox.inside.confine import Confinement, end_all_of_this_user
+from sandbox.inside.linux import collapse_heap, die_with_parent, drop_to, hide_memory, prefer_for_oom
+from sandbox.inside.removal import remove_tree
+from sandbox.inside.session import furnish, start
 from sandbox.wire import DIED, ENDED, HELLO, SPAWN, SWEEP
 
 

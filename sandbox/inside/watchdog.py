@@ -11,12 +11,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sandbox.server_handle import Handle
-from sandbox.server_processes import descendants, memory_of
+from sandbox.inside.handle import Handle
+from sandbox.inside.processes import descendants, memory_of
 
 if TYPE_CHECKING:
-    from sandbox.server import Supervisor
-    from sandbox.server_slots import Slot
+    from sandbox.inside.slots import Slot
+    from sandbox.inside.supervisor import Supervisor
 
 _BUSY, _IDLE = 0.05, 0.5
 _ACT_AT = 0.8

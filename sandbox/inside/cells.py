@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sandbox.server_handle import Handle, Request
-from sandbox.server_processes import send
+from sandbox.inside.handle import Handle, Request
+from sandbox.inside.processes import send
 from sandbox.wire import CELL
 
 if TYPE_CHECKING:
-    from sandbox.server import Supervisor
-    from sandbox.server_requests import Requests
+    from sandbox.inside.requests import Requests
+    from sandbox.inside.supervisor import Supervisor
 
 
 class Cells:
