@@ -13,12 +13,14 @@ import argparse
 import json
 import multiprocessing
 import random
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 from arpo_trainer.recording import versions
 from arpo_trainer.train import read_settings, train
 

@@ -13,10 +13,12 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 from arpo_trainer.recording import versions
 from arpo_trainer.train import read_settings, train
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import docker
 
+sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 
 RESULTS = Path(__file__).parent / "results"
@@ -129,8 +130,8 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
     with Sandbox.open_sync("docker", limits, containers=1, sessions=128, recycle_after=10**9) as sandbox:
         warm = Soak(sandbox, 10 * arguments.sessions, arguments.hostile)
         _all_at_once(warm, arguments.sessions)
-        before = {**settle(sandbox), "here": here()}
         containers = {one.id for one in client.containers.list(filters={"label": "arpo.sandbox=1"})}
+        before = {**settle(sandbox), "here": here()}
         run = Soak(sandbox, arguments.calls, arguments.hostile)
         started = time.perf_counter()
         _all_at_once(run, arguments.sessions)
