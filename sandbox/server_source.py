@@ -28,6 +28,7 @@ _MODULES = (
     "inside.fork",
     "inside.session",
     "inside.zygote",
+    "inside.timers",
     "inside.handle",
     "inside.janitor",
     "inside.slots",
@@ -75,7 +76,7 @@ else:
     sys.modules["sandbox.inside.zygote"].serve_zygote(config)
 """
 
-_SUPERVISOR_ONLY = _MODULES[_MODULES.index("inside.handle") :]
+_SUPERVISOR_ONLY = _MODULES[_MODULES.index("inside.timers") :]
 
 
 @cache

@@ -64,7 +64,7 @@ class Births:
     def _begin(self, birth: Birth, handle: Handle) -> None:
         self._supervisor.expect(handle)
         self._supervisor.spawner.open(handle)
-        self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
+        birth.request.timer = self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
 
     def try_again(self, handle: Handle) -> bool:
         """Have a session forked again whose process has ended before it was ready; False if that is no use."""
@@ -104,7 +104,7 @@ class Births:
                 self.failed(handle, str(error))
             self._settle(parent, birth)
             return
-        self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
+        birth.request.timer = self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
 
     def _add(self, birth: Birth, handle: Handle) -> None:
         birth.handles.append(handle)
@@ -178,6 +178,7 @@ class Births:
         birth.waiting.discard(handle)
         if birth.waiting:
             return
+        self._supervisor.call_off(birth.request.timer)
         if birth.error:
             self._undo(birth)
         else:

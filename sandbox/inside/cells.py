@@ -43,7 +43,7 @@ class Cells:
         code = request.fields["code"].encode("utf-8", "surrogatepass")
         handle.send(CELL, request.number, mark + code)
         self._supervisor.send_on(handle)
-        self._supervisor.call_in(request.fields["timeout"], lambda: self._overdue(handle, request))
+        request.timer = self._supervisor.call_in(request.fields["timeout"], lambda: self._overdue(handle, request))
 
     def _listener(self, handle: Handle, request: Request, fd: int) -> Callable[[], None]:
         def listen() -> None:
@@ -64,7 +64,7 @@ class Cells:
             return
         request.stopped = cause
         _signal_group(handle.pid, signal.SIGINT)
-        self._supervisor.call_in(self._limits["grace"], lambda: self._insist(handle, request))
+        request.timer = self._supervisor.call_in(self._limits["grace"], lambda: self._insist(handle, request))
 
     def _insist(self, handle: Handle, request: Request) -> None:
         if handle.current is request:
@@ -94,6 +94,7 @@ class Cells:
         self._answer(handle, request, outcome)
 
     def _answer(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
+        self._supervisor.call_off(request.timer)
         out, err = handle.captures
         outcome["stdout"], outcome["stderr"] = out.text(), err.text()
         outcome["truncated"] = outcome["truncated"] or out.truncated or err.truncated

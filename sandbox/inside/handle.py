@@ -13,6 +13,7 @@ from sandbox.wire import HAS_ERROR, HAS_VALUE, LARGEST_PIECE, OUTCOME, SHORTENED
 
 if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
+    from sandbox.inside.timers import Timer
 
 _CREDENTIALS = struct.Struct("3i")
 _SLACK = 4096
@@ -63,6 +64,7 @@ class Request:
         self.number = number
         self.fields = fields
         self.started = 0.0
+        self.timer: Timer | None = None
         self.stopped = ""  # the limit that made the supervisor interrupt it
 
 

@@ -41,7 +41,7 @@ class Files:
             data = base64.b64decode(fields["data"])
             handle.send(STORE, request.number, FILE_REQUEST.pack(fields["offset"], 0) + path + b"\0" + data)
         self._supervisor.send_on(handle)
-        self._supervisor.call_in(_SECONDS, lambda: self._too_slow(handle, request))
+        request.timer = self._supervisor.call_in(_SECONDS, lambda: self._too_slow(handle, request))
 
     def _too_slow(self, handle: Handle, request: Request) -> None:
         if handle.current is request:
@@ -55,6 +55,7 @@ class Files:
         """
         if not FILE_REPLY.size <= len(payload) <= FILE_REPLY.size + LARGEST_PIECE:
             raise WireError("a piece of a file that makes no sense")
+        self._supervisor.call_off(request.timer)
         code, size = FILE_REPLY.unpack_from(payload)
         data = payload[FILE_REPLY.size :]
         if code:

@@ -10,7 +10,6 @@ start (see `server_source`), so that any image with Python 3.9 or later will do.
 
 from __future__ import annotations
 
-import heapq
 import json
 import os
 import selectors
@@ -36,6 +35,7 @@ from sandbox.inside.removal import remove_tree
 from sandbox.inside.requests import Requests
 from sandbox.inside.slots import Slots
 from sandbox.inside.spawner import Spawner
+from sandbox.inside.timers import Timer, Timers
 from sandbox.inside.watchdog import Watchdog
 from sandbox.wire import HELLO, REPLY, Frames, pack
 
@@ -57,8 +57,7 @@ class Supervisor:
         self.sessions: dict[int, Handle] = {}
         self.starting: set[Handle] = set()
         self._selector = selectors.DefaultSelector()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._sequence = 0
+        self._timers = Timers()
         self._incoming = Frames()
         self._outgoing = bytearray()
         self._ended = False
@@ -79,10 +78,10 @@ class Supervisor:
         self.watch(0, self._read_client)
         self.spawner.start_zygote()
         while not self._ended:
-            for key, _ in self._selector.select(self._until_next_timer()):
+            for key, _ in self._selector.select(self._timers.until_next()):
                 if self._selector.get_map().get(key.fd) is key:  # an earlier event may have closed it
                     key.data()
-            self._fire_timers()
+            self._timers.fire()
         self._end()
 
     def introduce(self, facts: dict[str, Any]) -> None:
@@ -104,17 +103,13 @@ class Supervisor:
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
-    def call_in(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call back once, later; the callback itself sees whether it still matters."""
-        self._sequence += 1
-        heapq.heappush(self._timers, (time.monotonic() + seconds, self._sequence, callback))
+    def call_in(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Call back once, later, unless it is called off."""
+        return self._timers.call_in(seconds, callback)
 
-    def _until_next_timer(self) -> float | None:
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-
-    def _fire_timers(self) -> None:
-        while self._timers and self._timers[0][0] <= time.monotonic():
-            heapq.heappop(self._timers)[2]()
+    def call_off(self, timer: Timer | None) -> None:
+        """Do not call back after all."""
+        self._timers.call_off(timer)
 
     def _read_client(self) -> None:
         try:
