@@ -11,15 +11,9 @@ on this machine or on several; a session in it is a process, forked from a clean
 fails is an `Execution` with a status; a `SandboxError` says that the machinery failed. Start with
 `default_sandbox()`; `check_docker()` says what is missing.
 
-What holds the code: no network, no files of the machine, a read-only root, no capabilities, no root, limits on
-memory, processes, disk, time and output, and a supervisor that is out of its reach.
-
-What is not defended yet: the sessions of one sandbox run under one user. One can kill another (which then is a
-`SessionLost`, never a result), use up the processes and the disk that they share, read what the other's
-subprocesses have in memory, and meet it in /dev/shm, on loopback and in abstract sockets. They can not look into
-each other's interpreters, and do not know the names of each other's directories. The kernel is shared, and the
-seccomp filter is the engine's own (none under bubblewrap), so that in a virtual machine AF_VSOCK may be open. Whoever
-needs more separation opens a sandbox for each tenant.
+What holds the code: no network, no files of the machine, a read-only root, a user and a tmpfs for each session with
+its forks, no capabilities, Landlock, seccomp, limits on memory, processes, disk, time and output, and a supervisor
+that is out of reach. `Sandbox.isolation` says what was found of it; docs/sandbox.md is the threat model.
 """
 
 from sandbox.default import default_sandbox

@@ -60,12 +60,19 @@ ready_docker() {
     choose docker
 }
 
+ready_packages() {
+    say "sandbox: the packages that the code may use, if they are not there"
+    .venv/bin/python -c 'from sandbox.profiles import packages_directory; packages_directory("math")'
+}
+
 case "${SANDBOX:-auto}" in
     unsafe_local)
+        ready_packages
         say "sandbox: NONE. SANDBOX=unsafe_local runs the model's code as a bare process of this machine"
         choose unsafe_local ;;
     bubblewrap)
         command -v bwrap >/dev/null || stop "bubblewrap is missing. Run: sudo apt-get install bubblewrap"
+        ready_packages
         say "sandbox: bubblewrap"; choose bubblewrap ;;
     docker)
         have_docker || stop "$(docker_words)"
@@ -74,6 +81,7 @@ case "${SANDBOX:-auto}" in
         if have_docker; then
             ready_docker
         elif command -v bwrap >/dev/null; then
+            ready_packages
             say "no Docker ($(docker_words)); sandbox: bubblewrap"; choose bubblewrap
         else
             stop "no sandbox. $(docker_words)"

@@ -40,6 +40,15 @@ def test_the_readme_s_code_runs(isolation: str) -> None:
     assert shown[1] == "[1, 2, 3] [1, 2, 3, 4]\n"
 
 
+@pytest.mark.parametrize("page", ["sandbox.md"])
+def test_the_code_of_the_docs_runs(isolation: str, page: str) -> None:
+    backend = os.environ.get("ARPO_SANDBOX", "auto")
+    for code in snippets(ROOT / "docs" / page):
+        code = code.replace("open_sync()", f"open_sync({backend!r})")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+
 def test_every_function_that_the_formula_table_names_is_there() -> None:
     import importlib
 

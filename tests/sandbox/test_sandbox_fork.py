@@ -227,3 +227,53 @@ def test_forking_is_quick(python: SyncInterpreter) -> None:
     for copy in python.fork(8):
         copy.close()
     assert time.perf_counter() - started < 5
+
+
+def test_a_tree_of_depth_ten_with_sixty_four_leaves_outlives_its_ancestors(python: SyncInterpreter) -> None:
+    python.run("path = ''\ngo = (number for number in range(1000))\nopen('file', 'w').write('root')")
+    level = [python]
+    everyone: list[SyncInterpreter] = []
+    for depth in range(10):
+        wide = 2 if depth < 6 else 1  # 2^6 leaves
+        following = [copy for session in level for copy in session.fork(wide)]
+        for place, session in enumerate(following):
+            session.run(f"path += '{place % 2}'; next(go); open('file', 'a').write(path[-1])")
+        if depth:
+            for session in level:
+                session.close()
+        everyone += following
+        level = following
+    assert len(level) == 64
+    assert python.run("(path, next(go), open('file').read())").value == "('', 0, 'root')"
+    paths = set()
+    for session in level:
+        path, step, text = eval(str(session.run("(path, next(go), open('file').read())").value))
+        assert (step, text) == (10, "root" + path)
+        paths.add(path)
+        session.close()
+    assert len(paths) == 64
+
+
+def test_forks_in_a_line_have_an_end_that_is_said(isolated: Sandbox) -> None:
+    if "landlock" not in isolated.isolation:
+        pytest.skip("NOT TESTED: without Landlock there is no limit")
+    line = [isolated.interpreter_sync("x = 0")]
+    with pytest.raises(ForkError, match=r"forks in a line can be 15 deep; fork an ancestor"):
+        while len(line) < 30:
+            line += line[-1].fork(1)
+            line[-1].run("x += 1")
+    assert line[-1].run("x").value == str(len(line) - 1)
+    assert len(line) == 16
+    (another,) = line[-2].fork(1)
+    assert another.run("x").value == str(len(line) - 2)
+    for session in (*line, another):
+        session.close()
+
+
+def test_one_session_can_be_forked_any_number_of_times(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync("x = 0") as origin:
+        for number in range(40):
+            (copy,) = origin.fork(1)
+            assert copy.run("x").value == str(number)
+            copy.close()
+            origin.run("x += 1")
