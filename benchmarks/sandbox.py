@@ -219,7 +219,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                             count = max(callers, 400 if quick else 64 if callers > 1 else 16)
                             rows[name].append(run_round(call, what, callers, count, machine))
                     table[f"{what} {callers}"] = {name: _medians(found) for name, found in rows.items()}
-                    table[f"{what} {callers}"].get("bubblewrap", {})["cpu"] = float("nan")
+                    table[f"{what} {callers}"].get("bubblewrap", {}).pop("cpu", None)
                     _print_part(f"{what}, {callers} at once", table[f"{what} {callers}"])
             with sandbox.interpreter_sync() as session:
                 bare = [bare_fork(session) for _ in range(arguments.rounds)]
@@ -238,7 +238,7 @@ def _medians(rows: list[dict[str, float]]) -> dict[str, float]:
 def _print_part(title: str, rows: dict[str, dict[str, float]]) -> None:
     print(f"\n{title:<22}" + "".join(f"{name:>10}" for name in COLUMNS))
     for name, row in rows.items():
-        print(f"{name:<22}" + "".join(f"{row[column]:>10.2f}" for column in COLUMNS), flush=True)
+        print(f"{name:<22}" + "".join(f"{row.get(column, float('nan')):>10.2f}" for column in COLUMNS), flush=True)
 
 
 def main() -> None:
