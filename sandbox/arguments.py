@@ -76,6 +76,10 @@ def checked_name(name: str) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a file has to be a str, not {type(name).__name__}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name!r} is no name of a file: {error.reason}") from error
     path = PurePosixPath(name)
     if not path.name or path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(

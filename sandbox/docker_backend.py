@@ -90,7 +90,7 @@ class DockerStream:
         """Return what the engine says about the container, and its last words."""
         import docker.errors
 
-        words = self._log.decode("utf-8", "replace").strip()
+        words = self._log.decode("utf-8", "replace").strip().rpartition("\n")[2]
         try:
             state = self._client.api.inspect_container(self._container)["State"]
             memory = ", for want of memory" if state.get("OOMKilled") else ""
@@ -128,8 +128,12 @@ def start_docker(options: Options) -> DockerStream:
     """
     import docker.errors
 
-    image = options.image or build_image(
-        profile=options.profile, host=options.host, plain_tmp=(options.runtime or "").startswith("runsc")
+    image = (
+        options.image
+        if options.image is not None
+        else build_image(
+            profile=options.profile, host=options.host, plain_tmp=(options.runtime or "").startswith("runsc")
+        )
     )
     client = connect(options.host)
     container = ""
@@ -158,7 +162,10 @@ def start_docker(options: Options) -> DockerStream:
             if container:
                 client.api.remove_container(container, force=True)
         client.close()
-        raise SandboxError(f"Docker can not start a sandbox from image {image!r}: {error}") from error
+        hint = ""
+        if options.runtime and options.runtime in str(error):
+            hint = f"; `docker info` lists the runtimes, daemon.json names them: is {options.runtime!r} there?"
+        raise SandboxError(f"Docker can not start a sandbox from image {image!r}: {error}{hint}") from error
     return stream
 
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import logging
+import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -116,11 +117,15 @@ def _prepare(python: SyncInterpreter, sandbox: Sandbox, request: dict[str, Any],
     if request.get("stdin"):
         python.put(_INPUT, str(request["stdin"]).encode("utf-8", "replace"))
         setup += _READ_INPUT
-    most = request.get("memory_limit_MB")
-    if isinstance(most, (int, float)) and 0 < most * (1 << 20) < sandbox.limits.session_memory:
+    most = request.get("memory_limit_MB") or -1
+    if isinstance(most, bool) or not isinstance(most, (int, float)):
+        raise BadRequest("'memory_limit_MB' has to be a number")
+    if 0 < most * (1 << 20) < sandbox.limits.session_memory:
         setup += _LESS_MEMORY.format(int(most * (1 << 20)))
     if setup:
-        python.run(setup)
+        prepared = python.run(setup)
+        if prepared.status != "ok":
+            raise SandboxError(f"the session could not be prepared: {prepared.text}")
 
 
 def _fetch(python: SyncInterpreter, names: list[str]) -> dict[str, str]:
@@ -151,7 +156,7 @@ def _return_code(execution: Execution) -> int | None:
         return 0 if execution.status == "ok" else None
     if execution.status == "exit":
         code = (execution.error or "SystemExit: 0").removeprefix("SystemExit: ")
-        return int(code) % 256 if code.lstrip("-").isdigit() else 1
+        return int(code) % 256 if re.fullmatch(r"-?[0-9]{1,9}", code) else 1
     return 1 if execution.status == "error" else -9
 
 
@@ -166,10 +171,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, {"status": "SandboxError", "message": f"there is no {self.path}; POST to /run_code"})
 
     def do_POST(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > _LARGEST_BODY:
+        told = self.headers.get("Content-Length", "")
+        length = int(told) if told.isascii() and told.isdigit() and len(told) < 12 else -1
+        if not 0 <= length <= _LARGEST_BODY:
             self.close_connection = True
-            self._answer(413, {"status": "SandboxError", "message": f"at most {_LARGEST_BODY} bytes are accepted"})
+            why = f"send Content-Length, at most {_LARGEST_BODY} bytes"
+            self._answer(411 if length < 0 else 413, {"status": "SandboxError", "message": why})
             return
         body = self.rfile.read(length)
         if self.path.rstrip("/") != "/run_code":

@@ -104,7 +104,8 @@ class Fleet:
             container.bloated = container.bloated + 1 if few and limit < 2 * memory else 0
         worn = container.served >= self._plan.recycle_after or container.bloated >= _BLOATED
         alone = not any(one.state == "draining" for one in self.containers)
-        if container.state != "open" or not (container.slots <= 0 or (worn and alone)):
+        degraded = 2 * container.slots < self._plan.options.sessions
+        if container.state != "open" or not (container.slots <= 0 or ((worn or degraded) and alone)):
             return False
         container.state = "draining"
         return True

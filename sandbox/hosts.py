@@ -112,7 +112,13 @@ def hosts_of(names: Sequence[str] | None) -> list[Host]:
 
 
 def _check(name: str) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"hosts= names engines by strings, such as 'unix:///var/run/docker.sock'; {name!r} is none")
     parts = urlsplit(name)
+    try:
+        parts.port  # noqa: B018  (looking is checking)
+    except ValueError as error:
+        raise ValueError(f"{name!r} names no Docker engine: {error}") from error
     if parts.scheme not in ("unix", "tcp", "ssh") or not (parts.netloc or (parts.scheme == "unix" and parts.path)):
         raise ValueError(
             f"{name!r} names no Docker engine; write unix:///var/run/docker.sock, tcp://host:2376 or ssh://user@host"

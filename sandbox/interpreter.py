@@ -179,7 +179,11 @@ class Interpreter:
     def _restart(self) -> Steps[None]:
         yield from self._close()
         session = yield from self.sandbox._session(self._setup)
-        yield from self._close()  # what another caller may have opened meanwhile
+        try:
+            yield from self._close()  # what another caller may have opened meanwhile
+        except BaseException:
+            session.close()
+            raise
         self._gone, self.lost_on_fork = "", {}
         self._take(session)
 

@@ -6,9 +6,11 @@ not kept by a kernel limit or by the supervisor.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
+_LEAST_MEMORY = 64 << 20
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -48,16 +50,18 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("session_memory", "processes", "disk", "file_size", "cpu_seconds", "output_bytes", "output_limit"):
-            _at_least(name, getattr(self, name), 1)
-        _at_least("open_files", self.open_files, 256)
+            _at_least(name, getattr(self, name), 1, whole=True)
+        _at_least("open_files", self.open_files, 256, whole=True)
         _at_least("grace", self.grace, 0.01)
         _at_least("timeout", self.timeout, 0.01)
-        parse_size(self.memory)
+        if parse_size(self.memory) < _LEAST_MEMORY:
+            raise ValueError(f"Limits.memory is {self.memory!r}; a container needs {_LEAST_MEMORY >> 20} MB at least")
 
 
-def _at_least(name: str, value: float, least: float) -> None:
-    if value < least:
-        raise ValueError(f"Limits.{name} is {value}; it has to be at least {least}")
+def _at_least(name: str, value: float, least: float, whole: bool = False) -> None:
+    kinds = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
+        raise ValueError(f"Limits.{name} is {value!r}; it has to be a {'whole ' * whole}number, at least {least}")
 
 
 def parse_size(size: str | int) -> int:

@@ -70,7 +70,7 @@ class ProcessStream:
             self._process.wait(1)
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 2000))
-        words = self._log.read().decode("utf-8", "replace").strip()
+        words = self._log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
         return f"its process ended with code {self._process.returncode}{': ' if words else ''}{words}"
 
     def close(self) -> None:

@@ -30,7 +30,13 @@ class Options:
     host: str | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.sessions <= 128:
-            raise ValueError(f"sessions={self.sessions}; one container holds 1 to 128")
+        if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
+            raise ValueError(f"sessions={self.sessions!r}; one container holds 1 to 128, a whole number")
+        if not isinstance(self.limits, Limits):
+            raise TypeError(f"limits={self.limits!r}; write Limits(...)")
+        for name in ("image", "runtime", "host"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ValueError(f"{name}={value!r}; it has to be a name, or None")
         if self.profile not in PROFILES:
             raise ValueError(f"no profile {self.profile!r}; there are: {', '.join(PROFILES)}")

@@ -78,7 +78,7 @@ class Sandbox:
         if hosts is not None and backend not in ("auto", "docker"):
             raise ValueError(f"hosts= is for the docker backend, not for {backend!r}")
         self.backend = backend
-        self.limits = limits or Limits()
+        self.limits = Limits() if limits is None else limits
         options = Options(self.limits, sessions, profile, image, runtime)
         plan = Plan(backend, options, containers, recycle_after, wait)
         engines = hosts_of(hosts) if backend in ("auto", "docker") else [Host(None)]

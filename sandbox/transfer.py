@@ -49,7 +49,7 @@ def fetch(interpreter: Interpreter, name: str, limit: int | None) -> Steps[bytes
         piece = base64.b64decode(reply["data"])
         content += piece
         _check_size(name, len(content), most)
-        if not piece or len(content) >= reply["size"]:
+        if len(piece) < _PIECE or len(content) >= reply["size"]:  # a short piece is the last one
             return bytes(content)
 
 

@@ -6,10 +6,11 @@ the parent has said so, too. If any of them fails, all of them are undone, but f
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from sandbox.inside.handle import Handle, Request
-from sandbox.inside.processes import kill_tree
+from sandbox.inside.processes import kill_tree, parent_of, start_time
 from sandbox.wire import BRANCH, LOSS_NAMES, LOSSES, UNABLE, WireError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Births:
             else:
                 self.failed(handle, birth.error)
 
-    def arrived(self, handle: Handle, pid: int, directory: bytes) -> None:
+    def arrived(self, handle: Handle, pid: int, uid: int, directory: bytes) -> None:
         """Take note that a session is ready; the kernel vouches for its pid.
 
         Raises:
@@ -128,13 +129,18 @@ class Births:
         handle.rename(directory)
         if pid <= 1 or pid in self._supervisor.by_pid or pid == self._supervisor.spawner.pid:
             raise WireError("a session that is not the process it should be")
+        birth = self._of[handle]
+        mother = os.getpid() if birth.parent else self._supervisor.spawner.pid
+        status = self._supervisor.dead.pop(pid, None)
+        alive = start_time(pid) >= 0
+        if (handle.home.uid and uid != handle.home.uid) or (alive and parent_of(pid) != mother):
+            raise WireError("a session that is not the process it should be")
         handle.pid = pid
         self._supervisor.by_pid[pid] = handle
         if handle.closing:
             kill_tree(pid)
-        status = self._supervisor.dead.pop(pid, None)
-        self._settle(handle, self._of[handle])
-        if status is not None:
+        self._settle(handle, birth)
+        if status is not None and not alive:
             self._supervisor.died(pid, status)
 
     def failed(self, handle: Handle, error: str) -> None:

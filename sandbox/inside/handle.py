@@ -185,8 +185,8 @@ class Handle:
         del self._unsent[:sent]
         return not self._unsent
 
-    def receive(self) -> list[tuple[int, int, bytes, int]] | None:
-        """Return the frames that have come, each with the pid of its sender as the kernel tells it; None at the end.
+    def receive(self) -> list[tuple[int, int, bytes, int, int]] | None:
+        """Return the frames that have come, each with its sender's pid and uid from the kernel; None at the end.
 
         Raises:
             WireError: the session sends garbage.
@@ -199,11 +199,11 @@ class Handle:
             return None
         if not data:
             return None
-        pid = 0
+        pid, uid = 0, -1
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                pid = _CREDENTIALS.unpack_from(content)[0]
-        return [(*frame, pid) for frame in self._frames.feed(data)]
+                pid, uid, _ = _CREDENTIALS.unpack_from(content)
+        return [(*frame, pid, uid) for frame in self._frames.feed(data)]
 
     def close_channels(self) -> None:
         """Close everything that is open for the session."""

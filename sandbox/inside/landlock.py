@@ -17,6 +17,7 @@ _VERSION = 1
 _PATH_BENEATH = 1
 _SCOPES = 3  # abstract Unix sockets, and signals
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL = 1, 2, 4, 8, 1 << 14, 1 << 15
+_MAKE_DIR = 1 << 7  # what is in directories could not be counted
 _REFER = 1 << 13  # to link and to move between directories
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _WRITE_FILE | _TRUNCATE | _IOCTL
@@ -61,7 +62,7 @@ def ruleset_for(slot: str) -> int:
     ruleset = _ruleset(everything, _SCOPES if separates_branches() else 0)
     rules = {"/": _READ_DIR, **dict.fromkeys(_readable(slot), _READ)}
     rules.update(dict.fromkeys(_DEVICES, _READ_FILE | _WRITE))
-    rules.update({"/dev/shm": everything, slot: everything})
+    rules.update({"/dev/shm": everything & ~_MAKE_DIR, slot: everything})
     for path, access in rules.items():
         _allow(ruleset, path, access & everything)
     return ruleset

@@ -34,7 +34,7 @@ class Files:
             OSError: the session has closed its channel.
         """
         fields = request.fields
-        path = fields["path"].encode("utf-8", "surrogateescape")
+        path = fields["path"].encode("utf-8", "surrogatepass")
         if request.kind == READ:
             handle.send(LOAD, request.number, FILE_REQUEST.pack(fields["offset"], fields["length"]) + path)
         else:

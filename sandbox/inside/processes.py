@@ -17,7 +17,7 @@ def children(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")
         found: list[int] = []
         for thread in threads:
-            with open(f"/proc/{pid}/task/{thread}/children") as file:
+            with open(f"/proc/{pid}/task/{thread}/children", errors="replace") as file:
                 found += map(int, file.read().split())
         return found
     except FileNotFoundError:
@@ -34,15 +34,20 @@ def _children_by_scan(pid: int) -> list[int]:
 def _field(pid: int, number: int) -> int:
     """Return a field of /proc/PID/stat by its number in proc(5), -1 if the process is gone."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[number - 3])
-    except (OSError, IndexError):
+    except (OSError, IndexError, ValueError):
         return -1
 
 
 def start_time(pid: int) -> int:
     """Return when a process started, in clock ticks since boot."""
     return _field(pid, 22)
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process, -1 if it is gone."""
+    return _field(pid, 4)
 
 
 def now_in_ticks() -> int:
@@ -110,7 +115,7 @@ def memory_of(pid: int) -> int:
     """Return the bytes of memory that a process has of its own: anonymous and shared memory, not files."""
     sizes = {"RssAnon": 0, "RssShmem": 0}
     try:
-        with open(f"/proc/{pid}/status") as file:
+        with open(f"/proc/{pid}/status", errors="replace") as file:
             for line in file:
                 name, _, rest = line.partition(":")
                 if name in sizes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import traceback
 from typing import TYPE_CHECKING
 
 from sandbox.inside.births import Births
@@ -126,6 +127,18 @@ class Requests:
             self._supervisor.by_pid.pop(handle.pid, None)
             self.bury(handle, None)
 
+    def listen(self, handle: Handle) -> None:
+        """Hear a session; one that confuses us is ended."""
+        try:
+            self.hear(handle)
+        except Exception as error:
+            traceback.print_exc()
+            why = f"the supervisor did not understand it ({type(error).__name__})"
+            if handle.pid:
+                self.kill(handle, "killed", why)
+            else:
+                self._births.failed(handle, why)
+
     def hear(self, handle: Handle) -> None:
         """Read what a session says."""
         try:
@@ -133,8 +146,8 @@ class Requests:
             if frames is None:
                 self._mute(handle)
                 return
-            for kind, number, payload, pid in frames:
-                self._understand(handle, kind, number, payload, pid)
+            for kind, number, payload, pid, uid in frames:
+                self._understand(handle, kind, number, payload, pid, uid)
         except WireError as error:
             why = f"the code has written to the interpreter's control channel ({error})"
             if handle.pid:
@@ -152,12 +165,12 @@ class Requests:
             why = "the code has closed the interpreter's control channel"
             self._supervisor.call_in(0.2, lambda: self.kill(handle, "killed", why))
 
-    def _understand(self, handle: Handle, kind: int, number: int, payload: bytes, pid: int) -> None:
+    def _understand(self, handle: Handle, kind: int, number: int, payload: bytes, pid: int, uid: int) -> None:
         request = handle.current
         if handle.cause or handle.lost:
             return  # whatever it says now, it has been killed
         if not handle.pid and kind == READY:
-            self._births.arrived(handle, pid, payload)
+            self._births.arrived(handle, pid, uid, payload)
         elif not handle.pid and kind == UNABLE:
             self._births.failed(handle, payload[:2000].decode("utf-8", "replace"))
         elif request is None or number != request.number:

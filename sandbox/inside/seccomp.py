@@ -19,7 +19,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
-_NEW_NAMESPACES = 0x7E020000
+_STRANGE_CHILDREN = 0x7E020000 | 0x8000  # new namespaces; CLONE_PARENT, a child that is not one's own
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COMMON = {
@@ -81,7 +81,7 @@ def filter_here() -> bytes:
     program += [_step(_EQUAL, calls["clone3"], 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
     checks = [_step(_EQUAL, family, len(families) - i, 0) for i, family in enumerate(families)]
     program += _judged(calls["socket"], 0, [*checks, _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
-    program += _judged(calls["clone"], 0, [_step(_ANY_BIT, _NEW_NAMESPACES, 0, 1), refuse])
+    program += _judged(calls["clone"], 0, [_step(_ANY_BIT, _STRANGE_CHILDREN, 0, 1), refuse])
     last = len(_BUFFER_SIZES) - 1
     sizes = [_step(_EQUAL, size, last - i, int(i == last)) for i, size in enumerate(_BUFFER_SIZES)]
     level = _step(_EQUAL, socket.SOL_SOCKET, 0, len(sizes) + 2)

@@ -1,13 +1,13 @@
 """One live Python session: a process that waits for cells, runs them, and forks when told to. Runs inside.
 
-It is forked from the zygote (`start`) or from another session (`fork`). Nothing it says is trusted by
-the
-supervisor: the user's code shares its memory and may do here whatever it likes.
+It is forked from the zygote (`start`) or from another session (`fork`). Nothing it says is trusted by the supervisor:
+the user's code shares its memory and may do here whatever it likes.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import posix
 import signal
@@ -103,8 +103,9 @@ class Session:
         """Give the directory a name that is in no other session's memory; return it."""
         if self.config["work"]:  # else code may have kept the name
             hidden = os.path.join(os.path.dirname(self.directory), posix.urandom(16).hex())
-            posix.rename(self.directory, hidden)
-            self.directory = hidden
+            with contextlib.suppress(OSError):  # the code has removed it
+                posix.rename(self.directory, hidden)
+                self.directory = hidden
         return os.path.basename(self.directory).encode()
 
     def note_outputs(self) -> None:

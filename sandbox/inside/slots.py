@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandbox.inside.supervisor import Supervisor
 
 _TRIES = 3
+_AT_ONCE = 32
 _LONGEST_SWEEP = 60.0
 _SHARED_MEMORY = "/dev/shm"
 _MOST_SHARED_FILES = 512
@@ -55,7 +56,12 @@ class Slots:
         config = supervisor.config
         self._supervisor = supervisor
         root, first = config["root"], config["first_uid"]
-        places = [(os.path.join(root, str(k)), first + k) if first else (root, 0) for k in range(config["sessions"])]
+        apart = bool(first or config["harden"])
+        numbers = range(config["sessions"])
+        places = [(os.path.join(root, str(k)) if apart else root, first + k if first else 0) for k in numbers]
+        if apart and not first:  # one user for all: Landlock keeps families in their directories
+            for path, _ in places:
+                os.mkdir(path, 0o700)
         self.usable = len(places)
         self.retired = 0
         self._free = deque(Slot(path, uid) for path, uid in places)
@@ -121,15 +127,11 @@ class Slots:
 
     def _sweep(self, slot: Slot, kill: bool) -> None:
         slot.sweeping = True
-        slot.tries += 1
-        directories = [*slot.leftovers]
-        if kill:
-            directories += [os.path.join(slot.path, name) for name in os.listdir(slot.path)]
-            directories += _shared_memory(slot.uid)
-        done = self._supervisor.spawner.sweep(slot.uid, sorted(set(directories)), kill)
-        if done is None:
+        done = self._supervisor.spawner.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
+        if done is None:  # the zygote is just being started again, or busy
             self._supervisor.call_in(0.2, lambda: self._swept(slot, None))
             return
+        slot.tries += len(slot.leftovers) <= _AT_ONCE
         self._supervisor.watch(done.fileno(), lambda: self._swept(slot, done))
         self._supervisor.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
 

@@ -15,10 +15,12 @@ from sandbox.inside.handle import Handle
 from sandbox.wire import DIED, ENDED, HELLO, SPAWN, SWEEP, Frames, pack
 
 if TYPE_CHECKING:
+    from sandbox.inside.slots import Slot
     from sandbox.inside.supervisor import Supervisor
 
 _AT_ONCE = 8
 _MOST_STARTS = 5
+_LATER = 0.05
 
 
 class Spawner:
@@ -93,19 +95,19 @@ class Spawner:
             elif kind == DIED:
                 self._supervisor.died(number, ENDED.unpack(payload)[0])
 
-    def sweep(self, uid: int, directories: list[str], kill: bool) -> socket.socket | None:
+    def sweep(self, slot: Slot, directories: list[str], kill: bool) -> socket.socket | None:
         """Have directories removed by a process of the user they belong to.
 
         Args:
-            uid: that user.
-            directories: what to remove.
-            kill: end all other processes of that user before.
+            slot: whose user that is.
+            directories: what to remove, a few at a time.
+            kill: end all other processes of that user before, and remove all that is in the slot or in shared memory.
 
         Returns:
             A socket that comes to its end when that is done; None if it can not be done now.
         """
         ours, theirs = socket.socketpair()
-        order = json.dumps({"uid": uid, "directories": directories, "kill": kill}).encode()
+        order = json.dumps({"uid": slot.uid, "slot": slot.path, "directories": directories, "kill": kill}).encode()
         with theirs:
             if not self._order(SWEEP, order, (theirs.fileno(),)):
                 ours.close()
@@ -144,6 +146,8 @@ class Spawner:
             if self._control is not None and self._ready:
                 self._control.sendmsg([pack(kind, 0, payload)], rights)
                 return True
+        except BlockingIOError:  # it is busy
+            self._supervisor.call_in(_LATER, self._advance)
         except OSError:
             self._ready = False
         return False

@@ -4,7 +4,7 @@ It never runs the user's code. One loop serves the client (frames on descriptors
 session, the timers and the deaths of children. When descriptor 0 ends, because the client closed it or died,
 the supervisor kills everything and ends, and the container with it.
 
-The modules `wire` and `server*` use nothing but the standard library; the client sends their source at the
+The modules `wire` and `inside` use nothing but the standard library; the client sends their source at the
 start (see `server_source`), so that any image with Python 3.9 or later will do.
 """
 
@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,8 @@ from sandbox.inside.watchdog import Watchdog
 from sandbox.wire import HELLO, REPLY, Frames, pack
 
 _SWEEP_AFTER = 0.02
+_LONGEST_NAP = 3600.0
+_MOST_MISHAPS = 1000  # more are a fault that repeats itself
 _CAPABILITIES = 1 << 5 | 1 << 6 | 1 << 7  # to kill, and to set group and user
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -63,6 +66,7 @@ class Supervisor:
         self._ended = False
         self._sweep_planned = False
         self._introduced = False
+        self._mishaps = 0
         self.by_pid: dict[int, Handle] = {}
         self.dead: dict[int, int] = {}  # statuses of processes that have died before they were heard of
         self.slots = Slots(self)
@@ -78,11 +82,25 @@ class Supervisor:
         self.watch(0, self._read_client)
         self.spawner.start_zygote()
         while not self._ended:
-            for key, _ in self._selector.select(self._timers.until_next()):
+            for key, _ in self._selector.select(self._nap()):
                 if self._selector.get_map().get(key.fd) is key:  # an earlier event may have closed it
-                    key.data()
-            self._timers.fire()
+                    self._carefully(key.data)
+            self._timers.fire(self._carefully)
         self._end()
+
+    def _nap(self) -> float:
+        seconds = self._timers.until_next()
+        return _LONGEST_NAP if seconds is None else min(seconds, _LONGEST_NAP)
+
+    def _carefully(self, callback: Callable[[], object]) -> None:
+        """Do something that must not end the supervisor, whatever a session has found to confuse it."""
+        try:
+            callback()
+        except Exception:
+            traceback.print_exc()
+            self._mishaps += 1
+            if self._mishaps > _MOST_MISHAPS:
+                raise
 
     def introduce(self, facts: dict[str, Any]) -> None:
         """Say hello to the client, once: what holds the sessions, as the zygote has found."""
@@ -119,7 +137,11 @@ class Supervisor:
         if not data:
             self._ended = True
         for kind, number, payload in self._incoming.feed(data):
-            self.requests.take(Request(kind, number, json.loads(payload)))
+            try:
+                self.requests.take(Request(kind, number, json.loads(payload)))
+            except Exception as error:
+                traceback.print_exc()
+                self.fail(number, "SandboxError", f"the request can not be served: {type(error).__name__}: {error}")
 
     def reply(self, number: int, fields: dict[str, Any]) -> None:
         """Answer a request."""
@@ -157,7 +179,7 @@ class Supervisor:
 
     def listen_to(self, handle: Handle) -> None:
         """Hear what a session says on its control socket."""
-        self.watch(handle.control.fileno(), lambda: self.requests.hear(handle))
+        self.watch(handle.control.fileno(), lambda: self.requests.listen(handle))
 
     def send_on(self, handle: Handle) -> None:
         """Send what was too long for one go, and listen meanwhile.
@@ -223,7 +245,7 @@ class Supervisor:
         if handle is not None:
             self.requests.bury(handle, status)
         elif self.starting:
-            self.dead[pid] = status
+            self.dead[pid] = status  # it may have been heard of too late
 
     def sweep_soon(self) -> None:
         """Look for processes that sessions have left behind, in a moment."""

@@ -62,10 +62,10 @@ class Timers:
             self._called_off -= 1
         return max(0.0, self._heap[0].due - time.monotonic()) if self._heap else None
 
-    def fire(self) -> None:
-        """Do what is due."""
+    def fire(self, carefully: Callable[[Callable[[], object]], None]) -> None:
+        """Do what is due, each by way of `carefully`."""
         while self.until_next() == 0.0:
             timer = heapq.heappop(self._heap)
             callback, timer.callback = timer.callback, None
             if callback is not None:
-                callback()
+                carefully(callback)

@@ -76,37 +76,48 @@ class Watchdog:
 
     def _used(self) -> int:
         if self._account is None:
-            return sum(self._held_by(handle)[0] for handle in self._supervisor.sessions.values() if handle.pid)
+            return sum(self._held_by(family)[0] for family in self._families())
         used = _number_in(self._account[0])
         return used if used <= _ACT_AT * self._limit else used - _caches(self._account[1])
 
-    def _held_by(self, handle: Handle) -> tuple[int, int]:
-        """Return what a session, its subprocesses and its directory hold beyond what the zygote gave it.
+    def _families(self) -> list[list[Handle]]:
+        """Return the sessions that live, by family."""
+        families: dict[int, list[Handle]] = {}
+        for handle in self._supervisor.sessions.values():
+            if handle.pid and handle.slot and not handle.lost and not handle.cause:
+                families.setdefault(id(handle.slot), []).append(handle)
+        return list(families.values())
+
+    def _held_by(self, family: list[Handle]) -> tuple[int, int]:
+        """Return what sessions, their subprocesses and their directory hold beyond what the zygote gave them.
 
         Returns:
             Bytes, and the number of processes.
         """
         self._baseline = self._baseline or memory_of(self._supervisor.spawner.pid)
-        processes = [handle.pid, *descendants(handle.pid)]
+        processes = {pid for handle in family for pid in (handle.pid, *descendants(handle.pid))}
         own = sum(max(0, memory_of(pid) - self._baseline) for pid in processes)
-        return own + (_files(handle.slot.path) if handle.slot and handle.slot.uid else 0), len(processes)
+        slot = family[0].home
+        return own + (_files(slot.path) if slot.uid else 0), len(processes)
 
     def _end_the_largest(self, used: int) -> None:
-        """End the session that holds most; what the kernel holds for nobody in particular is shared out by process."""
-        alive = [handle for handle in self._supervisor.sessions.values() if handle.pid and not handle.cause]
-        held = {handle: self._held_by(handle) for handle in alive}
-        unknown = max(0, used - sum(own for own, _ in held.values()) - self._baseline)
-        processes = sum(number for _, number in held.values()) or 1
-        shares = {handle: own + unknown * number // processes for handle, (own, number) in held.items()}
-        largest = max(alive, key=lambda handle: shares[handle], default=None)
-        if largest is None or shares[largest] < _WORTH_IT * self._limit:
+        """End the family that holds most; what the kernel holds for nobody in particular is shared out by process."""
+        families = self._families()
+        held = [self._held_by(family) for family in families]
+        unknown = max(0, used - sum(own for own, _ in held) - self._baseline)
+        processes = sum(number for _, number in held) or 1
+        shares = [own + unknown * number // processes for own, number in held]
+        most = max(shares, default=0)
+        if most < _WORTH_IT * self._limit:
             return  # it is somewhere else, or being given back
         why = (
             f"the session was ended because the sandbox was running out of memory ({self._limit >> 20} MB for all "
-            f"sessions) and it held the most ({shares[largest] >> 20} MB)"
+            f"sessions) and it held the most, with its forks ({most >> 20} MB)"
         )
-        self._ended, self._patience = (largest, largest.home), time.monotonic() + _PATIENCE
-        self._supervisor.requests.kill(largest, "memory_limit", why)
+        largest = families[shares.index(most)]
+        self._ended, self._patience = (largest[0], largest[0].home), time.monotonic() + _PATIENCE
+        for handle in largest:
+            self._supervisor.requests.kill(handle, "memory_limit", why)
 
     def condition(self) -> dict[str, Any]:
         """Return the answer to PING."""

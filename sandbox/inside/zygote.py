@@ -136,11 +136,22 @@ class Zygote:
         if child:
             return
         try:
+            directories = order["directories"]
+            if order["kill"]:  # the user could not list these
+                directories += [os.path.join(order["slot"], name) for name in os.listdir(order["slot"])]
+                directories += [entry.path for entry in os.scandir("/dev/shm") if _owner(entry) == order["uid"]]
             drop_to(order["uid"])
             hide_memory()
             if order["kill"]:
                 end_all_of_this_user()
-            for directory in order["directories"]:
+            for directory in directories:
                 remove_tree(directory)
         finally:
             os._exit(0)
+
+
+def _owner(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_uid
+    except FileNotFoundError:
+        return -1
