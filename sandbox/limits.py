@@ -20,7 +20,8 @@ class Limits:
 
     Attributes:
         memory: of all sessions of a container together, "2g" or bytes. Before it is reached the supervisor ends
-            the family that uses most. (docker: also the container's limit; unsafe_local: not limited.)
+            the largest session of the family that uses most. (docker: also the container's limit; unsafe_local: not
+            limited.)
         session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
         processes: processes and threads of a family (RLIMIT_NPROC; of all sessions together where they share a
             user: bubblewrap without root; not limited in unsafe_local).

@@ -101,7 +101,10 @@ class Watchdog:
         return own + (_files(slot.path) if slot.uid else 0), len(processes)
 
     def _end_the_largest(self, used: int) -> None:
-        """End the family that holds most; what the kernel holds for nobody in particular is shared out by process."""
+        """End the largest session of the family that holds most.
+
+        What the kernel holds for nobody in particular is shared out by process.
+        """
         families = self._families()
         held = [self._held_by(family) for family in families]
         unknown = max(0, used - sum(own for own, _ in held) - self._baseline)
@@ -114,10 +117,10 @@ class Watchdog:
             f"the session was ended because the sandbox was running out of memory ({self._limit >> 20} MB for all "
             f"sessions) and it held the most, with its forks ({most >> 20} MB)"
         )
-        largest = families[shares.index(most)]
-        self._ended, self._patience = (largest[0], largest[0].home), time.monotonic() + _PATIENCE
-        for handle in largest:
-            self._supervisor.requests.kill(handle, "memory_limit", why)
+        family = families[shares.index(most)]
+        largest = max(family, key=lambda handle: self._held_by([handle]))
+        self._ended, self._patience = (largest, largest.home), time.monotonic() + _PATIENCE
+        self._supervisor.requests.kill(largest, "memory_limit", why)
 
     def condition(self) -> dict[str, Any]:
         """Return the answer to PING."""

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from attacks.forking import HANGS
 from attacks.fortress import SOON, Fortress, Victim
 from sandbox_under_test import open_or_skip
 
-from sandbox import Limits, Sandbox, SandboxError
+from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 
 LIMITS = Limits(
     memory="1g",
@@ -212,3 +213,25 @@ def test_what_is_left_over_would_be_seen(fortress: Fortress, monkeypatch: pytest
     monkeypatch.setattr("attacks.fortress.SOON", 0.5)
     with fortress.sandbox.interpreter_sync(), pytest.raises(AssertionError, match="sessions"):
         fortress.check_recovered()
+
+
+@pytest.mark.docker
+def test_a_family_that_splits_its_memory_pays_for_it_and_no_other() -> None:
+    with open_or_skip("docker", LIMITS, containers=1) as sandbox:
+        neighbour = sandbox.interpreter_sync("x = bytearray(b'x') * (120 << 20)")
+        family = [sandbox.interpreter_sync()]
+        family += family[0].fork(8)
+        with ThreadPoolExecutor(len(family)) as pool:
+            list(pool.map(lambda one: _status(one, "x = bytearray(b'x') * (90 << 20)"), family))
+        deadline = time.monotonic() + SOON
+        while time.monotonic() < deadline and all(_status(one, "1") == "ok" for one in family):
+            time.sleep(0.1)
+        assert "lost" in [_status(one, "1") for one in family]
+        assert neighbour.run("len(x)").value == str(120 << 20)
+
+
+def _status(session: SyncInterpreter, code: str) -> str:
+    try:
+        return session.run(code).status
+    except SandboxError:
+        return "lost"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -130,3 +132,25 @@ def test_another_path_is_told_where_to_go(url: str) -> None:
 
 def test_health(url: str) -> None:
     assert requests.get(url.replace("run_code", "v1/ping"), timeout=60).json()["isolation"].startswith("docker(")
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.exit('²')", "import sys; sys.exit('9' * 5000)"])
+def test_an_exit_with_a_text_is_a_failure_of_the_code(url: str, code: str) -> None:
+    answer = post(url, code=code)
+    assert (answer["status"], answer["run_result"]["return_code"]) == ("Failed", 1)
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", "99999999999"])
+def test_a_length_that_makes_no_sense_is_refused(url: str, length: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0, timeout=10)
+    connection.putrequest("POST", "/run_code")
+    connection.putheader("Content-Length", length)
+    connection.endheaders()
+    assert connection.getresponse().status in (411, 413)
+    connection.close()
+
+
+def test_a_name_that_can_not_be_encoded_is_refused(url: str) -> None:
+    answer = requests.post(url, json={"code": "1", "fetch_files": ["\ud800"]}, timeout=60)
+    assert answer.status_code == 400
+    assert post(url, code="print(1)")["status"] == "Success"

@@ -184,3 +184,14 @@ def test_what_makes_no_sense_is_refused_and_harms_nothing(python: SyncInterprete
 def test_a_timeout_says_so(python: SyncInterpreter) -> None:
     assert python.run("while True: pass", timeout=0.2).timed_out
     assert not python.run("1").timed_out
+
+
+def test_a_name_that_can_not_be_encoded_is_refused_and_harms_nothing(python: SyncInterpreter) -> None:
+    for call in (lambda: python.put("\ud800", b"a"), lambda: python.get("\udc80")):
+        with pytest.raises(ValueError, match="is no name of a file"):
+            call()
+    assert python.run("6 * 7").value == "42"
+
+
+def test_a_very_long_timeout_is_fine(python: SyncInterpreter) -> None:
+    assert python.run("6 * 7", timeout=1e9).value == "42"

@@ -6,15 +6,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sandbox
-from sandbox import Execution, Limits
+from sandbox import Execution, Limits, Sandbox
 from sandbox.inside.cell import shorten
 from sandbox.inside.files import copy_tree
 from sandbox.inside.handle import Capture, outcome_fields
-from sandbox.inside.janitor import remove_tree
+from sandbox.inside.removal import remove_tree
 from sandbox.limits import parse_size
 from sandbox.wire import Frames, WireError, pack
 
@@ -147,3 +148,45 @@ def test_the_server_needs_only_the_standard_library() -> None:
         for module in imported - {"__future__"}:
             top, _, rest = module.partition(".")
             assert top in sys.stdlib_module_names or (top == "sandbox" and rest in _MODULES), (name, module)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"timeout": float("inf")},
+        {"grace": float("nan")},
+        {"processes": 1.5},
+        {"processes": True},
+        {"disk": None},
+        {"memory": 0},
+        {"memory": "1k"},
+        {"memory": "much"},
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"Limits\.|is no size"):
+        Limits(**limits)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sessions": "4"},
+        {"sessions": 2.5},
+        {"sessions": 0},
+        {"wait": "5"},
+        {"wait": 0},
+        {"containers": 0},
+        {"image": ""},
+        {"image": 5},
+        {"runtime": ""},
+        {"profile": "maths"},
+        {"hosts": [1]},
+        {"hosts": ["tcp://a:xx"]},
+        {"hosts": []},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(ValueError, match=name if name != "hosts" else "engine"):
+        Sandbox(**options)

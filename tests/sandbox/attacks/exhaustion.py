@@ -74,6 +74,17 @@ if os.path.isdir("/dev/pts") and len(os.listdir("/dev/pts")) > 2000: escaped("te
 """,
     ),
     attack(
+        "long_names_in_the_slot",
+        "made",
+        """
+place = os.path.dirname(os.readlink("/proc/self/fd/200"))
+with contextlib.suppress(OSError):
+    for number in range(6000): os.mkdir(f"{place}/{number:0240}")
+print("made")
+""",
+        timeout=10,
+    ),
+    attack(
         "shared_memory_inodes",
         "blocked: /dev/shm|too much of /dev/shm",
         """

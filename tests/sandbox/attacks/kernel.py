@@ -103,6 +103,18 @@ refused("setns", lambda: syscall("setns", syscall("pidfd_open", 1, 0), 0x20000))
         needs="seccomp",
     ),
     attack(
+        "children_of_another",
+        "blocked: clone",
+        """
+def clone():
+    child = syscall("clone", 0x8000 | signal.SIGCHLD, 0, 0, 0, 0)  # CLONE_PARENT
+    if child == 0: nap()
+    return child
+refused("clone", clone)
+""",
+        needs="seccomp",
+    ),
+    attack(
         "root_changed",
         "blocked: chroot",
         """

@@ -231,6 +231,18 @@ print("stopped", 20)
 """,
     ),
     attack(
+        "daemons_with_names_that_are_no_text",
+        "started",
+        """
+def rename():
+    ctypes.CDLL(None).prctl(15, b"\\xff\\xfe) \\n", 0, 0, 0)  # PR_SET_NAME
+    nap()
+for _ in range(5):
+    daemon(rename)
+print("started")
+""",
+    ),
+    attack(
         "zombies",
         "zombies 50",
         """
