@@ -15,7 +15,7 @@ class Janitor:
     """A thread that removes one directory after the other."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -23,14 +23,6 @@ class Janitor:
         """Have a directory removed."""
         self._waiting.put(directory)
 
-    def finish(self, seconds: float) -> None:
-        """Wait until everything is removed, or the time is up."""
-        self._waiting.put(None)
-        self._thread.join(seconds)
-
     def _work(self) -> None:
         while True:
-            directory = self._waiting.get()
-            if directory is None:
-                return
-            remove_tree(directory)
+            remove_tree(self._waiting.get())

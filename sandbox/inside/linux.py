@@ -66,14 +66,6 @@ def drop_to(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def drop_user(uid: int) -> None:
-    """Become `uid` for good, and lose the capabilities that bubblewrap has given."""
-    os.setgroups([])
-    drop_to(uid)
-    keep_capabilities(0)
-    die_with_parent()
-
-
 def keep_capabilities(mask: int) -> None:
     """Give up all capabilities but those of `mask`."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)

@@ -2,7 +2,8 @@
 
 A family is a session with all its forks. It keeps its slot until its last member is gone; then whatever still runs
 as that user is ended and the directory is emptied, and only a slot that is seen to be empty is given out again.
-Where the supervisor may not change users, all slots are the same directory and the same user.
+Where the supervisor may not change users there is one user for all, and Landlock keeps families in their directories;
+where nothing is isolated, all share one directory, too.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ class Slots:
 
     def move(self, handle: Handle) -> None:
         """Give a session another directory, in the same slot."""
-        handle.home.leftovers.append(handle.directory)
+        if self._janitor is not None:
+            self._janitor.remove(handle.directory)
+        else:
+            handle.home.leftovers.append(handle.directory)
         handle.directory = os.path.join(handle.home.path, secrets.token_hex(16))
 
     def leave(self, handle: Handle) -> None:
@@ -173,11 +177,6 @@ class Slots:
                     found[0] += status.st_blocks * 512
                     found[1] += 1
         return [uid for uid, (size, files) in held.items() if uid and (size > most or files > _MOST_SHARED_FILES)]
-
-    def finish(self, seconds: float) -> None:
-        """Wait until directories that are being removed are gone, or the time is up."""
-        if self._janitor is not None:
-            self._janitor.finish(seconds)
 
 
 def _removed(directory: str) -> bool:
