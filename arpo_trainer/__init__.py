@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arpo_trainer.advantages import group_advantages, token_advantages
+    from arpo_trainer.backends import TransformersBackend
     from arpo_trainer.branching import branch_score, split_budget
     from arpo_trainer.config import ARPOConfig
     from arpo_trainer.engine import Engine, RolloutSettings
     from arpo_trainer.evaluation import evaluate
-    from arpo_trainer.generation import Backend, Generation, Request, TransformersBackend
+    from arpo_trainer.generation import Backend, Generation, Request
     from arpo_trainer.report import write_report
     from arpo_trainer.trainer import ARPOTrainer, env_reward
     from arpo_trainer.tree import RolloutTree, read_traces, write_traces
@@ -48,7 +49,7 @@ _HOMES = {
     "Request": "generation",
     "RolloutSettings": "engine",
     "RolloutTree": "tree",
-    "TransformersBackend": "generation",
+    "TransformersBackend": "backends",
     "branch_score": "branching",
     "env_reward": "trainer",
     "evaluate": "evaluation",

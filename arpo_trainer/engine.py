@@ -112,7 +112,7 @@ class Engine:
             GenerationError: the model failed.
             RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
         """
-        self.backend.forget()
+        await self.backend.begin()
         groups = [_Group(self, task, step, number) for number, task in enumerate(tasks, first_group)]
         try:
             async with asyncio.TaskGroup() as running:
@@ -120,6 +120,8 @@ class Engine:
                     running.create_task(group.grow())
         except BaseExceptionGroup as several:
             raise _first(several) from None
+        finally:
+            await self.backend.end()
         trees = [group.tree for group in groups]
         self._check_failures([trajectory for tree in trees for trajectory in tree.trajectories])
         return trees

@@ -1,14 +1,17 @@
-"""Token entropy and what is made of it. The one place where entropies are windowed and normalised."""
+"""Token entropy and what is made of it. The one place where entropies are estimated, windowed and normalised."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 REFERENCE_WINDOW = 20
+REFERENCE_TOP = 10
+Estimator = Literal["exact", "renormalised", "tail", "nll", "raw10"]
+ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
 
 def token_entropy(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
@@ -23,6 +26,39 @@ def token_entropy(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tenso
     """
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
     return -(logprobs.exp() * logprobs).sum(-1)
+
+
+def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "renormalised") -> float:
+    """Return an estimate of a token's entropy from the log-probabilities that an engine hands out.
+
+    Args:
+        top: of the most likely tokens, in descending order, shape (k,); 20 are customary.
+        sampled: of the token that was drawn, whether or not it is among them.
+        estimator: "renormalised" (entropy of the top k alone, ours), "tail" (all other tokens as one), "nll" (minus
+            the drawn token's log-probability: right on average, needs no `top`), "raw10" (the published code: top 10
+            and the drawn token, not renormalised).
+
+    Returns:
+        Nats.
+
+    Raises:
+        ValueError: "exact", or an unknown name; or no `top` where it is needed.
+    """
+    if estimator == "nll":
+        return -sampled
+    if estimator not in ESTIMATORS or estimator == "exact" or not top:
+        raise ValueError(f"estimator {estimator!r} with {len(top)} log-probabilities: take one of {ESTIMATORS[1:]}, "
+                         "with at least one")  # fmt: skip
+    if estimator == "raw10":
+        first = list(top[:REFERENCE_TOP])
+        first += [] if sampled in first else [sampled]
+        return -math.fsum(math.exp(value) * value for value in first)
+    mass = math.fsum(map(math.exp, top))
+    inside = -math.fsum(math.exp(value) * value for value in top)
+    if estimator == "renormalised":
+        return inside / mass + math.log(mass)
+    rest = max(0.0, 1.0 - mass)
+    return inside - (rest * math.log(rest) if rest else 0.0)
 
 
 def segment_entropy(

@@ -41,8 +41,8 @@ def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str,
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from arpo_env.background import run
+    from arpo_trainer.backends import TransformersBackend
     from arpo_trainer.engine import Engine, RolloutSettings
-    from arpo_trainer.generation import TransformersBackend
     from arpo_trainer.models import check_model_folder
     from arpo_trainer.train import DEMO_MODEL, resolve_model
 

@@ -24,9 +24,9 @@ from trl import GRPOTrainer
 from arpo_env import ToolEnv
 from arpo_env.background import run
 from arpo_trainer.advantages import Scale, group_advantages, token_advantages
+from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
-from arpo_trainer.generation import TransformersBackend
 from arpo_trainer.padding import trim_padding
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from arpo_trainer.timeline import Event
+
 Kind = Literal["model", "environment"]
 Origin = Literal["root", "branch", "top-up"]
 
@@ -137,6 +139,7 @@ class RolloutTree:
         task: the task as plain data (id, question, answers, level, ...).
         prompt: the prompt's text, for people.
         meta: seed, step, group, algorithm and the like, as plain data.
+        timeline: when each trajectory did and waited for what; two trees are equal whatever it says.
     """
 
     prompt_ids: list[int]
@@ -145,6 +148,7 @@ class RolloutTree:
     task: dict[str, Any] = field(default_factory=dict)
     prompt: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+    timeline: list[Event] = field(default_factory=list, compare=False)
 
     def add_span(self, parent: int | None, kind: Kind, ids: list[int], **fields: Any) -> Span:
         """Append a span after `parent` (None: after the prompt) and return it.
@@ -222,6 +226,7 @@ class RolloutTree:
         data = json.loads(line)
         data["spans"] = [_span(entry) for entry in data["spans"]]
         data["trajectories"] = [Trajectory(**entry) for entry in data["trajectories"]]
+        data["timeline"] = [Event(**entry) for entry in data.get("timeline", [])]
         return cls(**data)
 
 

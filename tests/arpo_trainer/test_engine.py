@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
+from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.engine import Engine, RolloutSettings
-from arpo_trainer.generation import Generation, GenerationError, Request, TransformersBackend
+from arpo_trainer.generation import Generation, GenerationError, Request
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from sandbox import ForkError, SessionLost
@@ -31,10 +32,13 @@ class ScriptedPolicy:
     entropies: Sequence[float]
     seen: list[Request] = field(default_factory=list)
 
-    def forget(self) -> None:
+    async def begin(self) -> None:
         """It keeps nothing."""
 
-    async def generate(self, request: Request) -> Generation:
+    async def end(self) -> None:
+        """It holds nothing."""
+
+    async def generate(self, request: Request, on_window: Any = None) -> Generation:
         self.seen.append(request)
         await asyncio.sleep(0)
         turn = self.tokenizer.decode(request.ids).count("<result>\n")
@@ -209,10 +213,13 @@ def test_a_failed_fork_costs_a_branch_not_the_trajectory(
 
 def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
     class Broken:
-        def forget(self) -> None:
+        async def begin(self) -> None:
             """It keeps nothing."""
 
-        async def generate(self, request: Request) -> Generation:
+        async def end(self) -> None:
+            """It holds nothing."""
+
+        async def generate(self, request: Request, on_window: Any = None) -> Generation:
             raise GenerationError("out of memory")
 
     with pytest.raises(GenerationError, match="out of memory"):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from arpo_trainer.generation import Generation, GenerationError, Request, TransformersBackend
-from arpo_trainer.kv import PrefixStore
+from arpo_trainer.backends import TransformersBackend
+from arpo_trainer.backends.kv import PrefixStore
+from arpo_trainer.generation import Generation, GenerationError, Request
 from tests.conftest import tiny_llama
 
 CONTEXTS = [(5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 9, 10, 11), (30, 31)]
@@ -56,7 +57,7 @@ def test_tokens_do_not_depend_on_who_shares_the_batch(backend: TransformersBacke
     requests = [Request(ids, 4 + 5 * n, seed=n) for n, ids in enumerate(CONTEXTS)]
     together = generate(backend, requests)
     for request, shared in zip(requests, together, strict=True):
-        backend.forget()
+        asyncio.run(backend.begin())
         assert generate(backend, [request])[0].ids == shared.ids
 
 
@@ -71,7 +72,7 @@ def test_a_kept_prefix_changes_nothing(backend: TransformersBackend) -> None:
     first = generate(backend, [Request(CONTEXTS[0], 8, seed=1)])[0]
     longer = (*CONTEXTS[0], *first.ids[:5], 40, 41)  # agrees with what is kept, then goes another way
     warm = generate(backend, [Request(longer, 8, seed=2)])[0]
-    backend.forget()
+    asyncio.run(backend.begin())
     cold = generate(backend, [Request(longer, 8, seed=2)])[0]
     assert warm.ids == cold.ids
     assert warm.logprobs == pytest.approx(cold.logprobs, abs=1e-4)
