@@ -95,7 +95,7 @@ class TransformersBackend:
         """Generate one turn; see `Backend.generate`."""
         check_request(request)
         future = asyncio.get_running_loop().create_future()
-        row = _Row(request, future, random.Random(request.seed), self.prefixes, on_window)
+        row = _Row(request, future, random.Random(request.seed), self.prefixes, on_window if request.window else None)
         self._waiting.append(row)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
