@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arpo_trainer.backends.choice import transformers_backend
     from arpo_trainer.backends.continuous import TransformersBackend
+    from arpo_trainer.backends.padded import PaddedBackend
 
-__all__ = ["TransformersBackend"]
+__all__ = ["PaddedBackend", "TransformersBackend", "transformers_backend"]
 
-_HOMES = {"TransformersBackend": "continuous"}
+_HOMES = {"PaddedBackend": "padded", "TransformersBackend": "continuous", "transformers_backend": "choice"}
 
 
 def __getattr__(name: str) -> Any:
