@@ -112,9 +112,9 @@ class TransformersBackend(InProcessBackend):
             row.store.put(row.request.ids[:-1], self._cache.copy(number))
 
     def _decode(self, rows: list[Row]) -> list[Drawn]:
-        controls = self.sampler.controls(rows, self.model.device)
+        temperatures = self._temperatures(rows)
         logits = self._forward(0, [[row.out.ids[-1] if row.out.ids else row.request.ids[-1]] for row in rows])
-        return self.sampler.draw(logits, controls)
+        return self._draw(logits, temperatures, rows)
 
     def _forward(self, first: int, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Run the model over new tokens of the rows from `first` on; return the last column's logits."""

@@ -75,7 +75,8 @@ class InProcessBackend(ABC):
         check_request(request)
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         stops = StopFinder(self.tokenizer, request.stop)
-        self._waiting.append(Row(request, future, on_window, stops, self.prefixes))
+        rng = torch.Generator(self.model.device).manual_seed(request.seed % 2**63)
+        self._waiting.append(Row(request, future, on_window, stops, self.prefixes, rng))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         return await future
@@ -124,6 +125,13 @@ class InProcessBackend(ABC):
     def _compute(self, rows: list[Row], new: int) -> list[Row]:
         with torch.no_grad():
             return self._advance(rows, new)
+
+    def _temperatures(self, rows: list[Row]) -> torch.Tensor:
+        """Return each row's temperature; to be made before the model runs, whose work a copy would wait for."""
+        return torch.tensor([row.request.temperature for row in rows], device=self.model.device)
+
+    def _draw(self, logits: torch.Tensor, temperatures: torch.Tensor, rows: list[Row]) -> list[Drawn]:
+        return self.sampler.draw(logits, temperatures, [row.rng for row in rows])
 
     def _take(self, row: Row, drawn: Drawn) -> bool:
         """Add a token to a row; return whether that was its last."""

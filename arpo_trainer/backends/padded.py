@@ -8,7 +8,7 @@ continuous backend; a turn is answered when it is over, not when its batch is. N
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from arpo_trainer.backends.in_process import InProcessBackend
 from arpo_trainer.backends.rows import Row
+from arpo_trainer.backends.sampling import Drawn
 
 
 class PaddedBackend(InProcessBackend):
@@ -49,11 +50,12 @@ class PaddedBackend(InProcessBackend):
 
     def _advance(self, rows: list[Row], new: int) -> list[Row]:
         """Decode all rows, which are all new, to their ends."""
-        ids, mask = _left_padded(rows[-new:], self.model.device)
+        ids, mask = _left_padded(rows, self.model.device)
         config = GenerationConfig(
             max_new_tokens=max(row.request.max_tokens for row in rows), do_sample=False, pad_token_id=0
         )
-        player = _Player(self, rows)
+        temperatures = self._temperatures(rows)
+        player = _Player(rows, lambda logits: self._draw(logits, temperatures, rows), self._take)
         with _own_settings_only(self.model):
             self.model.generate(
                 ids,
@@ -65,27 +67,23 @@ class PaddedBackend(InProcessBackend):
         ended, rows[:] = rows[:], []
         return ended
 
-    def advance_row(self, row: Row, drawn: Any) -> bool:
-        """Add a token to a row and say so on the row's event loop; return whether that was its last."""
-        over = self._take(row, drawn)
-        row.future.get_loop().call_soon_threadsafe(row.answer if over else row.tell)
-        return over
-
 
 class _Player(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
     """Draws the tokens itself and leaves `generate` no choice but to take them."""
 
-    def __init__(self, backend: PaddedBackend, rows: list[Row]) -> None:
-        self.backend, self.rows = backend, rows
+    def __init__(
+        self, rows: list[Row], draw: Callable[[torch.Tensor], list[Drawn]], take: Callable[[Row, Drawn], bool]
+    ) -> None:
+        self.rows, self.draw, self.take = rows, draw, take
         self.over = [False] * len(rows)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Record what is drawn from logits `scores`, shape (rows, vocabulary); return scores that say it."""
-        sampler = self.backend.sampler
-        drawn = sampler.draw(scores, sampler.controls(self.rows, scores.device))
+        """Draw from logits `scores`, shape (rows, vocabulary); return scores that allow nothing else."""
+        drawn = self.draw(scores)
         for number, row in enumerate(self.rows):
             if not self.over[number]:
-                self.over[number] = self.backend.advance_row(row, drawn[number])
+                self.over[number] = self.take(row, drawn[number])
+                row.future.get_loop().call_soon_threadsafe(row.answer if self.over[number] else row.tell)
         tokens = torch.tensor([one.token for one in drawn], device=scores.device)
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 

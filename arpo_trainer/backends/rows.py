@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import torch
 
 from arpo_trainer.backends.stops import StopFinder
 from arpo_trainer.generation import Generation, OnWindow, Request
@@ -25,7 +26,7 @@ class Row:
         on_window: told the first entropies, then None.
         stops: finds the request's stop strings.
         store: the prefixes of the rollout in which it was asked for, and of no other.
-        rng: of the request's own seed, one number a token.
+        rng: of the request's own seed, on the model's device.
         out: what has come so far.
     """
 
@@ -34,12 +35,11 @@ class Row:
     on_window: OnWindow | None
     stops: StopFinder
     store: PrefixStore
-    rng: random.Random = field(init=False)
+    rng: torch.Generator
     out: Generation = field(default_factory=Generation)
     asked: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.rng = random.Random(self.request.seed)
         if self.request.window < 1:
             self.on_window = None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from arpo_trainer.backends.rows import Row
 from arpo_trainer.entropy import ESTIMATORS, estimated_entropy
 
 
@@ -20,7 +19,11 @@ class Drawn(NamedTuple):
 
 
 class Sampler:
-    """Draws a token for each row by inverting its distribution function at the row's own random number.
+    """Draws a token for each row with the row's own random numbers.
+
+    A token's number is the same whoever shares the batch, and the token with the highest sum of log-probability and
+    Gumbel noise is taken (Gumbel-max): so rounding in the model changes a token only where two sums nearly tie.
+    Inverting the distribution function would change one token in 400 (measured: 49152 tokens, rounding of 1e-5).
 
     Args:
         estimator: of the entropy: "exact" over the whole vocabulary, or what an engine would make of its top tokens.
@@ -35,26 +38,20 @@ class Sampler:
             raise ValueError(f"estimator must be one of {ESTIMATORS} and topk >= 1, got {estimator!r} and {topk}")
         self.estimator, self.topk = estimator, topk
 
-    def controls(self, rows: Iterable[Row], device: torch.device) -> torch.Tensor:
-        """Return temperatures and fresh random numbers, shape (2, rows); make it before the model runs."""
-        return torch.tensor([[row.request.temperature, row.rng.random()] for row in rows], device=device).T
-
-    def draw(self, logits: torch.Tensor, controls: torch.Tensor) -> list[Drawn]:
+    def draw(self, logits: torch.Tensor, temperature: torch.Tensor, rngs: Sequence[torch.Generator]) -> list[Drawn]:
         """Draw a token for each row, and bring everything to the host in one go.
 
         Args:
             logits: shape (rows, vocabulary).
-            controls: temperatures and random numbers, shape (2, rows); at temperature 0 the most likely token is
-                taken, and the numbers are those of temperature 1.
+            temperature: shape (rows,); at 0 the most likely token is taken, and the numbers are those of 1.
+            rngs: of each row, on the device of the logits; each gives one number for every token of the vocabulary.
         """
-        temperature, random = controls[0], controls[1]
-        greedy = temperature == 0
-        logprobs = torch.log_softmax(logits.float() / temperature.masked_fill(greedy, 1)[:, None], dim=-1)
-        probabilities = logprobs.exp()
-        tokens = torch.where(greedy, logprobs.argmax(-1), _invert(probabilities, random))
-        columns = [tokens[:, None].float(), logprobs.gather(-1, tokens[:, None])]  # floats are exact to 2**24
+        greedy = (temperature == 0)[:, None]
+        logprobs = torch.log_softmax(logits.float() / temperature[:, None].masked_fill(greedy, 1), dim=-1)
+        tokens = torch.where(greedy, logprobs, logprobs + _gumbel(logprobs, rngs)).argmax(-1, keepdim=True)
+        columns = [tokens.float(), logprobs.gather(-1, tokens)]  # floats are exact to 2**24
         if self.estimator == "exact":
-            columns.append(torch.special.entr(probabilities).sum(-1, keepdim=True))
+            columns.append(torch.special.entr(logprobs.exp()).sum(-1, keepdim=True))
         elif self.estimator != "nll":
             columns.append(logprobs.topk(min(self.topk, logprobs.shape[-1]), dim=-1).values)
         return [self._drawn(*numbers) for numbers in torch.cat(columns, dim=-1).tolist()]
@@ -65,9 +62,10 @@ class Sampler:
         return Drawn(int(token), logprob, estimated_entropy(rest, logprob, self.estimator))
 
 
-def _invert(probabilities: torch.Tensor, random: torch.Tensor) -> torch.Tensor:
-    """Return where the distribution function passes the random number, shape (rows,)."""
-    cumulative = probabilities.cumsum(-1)
-    total = cumulative[:, -1:]
-    below = torch.minimum(random[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, below, right=True).squeeze(-1)
+def _gumbel(like: torch.Tensor, rngs: Sequence[torch.Generator]) -> torch.Tensor:
+    """Return Gumbel noise in the shape of `like`; in float64, or tokens less likely than 1e-7 would never win."""
+    dtype = torch.float32 if like.device.type == "mps" else torch.float64
+    noise = torch.empty(like.shape, dtype=dtype, device=like.device)
+    for row, rng in zip(noise, rngs, strict=True):
+        row.uniform_(generator=rng)
+    return noise.log_().neg_().log_().neg_()
