@@ -200,7 +200,7 @@ class Brancher:
 
     def _settled(self, wish: _Wish, granted: int) -> None:
         assert self.method is not None
-        denied = SPENT if self.ledger.left == 0 and not granted else NOT_ABOVE
+        denied = NOT_ABOVE if self.published and self.ledger.left else SPENT
         wish.decision.branches, wish.decision.reason = granted, self.method.why if granted else denied
         if granted:
             self._busy_rounds.add(wish.clock)

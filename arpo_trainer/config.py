@@ -83,6 +83,10 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default=0.2,
         metadata={"help": "Stop if more than this share of a rollout fails: what is left would be biased."},
     )
+    turn_timeout: float = field(
+        default=900.0,
+        metadata={"help": "Seconds a step of an environment may take, for tools that have no limit of their own."},
+    )
     retries: int = field(
         default=1,
         metadata={
@@ -169,6 +173,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "branch": self.branch,
             "branch_penalty": self.branch_penalty,
             "budget_beta": self.budget_beta,
+            "turn_timeout": self.turn_timeout,
             "retries": self.retries,
             "seed": self.seed,
         }

@@ -54,7 +54,8 @@ class Group:
                 "budget": parts.budget, "branch": parts.branch, "temperature": self.settings.temperature}  # fmt: skip
         self.tree = RolloutTree(engine.prompt_ids(task), task=task.as_dict(), meta=meta)
         self.tree.prompt = engine.tokenizer.decode(self.tree.prompt_ids)
-        self.worlds = Worlds(engine.env, task, gates, self.tree.timeline, engine.tool_time)
+        self.worlds = Worlds(engine.env, task, gates, self.tree.timeline, engine.tool_time,
+                             self.settings.turn_timeout)  # fmt: skip
         self.brancher = Brancher(self.settings, self.seed_name, len(engine.tokenizer), self.worlds, reserve,
                                  self._spawn, self._start_branch, self._top_up)  # fmt: skip
         self._started = 0

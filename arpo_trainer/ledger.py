@@ -58,7 +58,8 @@ class Ledger:
         width: Z, paths that leave a branching point.
         priority: of a path's point in a round: the lower comes first.
         patient: settle strictly one after the other, because what a claim takes is not known before.
-        best: wait until every path has ended, then take the highest scores first.
+        best: wait until every path has ended, then take the highest scores first; the same again when the branches have
+            ended, if something is left.
     """
 
     reserve: int | None
@@ -70,6 +71,7 @@ class Ledger:
     last_clock: int = 0
     _live: dict[str, _Live] = field(default_factory=dict)
     _claims: list[Claim] = field(default_factory=list)
+    _ranked: list[Claim] = field(default_factory=list)
 
     def opens(self, path: str, clock: int, points: int) -> None:
         """A path has begun; its next point comes in round `clock` at the earliest, and `points` of them at most."""
@@ -117,9 +119,11 @@ class Ledger:
 
         The caller opens the branches it makes before it calls again.
         """
-        if self.reserve is None or not self._claims or (self.best and self._live):
+        if self.reserve is None or not self._claims:
             return None
-        self._claims.sort(key=(lambda c: (-c.score, *self._key(c))) if self.best else self._key)
+        if self.best:
+            return self._settle_best()
+        self._claims.sort(key=self._key)
         before: list[Claim] = []
         for claim in self._claims:
             granted = self._grant(claim, before)
@@ -132,12 +136,23 @@ class Ledger:
             before.append(claim)
         return None
 
+    def _settle_best(self) -> tuple[Claim, int] | None:
+        if not self._ranked and not self._live:
+            self._ranked = sorted(self._claims, key=lambda claim: (-claim.score, *self._key(claim)))
+        if not self._ranked:
+            return None
+        claim = self._ranked.pop(0)
+        self._claims.remove(claim)
+        granted = claim.take(self.left)
+        self.taken += granted
+        return claim, granted
+
     def _key(self, claim: Claim) -> tuple[int, float, str]:
         return claim.clock, self.priority(claim.path, claim.clock), claim.path
 
     def _grant(self, claim: Claim, before: list[Claim]) -> int | None:
         """Return what a claim gets, or None while that is open."""
-        possible = 0 if self.best else sum(self._most(name, live, claim) for name, live in self._live.items())
+        possible = sum(self._most(name, live, claim) for name, live in self._live.items())
         if not before and not possible:
             return claim.take(self.left)
         if self.patient:

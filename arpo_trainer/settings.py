@@ -31,6 +31,8 @@ class RolloutSettings:
         branch: instead of the algorithm's, one of `branching.BRANCHES`.
         budget_beta: weight of the entropy difference in AEPO's budget, per nat.
         branch_penalty: slope of AEPO's penalty for high-entropy steps in a row.
+        turn_timeout: seconds that a step of an environment may take; our tools have limits of their own, this one is
+            for what has none.
         retries: how often an episode whose machinery failed is played again up to where it was, where that is safe.
     """
 
@@ -51,13 +53,14 @@ class RolloutSettings:
     branch: str | None = None
     budget_beta: float = 0.5
     branch_penalty: float = 0.05
+    turn_timeout: float = 900.0
     retries: int = 1
 
     def __post_init__(self) -> None:
         split_budget(self.parts.budget, self.num_generations, self.initial_rollouts)
         for name, low in (("branch_width", 1), ("entropy_window", 1), ("max_turn_tokens", 1),
                           ("max_completion_length", 1), ("temperature", 0), ("branch_penalty", 0),
-                          ("retries", 0)):  # fmt: skip
+                          ("retries", 0), ("turn_timeout", 0)):  # fmt: skip
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
 

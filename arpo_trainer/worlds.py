@@ -6,9 +6,10 @@ happens, no environment stays open.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,7 @@ class Worlds:
         gates: how many things go on at once, over all groups.
         timeline: where it is noted what they did.
         time: runs while at least one of them is at work.
+        turn_timeout: seconds a step may take.
     """
 
     template: ToolEnv
@@ -41,6 +43,7 @@ class Worlds:
     gates: Gates
     timeline: list[Event]
     time: Stopwatch
+    turn_timeout: float = 900.0
     _open: set[ToolEnv] = field(default_factory=set)
 
     def spawn(self) -> ToolEnv:
@@ -74,7 +77,7 @@ class Worlds:
                 event = Event(path.number, "tool" if tool else "answer", 0.0, 0.0, name=tool)
                 async with self._doing(path, event, tool or "answer"):
                     path.env.episode.tokens_left = room
-                    result: StepResult = await (path.env.atruncate(text) if cut else path.env.astep(text))
+                    result = await self._in_time(path.env.atruncate(text) if cut else path.env.astep(text))
                     event.status = result[4].get("tool", {}).get("status", "") if tool else result[4]["outcome"]
                 return result
             except Exception as error:
@@ -99,6 +102,15 @@ class Worlds:
         """Close what is still open."""
         for env in list(self._open):
             await self.close(env)
+
+    async def _in_time(self, step: Coroutine[Any, Any, StepResult]) -> StepResult:
+        try:
+            async with asyncio.timeout(self.turn_timeout) as limit:
+                return await step
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"a step took longer than turn_timeout = {self.turn_timeout:g} s") from error
 
     @contextlib.asynccontextmanager
     async def _doing(self, path: Path, event: Event, gate: str | None = None) -> AsyncIterator[None]:
