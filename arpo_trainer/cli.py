@@ -1,4 +1,4 @@
-"""The `arpo` command: `envs`, `data`, `search`, `cache`, `play`, `train`, `report`, `doctor`, `sandbox`.
+"""The `arpo` command: look at environments and data, play, roll out, train, look at what came of it, mend the machine.
 
 Heavy imports happen inside the subcommand that needs them, so that `arpo envs` answers at once.
 """
@@ -19,6 +19,7 @@ from arpo_trainer.data_command import add_data_command
 from arpo_trainer.sandbox_command import add_sandbox_command
 from arpo_trainer.search_command import add_search_command
 from arpo_trainer.table import write_table
+from arpo_trainer.view_command import add_view_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="say what this machine has and lacks, and how to mend it")
     doctor.set_defaults(run=_doctor)
 
+    add_view_command(commands)
     add_cache_command(commands)
     add_sandbox_command(commands)
     add_search_command(commands)

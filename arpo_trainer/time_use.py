@@ -63,7 +63,8 @@ class TimeUse:
         work |= {f"tool {name}": seconds for name, seconds in self.tools.items()}
         work |= {f"wait {kind}": seconds for kind, seconds in self.waiting.items()}
         work["other"] = max(0.0, self.life - sum(work.values()))
-        found = [(name, seconds / self.life) for name, seconds in work.items() if seconds > 0] if self.life else []
+        least = 1e-9 * self.life  # rounding leaves crumbs
+        found = [(name, seconds / self.life) for name, seconds in work.items() if seconds > least]
         return dict(sorted(found, key=lambda entry: -entry[1]))
 
 
