@@ -6,16 +6,16 @@ Heavy imports happen inside the subcommand that needs them, so that `arpo envs` 
 from __future__ import annotations
 
 import argparse
-import ast
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from arpo_trainer.cache_command import add_cache_command
 from arpo_trainer.data_command import add_data_command
+from arpo_trainer.options import read_options
+from arpo_trainer.rollout_command import add_rollout_command
 from arpo_trainer.sandbox_command import add_sandbox_command
 from arpo_trainer.search_command import add_search_command
 from arpo_trainer.table import write_table
@@ -62,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
     play.set_defaults(run=_play)
 
+    add_rollout_command(commands)
+
     train = commands.add_parser("train", help="train, and write a report")
     train.add_argument("--config", required=True, help="a YAML file, or the name of a recipe such as arithmetic-cpu")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a setting")
@@ -99,20 +101,10 @@ def _envs(arguments: argparse.Namespace) -> int:
 def _play(arguments: argparse.Namespace) -> int:
     from arpo_trainer.play import play_by_hand, play_with_model
 
-    options = dict(_option(text) for text in arguments.option)
+    options = read_options(arguments.option, "--option")
     if arguments.model:
         return play_with_model(arguments.env, options, arguments.seed, arguments.model, arguments.temperature)
     return play_by_hand(arguments.env, options, arguments.seed)
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ValueError(f"--option {text!r}: write name=value, such as level=2")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
 
 
 def _train(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ class TimeUse:
         working: kind -> seconds, without the waiting; a fork made while its trajectory generates is not counted.
         waiting: kind -> seconds; of "start" and "settle" all of it.
         tools: name -> seconds of the calls, without the waiting.
-        calls: name -> calls that ran; one shared by branches is one call.
+        calls: name -> calls that ran and came back; one shared by branches is one call.
         tokens: generated.
         context: tokens of context given to the backend.
         cached: tokens of it that did not have to be computed again.
@@ -137,7 +137,7 @@ def _add(use: TimeUse, events: Sequence[Event]) -> None:
             use.working[event.kind] += worked
         if event.kind == "tool":
             use.tools[event.name or "tool"] += worked
-            use.calls[event.name or "tool"] += event.status != "refused"
+            use.calls[event.name or "tool"] += event.status not in ("", "refused")
         use.tokens += event.tokens
         use.context += event.context
         use.cached += event.cached

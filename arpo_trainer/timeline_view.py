@@ -162,7 +162,7 @@ def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Sp
     made: list[Span | None] = []
     for event in events:
         turn = next(own, None) if event.kind == "generate" else turn
-        result = results.get(turn.index) if turn and event.kind == "tool" else None
+        result = results.get(turn.index) if turn and event.kind in ("tool", "answer") else None
         made.append(turn if event.kind == "generate" else result)
     return made
 

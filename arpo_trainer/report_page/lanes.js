@@ -84,7 +84,7 @@ function drawLane(ink, lane, row, width, ratio) {
     const from = across(start, width), to = across(start + seconds, width), worked = across(start + waited, width);
     if (to < GUTTER || from > width) continue;
     const colour = hue(kind, name);
-    if (waited > 0) {
+    if (waited > 0.001) {
       ink.fillStyle = hatch(colour, ratio);
       ink.setTransform(1, 0, 0, 1, 0, 0); // the pattern is in device pixels
       ink.fillRect(from * ratio, (y - THIN / 2) * ratio, Math.max(1, (worked - from) * ratio), THIN * ratio);

@@ -70,7 +70,7 @@ function marks(width) {
   for (let k = Math.ceil(view.from / step); k * step <= view.to; k += 1) found.push(Number((k * step).toPrecision(12)));
   return found;
 }
-const clock = (seconds, digits = 4) => `${num(seconds, digits)} s`;
+const clock = (seconds, digits = 4) => seconds > 0 && seconds < 0.1 ? `${num(1000 * seconds, 2)} ms` : `${num(seconds, digits)} s`;
 
 /* ---- summary ------------------------------------------------------------------------------------------------ */
 
@@ -108,7 +108,7 @@ function figures() {
 
 function summary() {
   const each = Math.max(1, data.use.trajectories);
-  const key = Object.entries(data.use.shares).map(([name, share]) => {
+  const key = Object.entries(data.use.shares).filter(([, share]) => share >= 0.0005).map(([name, share]) => {
     const [label, colour, waits] = activity(name);
     return h("li", {}, s("svg", { width: 22, height: 12, "aria-hidden": "true" }, swatch(colour, waits, 0, 22, 12)),
       h("span", {}, `${label} `, h("b", {}, percent(share)), h("span", { class: "muted" }, ` ${clock((share * data.use.life) / each, 3)}`)));
