@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.continuous import TransformersBackend
+    from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
-__all__ = ["TransformersBackend"]
+__all__ = ["TransformersBackend", "VLLMServerBackend"]
 
-_HOMES = {"TransformersBackend": "continuous"}
+_HOMES = {"TransformersBackend": "continuous", "VLLMServerBackend": "vllm_server"}
 
 
 def __getattr__(name: str) -> Any:
