@@ -4,11 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.continuous import TransformersBackend
+    from arpo_trainer.backends.endpoint import EndpointBackend
     from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
-__all__ = ["TransformersBackend", "VLLMServerBackend"]
+__all__ = ["EndpointBackend", "TransformersBackend", "VLLMServerBackend"]
 
-_HOMES = {"TransformersBackend": "continuous", "VLLMServerBackend": "vllm_server"}
+_HOMES = {
+    "EndpointBackend": "endpoint",
+    "TransformersBackend": "continuous",
+    "VLLMServerBackend": "vllm_server",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -87,7 +87,7 @@ class ModelHttp:
                     if not done:
                         self._give(event.data, take)
         except httpx2.SSEError as error:
-            raise self._fault(f"answered with no stream of events ({error})") from None
+            raise self.fault(f"answered with no stream of events ({error})") from None
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise _broken(error, url, self.timeout) from None
         if not done:
@@ -99,6 +99,10 @@ class ModelHttp:
         self._client = self._loop = None
         if client is not None and loop is asyncio.get_running_loop():
             await client.aclose()
+
+    def fault(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> Fault:
+        """Return the error that says so, without the key."""
+        return Fault(without(self._secrets, message), passing, status, pause)
 
     def _open(self) -> httpx2.AsyncClient:
         import httpx2
@@ -124,43 +128,45 @@ class ModelHttp:
 
     def _give(self, data: str, take: Take) -> None:
         event = self._read(data)
-        if isinstance(event, dict) and event.get("error"):
-            status = _number(event["error"].get("code")) if isinstance(event["error"], dict) else None
-            raise self._fault(f"broke off: {_said(data.encode())}", status is None or status in RETRIED, status)
         try:
             take(event)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise self._fault(f"sent an event that cannot be read ({error!r}): {data[:_SHOWN]}") from error
+            raise self.fault(f"sent an event that cannot be read ({error!r}): {data[:_SHOWN]}") from error
 
     def _read(self, data: str | bytes) -> Any:
         try:
-            return json.loads(data)
+            answer = json.loads(data)
         except (ValueError, RecursionError):
             start = data[:80] if isinstance(data, str) else data[:80].decode("utf-8", "replace")
-        raise self._fault(f"answered something that is no JSON ({start!r})")
+            raise self.fault(f"answered something that is no JSON ({start!r})") from None
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if error:  # begun with status 200, and then it went wrong
+            code = error.get("code") if isinstance(error, dict) else None
+            status = code if isinstance(code, int) else None
+            raise self.fault(f"broke off: {_said(answer)}", status is None or status in RETRIED, status)
+        return answer
 
     def _refused(self, response: httpx2.Response, body: bytes) -> Fault:
         status, pause = response.status_code, seconds(response.headers.get("Retry-After"))
         asks = f" (asks to wait {pause:.0f} s)" if pause else ""
-        return self._fault(f"answered with status {status}: {_said(body)}{asks}", status in RETRIED, status, pause)
+        return self.fault(
+            f"answered with status {status}: {_said(_parsed(body))}{asks}", status in RETRIED, status, pause
+        )
 
-    def _fault(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> Fault:
-        return Fault(without(self._secrets, message), passing, status, pause)
 
-
-def _said(body: bytes) -> str:
+def _said(answer: Any) -> str:
     """Return the message of an error as OpenAI and vLLM write it, else the beginning of the answer."""
-    text = " ".join(body.decode("utf-8", "replace").split())
     try:
-        error = json.loads(text)
-        error = error.get("error", error)
-        return str(error["message"])[:_SHOWN]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return text[:_SHOWN]
+        return str(answer.get("error", answer)["message"])[:_SHOWN]
+    except (KeyError, TypeError, AttributeError):
+        return str(answer)[:_SHOWN]
 
 
-def _number(code: object) -> int | None:
-    return code if isinstance(code, int) else None
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return " ".join(body.decode("utf-8", "replace").split())
 
 
 def _broken(error: Exception, url: str, timeout: float) -> Fault:

@@ -27,10 +27,11 @@ from arpo_trainer.entropy import estimated_entropy
 from arpo_trainer.generation import Finish, Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.stopwatch import Stopwatch
 
+_LONGER = "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory (max_completion_length)"
 _CURES = {
     "greater than max allowed": "Start the server with a larger --max-logprobs, or take a smaller topk (entropy_topk)",
-    "maximum context length": "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory "
-    "(max_completion_length) or a turn",
+    "maximum context length": _LONGER,
+    "max_tokens must be at least 1": _LONGER,  # what it says when the context is just full
     "unauthorized": "Set VLLM_API_KEY to the server's --api-key",
     "status 404": "The address should be that of a vLLM server, as in http://127.0.0.1:8000, and `model` a name that "
     "it serves (--served-model-name)",
@@ -44,7 +45,6 @@ _PLAIN = {  # a server's defaults come from the model's generation_config.json: 
     "frequency_penalty": 0.0,
 }
 _EVENT_TOKENS = 32  # a chunk of the stream holds so many; each chunk costs the same, however many it holds
-_FLAT = 1e6  # a temperature at which every distribution is uniform
 
 
 class VLLMServerBackend:
@@ -52,7 +52,7 @@ class VLLMServerBackend:
 
     A request whose server fails is asked again, as a whole and with the same seed; its window is told once, so it can
     be that of the first try. A server that is restarted during a training has its old weights until the next ones are
-    sent: a warning says so.
+    sent: a warning says so. Where a server's context ends before `max_tokens`, the turn ends there.
 
     Args:
         urls: of the servers, as in "http://127.0.0.1:8000".
@@ -167,21 +167,26 @@ class VLLMServerBackend:
         try:
             names = [str(card["id"]) for card in answer["data"]]
         except (KeyError, TypeError):
-            raise Fault(f"is no vLLM server: /v1/models answered {str(answer)[:100]}") from None
+            raise self._http.fault(f"is no vLLM server: /v1/models answered {str(answer)[:100]}") from None
         if self._asked_model in names:
             return self._asked_model
         if self._asked_model is None and len(names) == 1:
             return names[0]
         wanted = "no `model` was named" if self._asked_model is None else f"not {self._asked_model!r}"
-        raise Fault(f"serves {names}, {wanted}. Give one of these as `model`")
+        raise self._http.fault(f"serves {names}, {wanted}. Give one of these as `model`")
 
     async def _if_raw(self, url: str) -> str:
         """Return the address if its log-probabilities are those before the temperature is applied, else ""."""
+        cold, warm = [await self._spread(url, temperature) for temperature in (1.0, 2.0)]
+        return url if warm > 0.75 * cold else ""  # else it is half of it
+
+    async def _spread(self, url: str, temperature: float) -> float:
+        """Return how far the likeliest tokens' log-probabilities are apart, after a context that means nothing."""
         answer = _Answer("renormalised", max(2, self.topk), _Window(0, None))
-        body = self._body(Request((0, 1), 1, temperature=_FLAT))
+        body = self._body(Request((0, 1), 1, temperature=temperature))
         await self._http.stream(f"{url}/v1/completions", {**body, "logprobs": answer.topk}, answer.take)
         answer.generation()
-        return url if max(answer.last) - min(answer.last) > 1e-3 else ""
+        return max(answer.last) - min(answer.last)
 
 
 class _Window:

@@ -75,7 +75,7 @@ def ask(backend: Backend, *requests: Request) -> list[Generation]:
 
 def asked(server: FakeVLLM) -> list[dict[str, Any]]:
     """What was asked besides the look at the server when it was met."""
-    return [body for body in server.bodies if body["temperature"] < 1e3]
+    return [body for body in server.bodies if body["prompt"] != [0, 1]]
 
 
 def in_group(group: str, seed: int = 1, tokens: int = 5) -> Request:
@@ -238,9 +238,15 @@ def test_too_many_logprobs(server: FakeVLLM, tokenizer: Any) -> None:
         ask(backend, in_group("g"))
 
 
-def test_a_context_that_is_too_long(one: VLLMServerBackend) -> None:
-    with pytest.raises(GenerationError, match=r"maximum context length is 1024 .*larger --max-model-len"):
-        ask(one, in_group("g", tokens=2000))
+@pytest.mark.parametrize("length", [1024, 1100])
+def test_a_context_that_is_too_long(one: VLLMServerBackend, length: int) -> None:
+    with pytest.raises(GenerationError, match="larger --max-model-len"):
+        ask(one, Request((7,) * length, 5))
+
+
+def test_a_turn_ends_where_the_context_does(one: VLLMServerBackend) -> None:
+    got = ask(one, Request((7,) * 1020, 50, seed=1))[0]
+    assert (len(got.ids), got.finish) == (4, "length")
 
 
 def test_a_model_that_is_not_served(server: FakeVLLM, tokenizer: Any) -> None:
