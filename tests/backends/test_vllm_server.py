@@ -110,35 +110,22 @@ def test_processes_begin_with_different_servers(
 
 
 def test_a_server_that_dies_in_the_middle_is_replaced(
-    both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM
+    both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM, tokenizer: Any
 ) -> None:
-    request = in_group("g", tokens=30)
-    want = ask(both, request)[0].ids  # on one of them
-    for serving in (server, other):
-        serving.die_after = 20
+    request = Request(CONTEXTS[0], 30, seed=1, group="g", window=4)
+    want = asyncio.run(rollout(VLLMServerBackend([other.url], tokenizer=tokenizer), [request]))[0]
+    other.bodies.clear()
+    server.die_after = 20
     told: list[list[float]] = []
-    windowed = Request(CONTEXTS[0], 30, seed=1, group="g", window=4)
-    server.bodies.clear(), other.bodies.clear()
-    other.die_after = None if server.die_after else other.die_after
-
-    async def main() -> Generation:
-        await both.begin()
-        both.servers._next = 0
-        try:
-            return await both.generate(windowed, lambda first: told.append(list(first)))
-        finally:
-            await both.end()
-
-    got = asyncio.run(asyncio.wait_for(main(), 60))
-    assert got.ids == want
+    got = asyncio.run(rollout(both, [request], on_window=lambda first: told.append(list(first))))[0]
+    assert (got.ids, got.finish) == (want.ids, "length")
     assert (len(asked(server)), len(asked(other))) == (1, 1)
-    assert len(told) == 1
+    assert told == [got.entropies[:4]]
 
 
 def test_a_group_stays_where_it_moved(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
     async def main() -> None:
         await both.begin()
-        both.servers._next = 0
         await both.generate(in_group("g"))
         server.kill()
         await both.generate(in_group("g"))
