@@ -4,10 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.continuous import TransformersBackend
+    from arpo_trainer.backends.hosting import trainer_backend
+    from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
 
-__all__ = ["TransformersBackend"]
+__all__ = ["TransformersBackend", "VLLMEngineBackend", "trainer_backend"]
 
-_HOMES = {"TransformersBackend": "continuous"}
+_HOMES = {
+    "TransformersBackend": "continuous",
+    "VLLMEngineBackend": "vllm_engine",
+    "trainer_backend": "hosting",
+}
 
 
 def __getattr__(name: str) -> Any:
