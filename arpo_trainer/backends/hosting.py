@@ -15,7 +15,6 @@ from typing import Any
 
 from arpo_trainer.backends.lockstep import Lockstep
 from arpo_trainer.generation import Backend, Generation, OnWindow, Request
-from arpo_trainer.stopwatch import Stopwatch
 
 
 def trainer_backend(trainer: Any) -> Backend:
@@ -32,7 +31,9 @@ def trainer_backend(trainer: Any) -> Backend:
         "topk": getattr(args, "entropy_topk", 20),
         "estimator": "renormalised" if estimator == "auto" else estimator,
     }
-    return HostedBackend(_server(trainer, entropy) if args.vllm_mode == "server" else _engine(trainer, entropy), trainer)
+    return HostedBackend(
+        _server(trainer, entropy) if args.vllm_mode == "server" else _engine(trainer, entropy), trainer
+    )
 
 
 class HostedBackend:
@@ -47,14 +48,9 @@ class HostedBackend:
 
     def __init__(self, backend: Backend, trainer: Any) -> None:
         self.backend, self.trainer, self.host = backend, trainer, trainer.vllm_generation
-        self.trains, self.wants_messages = backend.trains, backend.wants_messages
+        self.time, self.trains, self.wants_messages = backend.time, backend.trains, backend.wants_messages
         self.sleeps: bool = self.host.mode == "colocate" and self.host.enable_sleep_mode
         self._awake = not self.sleeps
-
-    @property
-    def time(self) -> Stopwatch:
-        """The backend's own."""
-        return self.backend.time
 
     async def begin(self) -> None:
         """Push the trainer's weights if the engine has older ones or none, and wake it."""
@@ -114,7 +110,7 @@ def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
 
         size = host.tensor_parallel_size  # the same processes as TRL's own groups, but for objects on the CPU
         groups = [list(range(first, first + size)) for first in range(0, dist.get_world_size(), size)]
-        group, _ = dist.new_subgroups_by_enumeration(groups, backend="gloo")
+        group, _ = dist.new_subgroups_by_enumeration(groups, backend="gloo")  # type: ignore[no-untyped-call]
     return VLLMEngineBackend(host.llm, eos_token_ids=set(trainer.eos_token_ids), lockstep=Lockstep(group), **entropy)
 
 

@@ -1,8 +1,9 @@
 """Processes that step one engine together: before each step all of them say what they have, and all do the same.
 
-A tensor-parallel engine is as many processes, each with an engine of its own that must be given the same requests in the
-same order: a step is collective. Every process asks for turns of its own, at times of its own. So before each step they
-exchange what is new and what is gone, and apply it in the order of their ranks. Who has nothing steps for the others.
+A tensor-parallel engine is as many processes, each with an engine of its own that must be given the same requests in
+the same order: a step is collective. Every process asks for turns of its own, at times of its own. So before each step
+they exchange what is new and what is gone, and apply it in the order of their ranks. Who has nothing steps for the
+others.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """`VLLMEngineBackend`: drives a vLLM engine of this process, request by request.
 
-Whoever asks joins the engine's batch at its next step, and is answered when its own turn ends; vLLM's prefix cache makes
-the later turns and the branches of a trajectory cheap. One thread of its own touches the engine, so that the event loop
-never waits for it. `LLM.generate` and TRL's `VLLMGeneration.generate` are not used: they answer when the last of a list
-is done, with one limit for all.
+Whoever asks joins the engine's batch at its next step, and is answered when its own turn ends; vLLM's prefix cache
+makes the later turns and the branches of a trajectory cheap. One thread of its own touches the engine, so that the
+event loop never waits for it. `LLM.generate` and TRL's `VLLMGeneration.generate` are not used: they answer when the
+last of a list is done, with one limit for all.
 
-Log-probabilities are the engine's; entropies are estimated from its `topk` best tokens. Who gives the engine new weights
-is told elsewhere (`hosting`).
+Log-probabilities are the engine's, at temperature 0 those of temperature 1; entropies are estimated from its `topk`
+best tokens. New weights come from elsewhere (`hosting`).
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class VLLMEngineBackend:
         self._numbers = itertools.count()
         self._new: list[_Asked] = []
         self._running: dict[str, _Asked] = {}
+        self._inside: set[str] = set()  # what the engine has, also of others; for the engine's thread only
         self._over = True
         self._worker: asyncio.Task[None] | None = None
 
@@ -143,7 +144,7 @@ class VLLMEngineBackend:
                     return
         except BaseException as error:
             waiting = [*self._new, *self._running.values()]
-            self._thread.submit(self.llm.llm_engine.abort_request, [asked.name for asked in self._running.values()])
+            self._thread.submit(self._abort_all)
             self._new, self._running = [], {}
             for asked in waiting:
                 if not asked.future.done():
@@ -165,20 +166,29 @@ class VLLMEngineBackend:
         return Tick([(asked.name, asked.request) for asked in new], gone, not self._running and (alone or self._over))
 
     def _step(self, mine: Tick) -> tuple[bool, float, list[Any]]:
-        """Let the engine do one step with everybody's requests; return whether all is over, when it began, and what
-        came out."""
+        """Let the engine do one step with everybody's requests.
+
+        Returns:
+            Whether the rollout is over for all, when the step began, and what came out of it.
+        """
         engine, ticks = self.llm.llm_engine, self._lockstep.exchange(mine)
         for tick in ticks:
             if tick.gone:
                 engine.abort_request(tick.gone)
+                self._inside.difference_update(tick.gone)
             for name, request in tick.new:
                 engine.add_request(name, {"prompt_token_ids": list(request.ids)}, self._sampling(request))
+                self._inside.add(name)
         over, began = all(tick.over for tick in ticks), time.perf_counter()
-        if engine.has_unfinished_requests():
-            return over, began, engine.step()
-        if not over:
+        outputs = engine.step() if engine.has_unfinished_requests() else []
+        self._inside.difference_update(output.request_id for output in outputs if output.finished)
+        if not self._inside and not over:
             time.sleep(IDLE)
-        return over, began, []
+        return over, began, outputs
+
+    def _abort_all(self) -> None:
+        self.llm.llm_engine.abort_request(sorted(self._inside))
+        self._inside.clear()
 
     def _sampling(self, request: Request) -> Any:
         from vllm import SamplingParams
@@ -251,4 +261,5 @@ def _on_this_device() -> tuple[Callable[..., object], tuple[Any, ...]] | tuple[(
     """Return what makes a thread start on the GPU of this one: a new thread's is the first."""
     import torch
 
-    return (torch.cuda.set_device, (torch.cuda.current_device(),)) if torch.cuda.is_initialized() else ()
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return (torch.cuda.set_device, (torch.cuda.current_device(),)) if used else ()

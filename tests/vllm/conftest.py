@@ -19,7 +19,8 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
-ENGINE: dict[str, Any] = {"enforce_eager": True, "gpu_memory_utilization": 0.1}
+# float32 on both sides, so that stale weights show; by itself the engine would take bfloat16.
+ENGINE: dict[str, Any] = {"dtype": "float32", "enforce_eager": True, "gpu_memory_utilization": 0.1}
 # Requests with a seed whose prompt is computed in pieces kill the engine on the CPU: batches here stay below this.
 BATCH = 4096
 
@@ -36,7 +37,7 @@ def plain_linears() -> None:
 
 @contextlib.contextmanager
 def eager_trl() -> Iterator[None]:
-    """Let TRL start its engine without compiling, which takes a minute here; it has no setting for that."""
+    """Let TRL start its engine as the tests need it, and without compiling, which takes a minute here."""
     from trl.generation import vllm_generation
 
     def eager(*args: Any, **settings: Any) -> Any:
@@ -67,7 +68,6 @@ def llm(llama_folder: Path) -> Iterator[Any]:
 
     engine = LLM(
         str(llama_folder),
-        dtype="float32",
         max_model_len=1024,
         max_num_batched_tokens=BATCH,
         logprobs_mode="processed_logprobs",

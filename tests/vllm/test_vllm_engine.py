@@ -94,9 +94,7 @@ def test_a_cancelled_request_leaves_the_engine(llm: Any) -> None:
     async def main() -> None:
         await backend.begin()
         begun = asyncio.Event()
-        task = asyncio.create_task(
-            backend.generate(Request(CONTEXTS[0], 900, seed=1, window=1), lambda _: begun.set())
-        )
+        task = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 900, seed=1, window=1), lambda _: begun.set()))
         await begun.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
