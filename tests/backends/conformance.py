@@ -139,21 +139,16 @@ class BackendConformance:
 
     def test_new_weights_are_used_after_begin(self, backend: Backend, reference: Any) -> None:
         request = Request(CONTEXTS[2], 9, seed=1)
-        self.run(rollout(backend, [request]))
-        weight = reference.get_output_embeddings().weight
-        before = weight.detach().clone()
+        old = self.run(rollout(backend, [request]))[0]
         try:
-            with torch.no_grad():
-                weight.mul_(1.5)
-                reference.model.layers[0].mlp.down_proj.weight.mul_(1.5)
-            self.load(backend, reference)
-            got = self.run(rollout(backend, [request]))[0]
-            assert got.logprobs == pytest.approx(expected(reference, request, got)[0], abs=self.bound)
+            with changed(reference):
+                self.load(backend, reference)
+                got = self.run(rollout(backend, [request]))[0]
+                want = expected(reference, request, got)[0]
         finally:
-            with torch.no_grad():
-                weight.copy_(before)
-                reference.model.layers[0].mlp.down_proj.weight.div_(1.5)
             self.load(backend, reference)
+        assert got.logprobs == pytest.approx(want, abs=self.bound)
+        assert got.logprobs != pytest.approx(old.logprobs, abs=0.1)
 
     def test_a_later_turn_has_the_same_numbers(self, backend: Backend, reference: Any) -> None:
         async def two_turns() -> tuple[Request, Generation]:
@@ -286,7 +281,7 @@ class BackendConformance:
                 told.set_result((asyncio.get_running_loop(), threading.get_ident()))
 
             await backend.begin()
-            task = asyncio.create_task(backend.generate(Request(CONTEXTS[1], 300, seed=1, window=2), on_window))
+            task = asyncio.create_task(backend.generate(Request(CONTEXTS[1], 100, seed=1, window=2), on_window))
             loop, thread = await told
             early = not task.done()
             await task
@@ -324,6 +319,21 @@ class BackendConformance:
         with self.breaking(backend):
             assert [type(failed) for failed in self.run(failures())] == [GenerationError] * len(CONTEXTS)
         assert len(self.run(rollout(backend, [Request(CONTEXTS[0], 2, seed=1)]))[0].ids) == 2
+
+
+@contextlib.contextmanager
+def changed(model: Any) -> Iterator[None]:
+    """Let all matrices of a torch model be larger by a tenth inside the block."""
+    before = [(weight, weight.detach().clone()) for weight in model.parameters() if weight.dim() == 2]
+    try:
+        with torch.no_grad():
+            for weight, _ in before:
+                weight.mul_(1.1)
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, old in before:
+                weight.copy_(old)
 
 
 @contextlib.contextmanager
