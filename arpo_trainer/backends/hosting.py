@@ -1,6 +1,6 @@
 """Which backend a trainer generates with, and how that comes by the trainer's weights.
 
-    use_vllm=False                           the model itself (`TransformersBackend`)
+    use_vllm=False                           the model itself (`transformers_backend`)
     use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
     use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
 
@@ -23,14 +23,12 @@ def trainer_backend(trainer: Any) -> Backend:
     Raises:
         ValueError: settings that this backend cannot serve, or weights that are sharded over processes.
     """
-    args = trainer.args
+    args, estimator = trainer.args, trainer.args.entropy_estimator
+    if estimator == "auto":
+        estimator = "renormalised" if args.use_vllm else "exact"
+    entropy = {"topk": args.entropy_topk, "estimator": estimator}
     if not args.use_vllm:
-        return _transformers(trainer)
-    estimator = getattr(args, "entropy_estimator", "auto")
-    entropy = {
-        "topk": getattr(args, "entropy_topk", 20),
-        "estimator": "renormalised" if estimator == "auto" else estimator,
-    }
+        return _transformers(trainer, entropy)
     return HostedBackend(
         _server(trainer, entropy) if args.vllm_mode == "server" else _engine(trainer, entropy), trainer
     )
@@ -91,13 +89,11 @@ class HostedBackend:
         return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def _transformers(trainer: Any) -> Backend:
-    from arpo_trainer.backends.continuous import TransformersBackend
+def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
+    from arpo_trainer.backends.choice import transformers_backend
 
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    return TransformersBackend(
-        model, trainer._tokenizer, max_rows=trainer.args.max_rows, eos_token_ids=set(trainer.eos_token_ids)
-    )
+    model, eos = trainer.accelerator.unwrap_model(trainer.model), set(trainer.eos_token_ids)
+    return transformers_backend(model, trainer._tokenizer, max_rows=trainer.args.max_rows, eos_token_ids=eos, **entropy)
 
 
 def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
@@ -120,5 +116,4 @@ def _server(trainer: Any, entropy: dict[str, Any]) -> Backend:
     args = trainer.args
     url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
     eos = set(trainer.eos_token_ids)
-    backend: Backend = VLLMServerBackend([url], tokenizer=trainer._tokenizer, eos_token_ids=eos, **entropy)
-    return backend
+    return VLLMServerBackend([url], tokenizer=trainer._tokenizer, eos_token_ids=eos, **entropy)

@@ -46,9 +46,15 @@ class Host:
 
 
 def trainer(sleeps: bool = False, **args: Any) -> Any:
-    settings = {"use_vllm": True, "vllm_mode": "colocate", "entropy_topk": 5, "max_rows": 3, **args}
+    settings = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "entropy_estimator": "auto",
+        "entropy_topk": 5,
+        "max_rows": 3,
+    }
     return SimpleNamespace(
-        args=SimpleNamespace(**settings),
+        args=SimpleNamespace(**{**settings, **args}),
         vllm_generation=Host(sleeps),
         state=SimpleNamespace(global_step=0),
         _last_loaded_step=-1,

@@ -125,6 +125,6 @@ def test_branches_are_among_what_was_compared(trained: Run) -> None:
 
 
 def test_a_top_k_above_trls_engine_is_refused(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trained.trainer.args, "entropy_topk", 50, raising=False)
+    monkeypatch.setattr(trained.trainer.args, "entropy_topk", 50)
     with pytest.raises(ValueError, match=r"max_logprobs \(20\), got 50.*entropy_topk"):
         trainer_backend(trained.trainer)
