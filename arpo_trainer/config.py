@@ -133,8 +133,6 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         for name, low in (("max_rows", 1), ("trace_every", 0), ("max_invalid", 0), ("entropy_topk", 1)):
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
-        if self.use_vllm:
-            raise ValueError("use_vllm=True: rollouts run on transformers for now; leave use_vllm out")
         self.rollout_settings()
         super().__post_init__()
 

@@ -2,56 +2,42 @@
 
 Whoever asks joins the running batch at the next token, and leaves it at its own end; nobody waits for the slowest. A
 request is sampled with its own seed, so its tokens do not depend on who shares the batch (up to rounding in the model's
-matrix products). Log-probabilities and entropies are exact, over the whole vocabulary.
+matrix products). Log-probabilities are exact, over the whole vocabulary; so are entropies, unless an estimator is
+named. Models with full attention only; `PaddedBackend` serves the others.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from arpo_trainer.backends.kv import LayerStates, PrefixStore, SlotCache
-from arpo_trainer.backends.sampling import sample
-from arpo_trainer.generation import Generation, GenerationError, OnWindow, Request, check_request
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.backends.in_process import InProcessBackend
+from arpo_trainer.backends.kv import SlotCache, agreement
+from arpo_trainer.backends.rows import Row
+from arpo_trainer.backends.sampling import Drawn
+
+PREFILL_TOKENS = 16_384  # of context in one pass, padding included: bounds the memory of activations
+SHARED_TOKENS = 64  # of context that are not worth a pass of their own
 
 
-@dataclass
-class _Row:
-    request: Request
-    future: asyncio.Future[Generation]
-    rng: random.Random
-    store: PrefixStore
-    on_window: OnWindow | None = None
-    asked: float = field(default_factory=time.perf_counter)
-    out: Generation = field(default_factory=Generation)
-
-    def tell(self, last: bool) -> None:
-        """Say what the first tokens' entropies are, once, when they are there."""
-        if self.on_window and (last or len(self.out.ids) >= self.request.window):
-            told, self.on_window = self.on_window, None
-            told(self.out.entropies[: self.request.window])
-
-
-class TransformersBackend:
+class TransformersBackend(InProcessBackend):
     """Generates with a transformers causal language model, many requests at once.
 
     Args:
-        model: the model, in the state it is in; `generate` never changes it.
-        tokenizer: only to decode the end of what was generated, to find stop strings.
+        model: the model; its weights and its mode are left as they are.
+        tokenizer: only to decode what was generated, to find stop strings.
         max_rows: requests decoded together.
         prefix_tokens: tokens whose keys and values are kept for later turns and branches.
         eos_token_ids: what ends a turn; by default the model's generation config and the tokenizer.
+        estimator: of the entropies; "exact" costs no more than the others here.
+        topk: how many of the most likely tokens an estimator looks at.
 
     Raises:
-        ValueError: the model does not use full attention in every layer.
+        ValueError: the model does not use full attention in every layer (`why_not_continuous`); `max_rows` below 1; an
+            estimator that does not exist.
     """
 
     def __init__(
@@ -62,161 +48,133 @@ class TransformersBackend:
         max_rows: int = 64,
         prefix_tokens: int = 32_768,
         eos_token_ids: set[int] | None = None,
+        estimator: str = "exact",
+        topk: int = 20,
     ) -> None:
-        kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-        if getattr(model.config, "layer_types", None) is None and getattr(model.config, "sliding_window", None):
-            kinds = {"sliding_attention"}
-        attention = model.config._attn_implementation
-        if attention != "sdpa":
-            raise ValueError(
-                f"the transformers backend needs attn_implementation='sdpa', this model was loaded with {attention!r}"
-            )
-        if max_rows < 1:
-            raise ValueError(f"max_rows must be at least 1, got {max_rows}")
-        if kinds != {"full_attention"}:
-            raise ValueError(f"the transformers backend serves full attention only; this model has {sorted(kinds)}")
-        self.model, self.tokenizer, self.max_rows = model, tokenizer, max_rows
-        self.eos = eos_token_ids or _eos_ids(model, tokenizer)
-        self.prefixes = PrefixStore(prefix_tokens)
-        self.time = Stopwatch()
-        self.trains, self.wants_messages = True, False
-        self._waiting: list[_Row] = []
-        self._worker: asyncio.Task[None] | None = None
+        if reason := why_not_continuous(model):
+            raise ValueError(f"TransformersBackend cannot serve this model: {reason}; PaddedBackend can")
+        super().__init__(
+            model,
+            tokenizer,
+            max_rows=max_rows,
+            eos_token_ids=eos_token_ids,
+            estimator=estimator,
+            topk=topk,
+            prefix_tokens=prefix_tokens,
+        )
+        self._cache = SlotCache()
 
-    async def begin(self) -> None:
-        """Drop all kept keys and values, also those still being made: the weights may have changed."""
-        self.prefixes = PrefixStore(self.prefixes.capacity)
-
-    async def end(self) -> None:
-        """Give back the memory of kept prefixes."""
-        self.prefixes = PrefixStore(self.prefixes.capacity)
-
-    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
-        """Generate one turn; see `Backend.generate`."""
-        check_request(request)
-        future = asyncio.get_running_loop().create_future()
-        row = _Row(request, future, random.Random(request.seed), self.prefixes, on_window)
-        self._waiting.append(row)
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._work())
-        return await row.future
-
-    async def _work(self) -> None:
-        rows: list[_Row] = []
-        joining: list[_Row] = []
-        cache: SlotCache | None = None
-        try:
-            while self._waiting or rows:
-                await asyncio.sleep(0)  # let everybody who is ready ask first
-                joining = self._waiting[: self.max_rows - len(rows)]
-                self._waiting = self._waiting[len(joining) :]
-                with self.time.running():
-                    cache, ended = await asyncio.to_thread(self._advance, rows, joining, cache)
-                for row in rows:
-                    row.tell(last=False)
-                for row in ended:
-                    if not row.future.done():
-                        row.tell(last=True)
-                        row.future.set_result(row.out)
-        except BaseException as error:
-            for row in [*rows, *joining, *self._waiting]:
-                if not row.future.done():
-                    row.future.set_exception(GenerationError(f"generation failed: {error!r}"))
-            self._waiting.clear()
-            if not isinstance(error, Exception):
-                raise
-
-    def _advance(
-        self, rows: list[_Row], joining: list[_Row], cache: SlotCache | None
-    ) -> tuple[SlotCache | None, list[_Row]]:
-        """Let `joining` in, decode one token for every row, take out who is done."""
-        with torch.no_grad(), _evaluating(self.model):
-            for row in joining:
-                row.out.queued = time.perf_counter() - row.asked
-                states = self._prefill(row)
-                cache = cache or SlotCache(states)
-                cache.join(states, row.request.max_tokens + 1)
-                rows.append(row)
-            if cache is None:
-                return None, []
-            self._decode(rows, cache)
+    def _advance(self, rows: list[Row], new: int) -> list[Row]:
+        """Let the new ones in, decode one token for every row, take out who is done."""
+        if new == len(rows):
+            self._cache = SlotCache()
+        rows[len(rows) - new :] = self._prefill(rows[len(rows) - new :])
+        drawn = self._decode(rows)
         ended = []
         for number in reversed(range(len(rows))):
-            if self._finished(rows[number]):
-                row = rows[number]
-                row.store.put([*row.request.ids, *row.out.ids], cache.leave(number))
+            row = rows[number]
+            if self._take(row, drawn[number]):
+                row.store.put([*row.request.ids, *row.out.ids], self._cache.copy(number))
+                self._cache.leave(number)
                 rows[number] = rows[-1]
                 rows.pop()
                 ended.append(row)
-        return cache, ended
+        if not rows:
+            self._cache = SlotCache()  # its memory
+        return ended
 
-    def _prefill(self, row: _Row) -> LayerStates:
-        ids, store = row.request.ids[:-1], row.store
-        known = store.longest(ids)
-        done = row.out.cached = known[0][0].shape[1] if known else 0
-        if known and done == len(ids):
-            return known
-        cache = _dynamic(known)
-        new = torch.tensor([ids[done:]], device=self.model.device)
-        output = self.model(input_ids=new, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        states = [(layer.keys[0], layer.values[0]) for layer in output.past_key_values.layers]
-        store.put(ids, states)
-        return states
+    def _prefill(self, rows: list[Row]) -> list[Row]:
+        """Put all but the last token of each context into the cache; return the rows in the cache's order."""
+        rest = sorted(rows, key=lambda row: row.request.ids)
+        order: list[Row] = []
+        while rest:
+            for row in rest:
+                known = row.store.longest(row.request.ids[:-1])
+                row.out.cached = known[0][0].shape[1] if known else 0
+            wave, rest = _first_wave(rest)
+            for batch in _batches(wave):
+                self._prefill_batch(batch)
+                order += batch
+        return order
 
-    def _decode(self, rows: list[_Row], cache: SlotCache) -> None:
-        device = self.model.device
-        last = [row.out.ids[-1] if row.out.ids else row.request.ids[-1] for row in rows]
-        position, mask = cache.before_step(device)
-        logits = self.model(
-            input_ids=torch.tensor(last, device=device)[:, None],
+    def _prefill_batch(self, rows: list[Row]) -> None:
+        first, contexts, new = self._cache.rows, [], []
+        for row in rows:
+            known = row.store.longest(row.request.ids[:-1])
+            done = row.out.cached = known[0][0].shape[1] if known else 0
+            self._cache.join(known)
+            contexts.append(row.request.ids[done:-1])
+            new.append(len(contexts[-1]))
+        if not any(new):
+            return
+        self._forward(first, contexts)
+        for number, row in enumerate(rows, start=first):
+            row.store.put(row.request.ids[:-1], self._cache.copy(number))
+
+    def _decode(self, rows: list[Row]) -> list[Drawn]:
+        controls = self.sampler.controls(rows, self.model.device)
+        logits = self._forward(0, [[row.out.ids[-1] if row.out.ids else row.request.ids[-1]] for row in rows])
+        return self.sampler.draw(logits, controls)
+
+    def _forward(self, first: int, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Run the model over new tokens of the rows from `first` on; return the last column's logits."""
+        new = [len(row) for row in tokens]
+        device, width = self.model.device, max(new)
+        ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in tokens], device=device)
+        position, mask = self._cache.prepare(first, new, device)
+        output = self.model(
+            input_ids=ids,
             position_ids=position,
             attention_mask=mask,
-            past_key_values=cache,
+            past_key_values=self._cache,
             use_cache=True,
-        ).logits[:, -1]
-        cache.after_step()
-        tokens, logprobs, entropies = sample(logits, rows)
-        for row, token, logprob, entropy in zip(rows, tokens, logprobs, entropies, strict=True):
-            row.out.ids.append(token)
-            row.out.logprobs.append(logprob)
-            row.out.entropies.append(entropy)
-
-    def _finished(self, row: _Row) -> bool:
-        out, request = row.out, row.request
-        if row.future.cancelled():  # nobody waits for it any more
-            return True
-        if out.ids[-1] in self.eos:
-            out.finish = "eos"
-            return True
-        if request.stop:
-            window = max(map(len, request.stop)) + 1  # a token is at least one byte
-            tail = self.tokenizer.decode(out.ids[-window:])
-            if any(stop in tail for stop in request.stop):
-                out.finish = "stop"
-                return True
-        return len(out.ids) >= request.max_tokens
+            logits_to_keep=1,
+        )
+        self._cache.advance(first, new)
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
 
 
-@contextlib.contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
+def why_not_continuous(model: Any) -> str:
+    """Return why `TransformersBackend` cannot serve a model, or "" if it can."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if getattr(config, "layer_types", None) is None and getattr(config, "sliding_window", None):
+        kinds = {"sliding_attention"}
+    if getattr(model, "_is_stateful", False):
+        return "it is recurrent"
+    if kinds != {"full_attention"}:
+        return f"it has layers other than full attention ({', '.join(sorted(kinds))})"
+    if config._attn_implementation != "sdpa":
+        return f"it was loaded with attn_implementation={config._attn_implementation!r} instead of 'sdpa'"
+    return ""
 
 
-def _dynamic(states: LayerStates | None) -> Any:
-    from transformers import DynamicCache
+def _first_wave(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Split off the rows that need not wait for what another row of the first wave is about to compute.
 
-    cache = DynamicCache()
-    for number, (keys, values) in enumerate(states or []):
-        cache.update(keys[None], values[None], number)
-    return cache
+    Args:
+        rows: sorted by context, so that who shares most stands side by side.
+    """
+    wave, rest = rows[:1], list[Row]()
+    for before, row in itertools.pairwise(rows):
+        shared = agreement(before.request.ids[:-1], row.request.ids[:-1])
+        new = len(row.request.ids) - 1 - row.out.cached
+        saves = shared - row.out.cached
+        (rest if saves > 0 and (saves == new or saves > SHARED_TOKENS) else wave).append(row)
+    return wave, rest
 
 
-def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
-    ids = getattr(model.generation_config, "eos_token_id", None)
-    listed = ids if isinstance(ids, list) else [ids]
-    return {number for number in (*listed, tokenizer.eos_token_id) if number is not None}
+def _batches(rows: list[Row]) -> Iterator[list[Row]]:
+    """Yield rows with about as many new tokens as each other, the longest first."""
+    batch: list[Row] = []
+    width = 0
+    for row in sorted(rows, key=lambda row: row.out.cached - len(row.request.ids)):
+        new = len(row.request.ids) - 1 - row.out.cached
+        if batch and (new < width / 2 or (len(batch) + 1) * width > PREFILL_TOKENS):
+            yield batch
+            batch = []
+        width = width if batch else new
+        batch.append(row)
+    if batch:
+        yield batch

@@ -1,4 +1,4 @@
-"""Key/value memory for the transformers backend: a batch whose rows come and go, and a store of prefixes.
+"""Key/value memory for the continuous backend: a batch whose rows come and go, and a store of prefixes.
 
 `SlotCache` is a transformers `Cache` whose rows have lengths of their own: a row joins at the end, a row that
 leaves is replaced by the last one. `PrefixStore` keeps the keys and values of finished sequences, so that the next
@@ -9,6 +9,7 @@ Only models with full attention in every layer are served.
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,90 +25,117 @@ BLOCK = 64
 class _SlotLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
     """One layer of a `SlotCache`: keys and values (slots, kv heads, capacity, head dim)."""
 
-    def __init__(self, owner: SlotCache, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def __init__(self, owner: SlotCache) -> None:
         super().__init__()
         self.owner = owner
-        self.lazy_initialization(keys, values)
-        self.keys = keys.new_zeros(1, keys.shape[0], BLOCK, keys.shape[2])
-        self.values = values.new_zeros(1, values.shape[0], BLOCK, values.shape[2])
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one new token a row at the row's own length; return all keys and values as views."""
-        rows, longest = self.owner.rows, self.owner.longest + 1
-        if self.values.dtype != value_states.dtype:  # autocast: keep what attention would cast to anyway
-            self.keys, self.values = self.keys.to(value_states.dtype), self.values.to(value_states.dtype)
-        self.keys[self.owner.index, :, self.owner.position] = key_states[:, :, 0].to(self.keys.dtype)
-        self.values[self.owner.index, :, self.owner.position] = value_states[:, :, 0]
-        return self.keys[:rows, :, :longest], self.values[:rows, :, :longest]
+        """Write each row's new tokens at the row's own length; return its keys and values so far as views."""
+        self.fit("keys", key_states[0])
+        self.fit("values", value_states[0])
+        owner = self.owner
+        self.keys[owner.index, :, owner.position] = key_states.transpose(1, 2)
+        self.values[owner.index, :, owner.position] = value_states.transpose(1, 2)
+        return self.keys[owner.first : owner.rows, :, : owner.longest], self.values[
+            owner.first : owner.rows, :, : owner.longest
+        ]
 
-    def reserve(self, rows: int, tokens: int) -> None:
-        """Grow to hold so many rows and tokens."""
-        have_rows, _, have_tokens, _ = self.keys.shape
-        if rows <= have_rows and tokens <= have_tokens:
+    def fit(self, name: str, like: torch.Tensor) -> None:
+        """Make room for all rows and tokens, in the kind of `like`, shape (kv heads, tokens, head dim)."""
+        self.is_initialized = True
+        rows, tokens = self.owner.slots, self.owner.capacity
+        old = getattr(self, name)
+        if old is None:
+            setattr(self, name, like.new_zeros(rows, like.shape[0], tokens, like.shape[2]))
             return
-        rows, tokens = max(rows, have_rows), max(-(-tokens // BLOCK) * BLOCK, have_tokens)
-        for name in ("keys", "values"):
-            old = getattr(self, name)
-            new = old.new_zeros(rows, old.shape[1], tokens, old.shape[3])
-            new[:have_rows, :, :have_tokens] = old
+        if old.shape[0] < rows or old.shape[2] < tokens or old.dtype != like.dtype:  # autocast changes the dtype
+            new = like.new_zeros(rows, old.shape[1], tokens, old.shape[3])
+            new[: old.shape[0], :, : old.shape[2]] = old
             setattr(self, name, new)
 
 
 class SlotCache(Cache):  # type: ignore[misc]
-    """Keys and values of the rows that are being decoded."""
+    """Keys and values of the rows that are being decoded.
 
-    def __init__(self, like: LayerStates) -> None:
-        super().__init__(layers=[_SlotLayer(self, keys, values) for keys, values in like])
+    A pass of the model over some rows is framed by `prepare` and `advance`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(layer_class_to_replicate=functools.partial(_SlotLayer, self))
         self.lengths: list[int] = []
-        self.longest = 0
-        self.index = torch.empty(0, dtype=torch.long)
-        self.position = torch.empty(0, dtype=torch.long)
+        self.first = self.longest = self.slots = self.capacity = 0
+        self.index = self.position = torch.empty(0, dtype=torch.long)
 
     @property
     def rows(self) -> int:
         """How many rows are being decoded."""
         return len(self.lengths)
 
-    def join(self, states: LayerStates, spare: int) -> None:
-        """Add a row that starts from `states`, with room for `spare` more tokens."""
-        length, row = states[0][0].shape[1], self.rows
-        for layer, (keys, values) in zip(self.layers, states, strict=True):
-            layer.reserve(row + 1, length + spare)
+    def join(self, states: LayerStates | None) -> None:
+        """Add a row that starts from `states`, or from nothing."""
+        row, length = self.rows, states[0][0].shape[1] if states else 0
+        self.lengths.append(length)
+        self._reserve(length)
+        for number, (keys, values) in enumerate(states or []):
+            if number == len(self.layers):
+                self.layers.append(_SlotLayer(self))
+            layer = self.layers[number]
+            layer.fit("keys", keys)
+            layer.fit("values", values)
             layer.keys[row, :, :length] = keys
             layer.values[row, :, :length] = values
-        self.lengths.append(length)
 
-    def leave(self, row: int) -> LayerStates:
-        """Take a row out and return a copy of its keys and values; the last row moves to its place."""
-        last, length = self.rows - 1, self.lengths[row]
-        taken = [(la.keys[row, :, :length].clone(), la.values[row, :, :length].clone()) for la in self.layers]
-        if row != last:
-            end = self.lengths[last]
+    def copy(self, row: int) -> LayerStates:
+        """Return a copy of a row's keys and values."""
+        length = self.lengths[row]
+        return [(layer.keys[row, :, :length].clone(), layer.values[row, :, :length].clone()) for layer in self.layers]
+
+    def leave(self, row: int) -> None:
+        """Take a row out; the last row moves to its place."""
+        end = self.lengths[-1]
+        if row != self.rows - 1:
             for layer in self.layers:
-                layer.keys[row, :, :end] = layer.keys[last, :, :end]
-                layer.values[row, :, :end] = layer.values[last, :, :end]
+                layer.keys[row, :, :end] = layer.keys[self.rows - 1, :, :end]
+                layer.values[row, :, :end] = layer.values[self.rows - 1, :, :end]
             self.lengths[row] = end
         self.lengths.pop()
-        return taken
 
-    def before_step(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Prepare one token a row; return position ids (rows, 1) and the mask (rows, 1, 1, longest + 1)."""
-        self.longest = max(self.lengths)
-        self.index = torch.arange(self.rows, device=device)
-        self.position = torch.tensor(self.lengths, device=device)
-        mask = torch.arange(self.longest + 1, device=device)[None, :] <= self.position[:, None]
-        return self.position[:, None], mask[:, None, None, :]
+    def prepare(self, first: int, new: Sequence[int], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Prepare a pass over the rows from `first` on, each with so many `new` tokens, padded on the right.
 
-    def after_step(self) -> None:
-        """Count the token that every row has received."""
-        self.lengths = [length + 1 for length in self.lengths]
+        What is computed at padding is never looked at: it lies beyond its row's length until it is overwritten.
+
+        Returns:
+            Position ids, shape (rows, width), and the mask, shape (rows, 1, width, longest), True where to look.
+        """
+        width = max(new)
+        self.first, self.longest = first, max(self.lengths[first:]) + width
+        self._reserve(self.longest)
+        lengths, ends = torch.tensor([self.lengths[first:], new], device=device)
+        self.position = lengths[:, None] + torch.arange(width, device=device)
+        self.index = torch.arange(first, self.rows, device=device)[:, None]
+        mask = torch.arange(self.longest, device=device) <= self.position[..., None]
+        ids = torch.minimum(self.position, (lengths + ends - 1)[:, None])  # some models know no later position
+        return ids, mask[:, None]
+
+    def advance(self, first: int, new: Sequence[int]) -> None:
+        """Count the tokens that the rows from `first` on have received."""
+        for row, tokens in enumerate(new, start=first):
+            self.lengths[row] += tokens
+
+    def _reserve(self, tokens: int) -> None:
+        if self.rows > self.slots:
+            self.slots = max(self.rows, 2 * self.slots)
+        self.capacity = max(-(-tokens // BLOCK) * BLOCK, self.capacity)
 
 
 @dataclass
 class PrefixStore:
     """Keys and values of token sequences, the least recently used dropped first.
+
+    No kept sequence is the beginning of another.
 
     Attributes:
         capacity: tokens kept in all.
@@ -116,33 +144,55 @@ class PrefixStore:
     capacity: int
 
     def __post_init__(self) -> None:
-        self._entries: OrderedDict[bytes, tuple[np.ndarray, LayerStates]] = OrderedDict()
+        self._entries: OrderedDict[bytes, LayerStates] = OrderedDict()  # by ids, as bytes: those compare fastest
         self._tokens = 0
 
     def put(self, ids: Sequence[int], states: LayerStates) -> None:
         """Keep the states of `ids`; states may cover fewer tokens than there are ids."""
-        array = np.asarray(ids[: states[0][0].shape[1]], dtype=np.int64)
-        key = array.tobytes()
-        if key in self._entries:
-            self._entries.move_to_end(key)
+        tokens = states[0][0].shape[1]
+        key = _key(ids[:tokens])
+        longer = next((known for known in self._entries if known.startswith(key)), None)
+        if longer is not None:
+            self._entries.move_to_end(longer)
             return
-        self._entries[key] = (array, states)
-        self._tokens += len(array)
+        for shorter in [known for known in self._entries if key.startswith(known)]:
+            self._drop(shorter)
+        self._entries[key] = states
+        self._tokens += tokens
         while self._tokens > self.capacity and len(self._entries) > 1:
-            _, (dropped, _) = self._entries.popitem(last=False)
-            self._tokens -= len(dropped)
+            self._drop(next(iter(self._entries)))
 
     def longest(self, ids: Sequence[int]) -> LayerStates | None:
         """Return the states of the longest kept beginning of `ids`, or None if nothing agrees."""
-        wanted = np.asarray(ids, dtype=np.int64)
-        best, best_key = 0, b""
-        for key, (array, _) in self._entries.items():
-            n = min(len(array), len(wanted))
-            differs = np.flatnonzero(array[:n] != wanted[:n])
-            agree = int(differs[0]) if len(differs) else n
-            if agree > best:
-                best, best_key = agree, key
+        wanted = _key(ids)
+        best, best_key, better = 0, b"", wanted[:_SIZE]
+        for key in self._entries:
+            if better and key.startswith(better):  # agrees with one token more than the best so far
+                best, best_key = _agreement(key, wanted), key
+                better = wanted[: (best + 1) * _SIZE] if best * _SIZE < len(wanted) else b""
         if best == 0:
             return None
         self._entries.move_to_end(best_key)
-        return [(keys[:, :best], values[:, :best]) for keys, values in self._entries[best_key][1]]
+        return [(keys[:, :best], values[:, :best]) for keys, values in self._entries[best_key]]
+
+    def _drop(self, key: bytes) -> None:
+        del self._entries[key]
+        self._tokens -= len(key) // _SIZE
+
+
+_SIZE = np.dtype(np.int32).itemsize
+
+
+def agreement(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many ids two sequences have in common at their beginning."""
+    return _agreement(_key(one), _key(other))
+
+
+def _key(ids: Sequence[int]) -> bytes:
+    return np.asarray(ids, dtype=np.int32).tobytes()
+
+
+def _agreement(one: bytes, other: bytes) -> int:
+    n = min(len(one), len(other)) // _SIZE
+    differs = np.frombuffer(one, np.int32, n) != np.frombuffer(other, np.int32, n)
+    return int(differs.argmax()) if differs.any() else n

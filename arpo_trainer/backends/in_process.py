@@ -1,0 +1,157 @@
+"""What the two backends that run the model in this process share: the queue, the worker, when a turn is over.
+
+The model runs in a thread, a piece at a time; between the pieces the event loop lets new requests in and answers those
+that are over. How a piece is computed is the subclass's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from arpo_trainer.backends.kv import PrefixStore
+from arpo_trainer.backends.rows import Row
+from arpo_trainer.backends.sampling import Drawn, Sampler
+from arpo_trainer.backends.stops import StopFinder
+from arpo_trainer.generation import Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.stopwatch import Stopwatch
+
+
+class InProcessBackend(ABC):
+    """Requests queue up, a worker task computes them with a transformers model.
+
+    Args:
+        model: the model; its weights and its mode are left as they are.
+        tokenizer: only to decode what was generated, to find stop strings.
+        max_rows: requests decoded together.
+        eos_token_ids: what ends a turn; by default the model's generation config and the tokenizer.
+        estimator: of the entropies; "exact" costs no more than the others here.
+        topk: how many of the most likely tokens an estimator looks at.
+        prefix_tokens: tokens whose keys and values are kept for later turns and branches; 0 where none can be.
+
+    Raises:
+        ValueError: `max_rows` below 1, or an estimator that does not exist.
+    """
+
+    trains = True
+    wants_messages = False
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        max_rows: int = 64,
+        eos_token_ids: set[int] | None = None,
+        estimator: str = "exact",
+        topk: int = 20,
+        prefix_tokens: int = 0,
+    ) -> None:
+        if max_rows < 1:
+            raise ValueError(f"max_rows must be at least 1, got {max_rows}")
+        self.model, self.tokenizer, self.max_rows = model, tokenizer, max_rows
+        self.eos = eos_token_ids or _eos_ids(model, tokenizer)
+        self.sampler = Sampler(estimator, topk)
+        self.prefixes = PrefixStore(prefix_tokens)
+        self.time = Stopwatch()
+        self._waiting: list[Row] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Drop all kept keys and values: the weights may have changed."""
+        self.prefixes = PrefixStore(self.prefixes.capacity)
+
+    async def end(self) -> None:
+        """Give back the memory of kept prefixes."""
+        self.prefixes = PrefixStore(self.prefixes.capacity)
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        """Generate one turn; see `Backend.generate`."""
+        check_request(request)
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        stops = StopFinder(self.tokenizer, request.stop)
+        self._waiting.append(Row(request, future, on_window, stops, self.prefixes))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await future
+
+    @abstractmethod
+    def _advance(self, rows: list[Row], new: int) -> list[Row]:
+        """Compute a piece, in a thread; take the rows that are over out of `rows` and return them.
+
+        Args:
+            rows: all that are under way; may be reordered.
+            new: so many of the last are new.
+        """
+
+    async def _work(self) -> None:
+        rows: list[Row] = []
+        try:
+            with _evaluating(self.model):
+                while self._waiting or rows:
+                    await asyncio.sleep(0)  # let everybody who is ready ask first
+                    await self._piece(rows)
+        except BaseException as error:
+            for row in [*rows, *self._waiting]:
+                failed = GenerationError(f"generation failed: {error!r}")
+                failed.__cause__ = error
+                row.fail(failed)
+            self._waiting.clear()
+            if not isinstance(error, Exception):
+                raise
+
+    async def _piece(self, rows: list[Row]) -> None:
+        ready = [row for row in self._waiting if not row.future.done()]
+        joining = ready[: self.max_rows - len(rows)]
+        self._waiting = ready[len(joining) :]
+        rows += joining
+        if not rows:
+            return
+        for row in joining:
+            row.begin()
+        with self.time.running():
+            ended = await asyncio.to_thread(self._compute, rows, len(joining))
+        for row in rows:
+            row.tell()
+        for row in ended:
+            row.answer()
+
+    def _compute(self, rows: list[Row], new: int) -> list[Row]:
+        with torch.no_grad():
+            return self._advance(rows, new)
+
+    def _take(self, row: Row, drawn: Drawn) -> bool:
+        """Add a token to a row; return whether that was its last."""
+        out, request = row.out, row.request
+        out.ids.append(drawn.token)
+        out.logprobs.append(drawn.logprob)
+        out.entropies.append(drawn.entropy)
+        if drawn.token in self.eos:
+            out.finish = "eos"
+        elif row.stops.end(out.ids, len(out.ids) - 1):
+            out.finish = "stop"
+        # whoever nobody waits for is over, too
+        return out.finish != "length" or len(out.ids) >= request.max_tokens or row.future.done()
+
+
+@contextlib.contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    was_training = model.training
+    if was_training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            model.train()
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
+    ids = getattr(model.generation_config, "eos_token_id", None)
+    listed = ids if isinstance(ids, list) else [ids]
+    return {number for number in (*listed, tokenizer.eos_token_id) if number is not None}
