@@ -106,7 +106,9 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
             unwrapped, self._tokenizer, max_rows=args.max_rows, eos_token_ids=set(self.eos_token_ids)
         )
         template = args.chat_template_kwargs or {}
-        self.engine = Engine(backend, self._tokenizer, env, args.rollout_settings(), template)
+        self.engine = Engine(
+            backend, self._tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
+        )
         self.backend = backend
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         training = self.model.training
         size = self.num_generations if training else self.num_generations_eval
         tasks = _group_tasks(self._rows, size)
-        evaluating = {} if training else {"algorithm": "grpo"}
+        evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
         self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
         started = time.perf_counter()
         first = self.accelerator.process_index * len(tasks)
