@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from arpo_env import ToolEnv
-from arpo_trainer.branching import BranchMethod, Point, Score
+from arpo_trainer.branching import BranchMethod, Point, Score, chain_length
 from arpo_trainer.entropy import segment_entropy
 from arpo_trainer.ledger import Claim, Ledger
 from arpo_trainer.path import Path
@@ -163,14 +163,14 @@ class Brancher:
         return self.method.score(replace(point, uniform=self._uniform(path, clock, copy)), self.settings)
 
     def _decide(self, path: Path, span: Span, entropy: float) -> None:
-        point = Point(entropy, path.baseline if path.baseline is not None else entropy, path.consecutive)
+        point = Point(entropy, path.baseline if path.baseline is not None else entropy, chain_length(path.chain))
         width = self.settings.branch_width - 1
         scores = [] if self.published else [self._score(path.name, path.clock, point, copy) for copy in range(width)]
         wanted = width if self.published else sum(score.branch for score in scores)
         first = scores[0] if scores else Score(0.0, self.settings.tau, False)
         span.decision = Decision(entropy, point.delta, first.value, first.threshold, 0, NOT_ABOVE)
         clock, path.clock = path.clock, path.clock + 1
-        path.consecutive = path.consecutive + 1 if wanted else 0
+        path.chain.append(wanted > 0)
         if not wanted:
             self.ledger.passes(path.name, clock, path.points)
             return self.settle()

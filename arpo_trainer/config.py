@@ -31,9 +31,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     algorithm: str = field(
         default="arpo",
         metadata={
-            "help": "How groups are rolled out: 'arpo' grows trees (branches after tool results), 'aepo' balances roots "
-            "and branches by entropy, 'grpo' starts all at the prompt; also 'random', 'tree-grpo', 'arpo-reference', "
-            "'aepo-reference'."
+            "help": "How groups are rolled out: 'arpo' grows trees (branches after tool results), 'aepo' balances "
+            "roots and branches by entropy, 'grpo' starts all at the prompt; also 'random', 'tree-grpo', "
+            "'arpo-reference', 'aepo-reference'."
         },
     )
     budget: str | None = field(
@@ -86,15 +86,15 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     retries: int = field(
         default=1,
         metadata={
-            "help": "How often an episode whose sandbox or search broke down is played again up to where it was, if its "
-            "tools may be called twice."
+            "help": "How often an episode whose sandbox or search broke down is played again up to where it was, if "
+            "its tools may be called twice."
         },
     )
     limits: dict[str, int] | str | None = field(
         default=None,
         metadata={
-            "help": "Most at once, by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer', or a tool's name, as in "
-            '{"search": 16}.'
+            "help": "Most at once, by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer', or a tool's name, as "
+            'in {"search": 16}.'
         },
     )
     trace_every: int = field(

@@ -43,7 +43,7 @@ class Path:
         clock: the round it is in (see `ledger`).
         turn: turns played.
         baseline: entropy that its points are compared with, in units of ln V; None before its first turn.
-        consecutive: high-entropy steps just before, in a row.
+        chain: of its points so far, whether each was a high-entropy step.
         branches: whether it may branch.
         point: the tool result whose branching is not decided yet.
         forking: makes copies of `env`; it has to be done before the episode goes on.
@@ -61,7 +61,7 @@ class Path:
     clock: int = 1
     turn: int = 0
     baseline: float | None = None
-    consecutive: int = 0
+    chain: list[bool] = field(default_factory=list)
     branches: bool = True
     point: Span | None = None
     forking: asyncio.Task[list[ToolEnv]] | None = None
@@ -82,7 +82,8 @@ class Path:
 
     def twin(self) -> Path:
         """Return a path that stands where this one stands; name, number, order and world are still this one's."""
-        return replace(self, ids=list(self.ids), point=None, forking=None, history=list(self.history))
+        return replace(self, ids=list(self.ids), point=None, forking=None, chain=list(self.chain),
+                       history=list(self.history))  # fmt: skip
 
 
 class NotRepeatableError(RuntimeError):
