@@ -23,26 +23,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.engine import RolloutSettings
+from arpo_trainer.branching import Point
+from arpo_trainer.budgets import split_budget
 from arpo_trainer.entropy import segment_entropy
 from arpo_trainer.generation import Backend, Generation, Request
 from arpo_trainer.rendering import Renderer
+from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Trajectory
 from envs_registry import Task
 
 TOOL_WORKERS = 64
-Rule = Callable[[float, float, float, float, int], bool]
-
-
-def published_arpo(draw: float, rise: float, probability: float, weight: float, streak: int) -> bool:
-    """Say whether a copy is made: clip(U - w * dH, 0, 1) <= p_b, so with probability clip(p_b + w * dH, 0, 1)."""
-    return _clip(draw - weight * rise) <= probability
-
-
-def published_aepo(draw: float, rise: float, probability: float, weight: float, streak: int) -> bool:
-    """Say the same for AEPO: clip((U + w * dH) * max(0, 1 - 0.05 c), 0, 1) >= p_b, c the prompt's streak of rounds."""
-    return _clip((draw + weight * rise) * max(0.0, 1.0 - 0.05 * streak)) >= probability
 
 
 def next_streaks(streaks: Sequence[int], gained: Sequence[bool]) -> list[int]:
@@ -50,10 +41,6 @@ def next_streaks(streaks: Sequence[int], gained: Sequence[bool]) -> list[int]:
     if not any(gained):
         return list(streaks)
     return [streak + 1 if got else 0 for streak, got in zip(streaks, gained, strict=True)]
-
-
-def _clip(value: float) -> float:
-    return min(1.0, max(0.0, value))
 
 
 @dataclass
@@ -86,27 +73,34 @@ class _Prompt:
 class BarrierEngine:
     """Plays tasks in rounds; the arguments are those of `arpo_trainer.engine.Engine`.
 
+    The rule is the library's own row of the published one, so `algorithm` is "arpo-reference", "aepo-reference"
+    (without its pre-monitoring, which the published scripts switch off) or "grpo".
+
     Attributes:
         backend: generates.
         tokenizer: of the model.
         env: the environment to play.
         settings: `alpha` is p_b here and `beta` is w; `tau` is not used.
-        rule: decides about a copy.
         draw: gives the lots, one a candidate; by default seeded with the settings' seed.
         tool_time: runs while a tool does.
         rounds: so many were needed for the last rollout.
+
+    Raises:
+        ValueError: another algorithm.
     """
 
     backend: Backend
     tokenizer: Any
     env: ToolEnv
     settings: RolloutSettings
-    rule: Rule = published_arpo
     draw: Callable[[], float] | None = None
     tool_time: Stopwatch = field(default_factory=Stopwatch)
     rounds: int = 0
 
     def __post_init__(self) -> None:
+        parts = self.settings.parts
+        if parts.branch not in (None, "arpo-reference", "aepo-reference") or parts.budget not in ("grpo", "arpo"):
+            raise ValueError(f"rounds are played with the published rules or with grpo, not with {parts}")
         self._lot = self.draw or random.Random(self.settings.seed).random
         self.renderer = Renderer(self.tokenizer, self.env.protocol)
         self.workers = asyncio.Semaphore(TOOL_WORKERS)
@@ -121,7 +115,8 @@ class BarrierEngine:
         self.rounds = 0
         await self.backend.begin()
         try:
-            count = self._roots()
+            settings = self.settings
+            count, _ = split_budget(settings.parts.budget, settings.num_generations, settings.initial_rollouts)
             await asyncio.gather(*(self._start(prompt, "root") for prompt in prompts for _ in range(count)))
             while any(prompt.active for prompt in prompts):
                 await self._round(prompts)
@@ -130,10 +125,6 @@ class BarrierEngine:
             await self._close([rollout for prompt in prompts for rollout in prompt.active])
             await self.backend.end()
         return [prompt.tree for prompt in prompts]
-
-    def _roots(self) -> int:
-        settings = self.settings
-        return settings.num_generations if settings.algorithm == "grpo" else settings.initial_rollouts
 
     def _prompt(self, task: Task, step: int, number: int) -> _Prompt:
         ids = self.renderer.prompt_ids(self.env.messages(task), self.env.schemas)
@@ -251,11 +242,11 @@ class BarrierEngine:
     def _copies(self, prompt: _Prompt, rollout: _Rollout) -> int:
         settings = self.settings
         missing = settings.num_generations - len(prompt.tree.trajectories)
-        rise = rollout.last - (rollout.first or 0.0)
-        return sum(
-            self.rule(self._lot(), rise, settings.alpha, settings.beta, prompt.streak)
-            for _ in range(min(settings.branch_width - 1, missing))
-        )
+        method, copies = settings.parts.method, 0
+        for _ in range(min(settings.branch_width - 1, missing) if method else 0):
+            point = Point(rollout.last, rollout.first or 0.0, prompt.streak, self._lot())
+            copies += method.score(point, settings).branch
+        return copies
 
     def _twin(self, prompt: _Prompt, rollout: _Rollout) -> _Rollout:
         number = self._new_trajectory(prompt, "branch", rollout.number, rollout.node)

@@ -52,7 +52,14 @@ from benchmarks.rollout_world import (
 
 RESULTS = Path(__file__).parent / "results" / "rollout.json"
 PARTS = ("simulated", "tiny", "calls")
-SUBJECTS = tuple((engine, algorithm) for algorithm in ("arpo", "grpo") for engine in ("barrier", "ours"))
+SUBJECTS = (
+    ("barrier", "arpo-reference"),
+    ("ours", "arpo"),
+    ("ours", "arpo-reference"),
+    ("barrier", "grpo"),
+    ("ours", "grpo"),
+)
+PAIRS = (("arpo", "arpo-reference"), ("arpo-reference", "arpo-reference"), ("grpo", "grpo"))  # ours, barrier
 LEVELS = "3,4,6"  # one, two and three calls
 RECIPES = ("arithmetic-cpu", "multihop-cpu")
 ROOTS = ((4, 2), (2, 2), (2, 4), (1, 2), (1, 8))  # N and Z
@@ -159,21 +166,22 @@ def compare(world: World, rounds: int, prompts: int) -> dict[str, Any]:
         for engine, algorithm in SUBJECTS:
             numbers = asyncio.run(play(world, engine, algorithm, seed, prompts))
             print(
-                f"{algorithm} {engine:8} round {seed}: {numbers['wall']:.1f} s, idle {numbers['idle']:.0%}", flush=True
+                f"{engine:8}{algorithm:15} round {seed}: {numbers['wall']:.1f} s, idle {numbers['idle']:.0%}",
+                flush=True,
             )
-            found.setdefault(f"{algorithm} {engine}", []).append(numbers)
+            found.setdefault(f"{engine} {algorithm}", []).append(numbers)
     medians = {
         name: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for name, rows in found.items()
     }
     ratios = {
-        algorithm: [
-            ours["wall"] / barrier["wall"]
-            for ours, barrier in zip(found[f"{algorithm} ours"], found[f"{algorithm} barrier"], strict=True)
+        ours: [
+            one["wall"] / other["wall"]
+            for one, other in zip(found[f"ours {ours}"], found[f"barrier {barrier}"], strict=True)
         ]
-        for algorithm in ("arpo", "grpo")
+        for ours, barrier in PAIRS
     }
     for name, row in medians.items():
-        print(f"{name:14}" + "".join(f"  {key} {value:.4g}" for key, value in row.items()))
+        print(f"{name:23}" + "".join(f"  {key} {value:.4g}" for key, value in row.items()))
     print("ours / barrier, wall time: " + ", ".join(f"{name} {statistics.median(r):.2f}" for name, r in ratios.items()))
     return {"prompts": prompts, "rounds": rounds, "medians": medians, "ratios": ratios}
 

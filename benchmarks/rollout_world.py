@@ -77,7 +77,7 @@ class DelayedTool(Tool):
 
     def __init__(self, inner: Tool, delays: Delays) -> None:
         self.inner, self.delays = inner, delays
-        self.name, self.schema = inner.name, inner.schema
+        self.name, self.schema, self.repeatable = inner.name, inner.schema, inner.repeatable
 
     async def call(self, **arguments: Any) -> ToolResult:
         """Wait, then call."""
@@ -101,6 +101,8 @@ class DelayedTool(Tool):
 
 class FixedTool(Tool):
     """A tool without state that always says the same."""
+
+    repeatable = True
 
     def __init__(self, name: str, text: str) -> None:
         self.name, self.text = name, text
