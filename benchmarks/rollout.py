@@ -1,6 +1,6 @@
 """How long collecting trajectories takes: our engine beside one that works in rounds, as the published one does.
 
-    python benchmarks/rollout.py [--part simulated] [--part tiny] [--part calls] [--rounds 3] [--speed 4] [--quick]
+    python benchmarks/rollout.py [--part simulated] [--part tiny] [--part calls] [--rounds 5] [--speed 4] [--quick]
 
 simulated  16 prompts x 16 trajectories, 1 to 5 calls each, on a simulated engine of a GPU with a model of 1.5B
            parameters (rollout_world.py has its numbers); tools only wait. ARPO, and GRPO, in which the two engines make
@@ -220,13 +220,19 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
 
 
 def count(trees: Sequence[RolloutTree]) -> Numbers:
-    """Return means a group: calls that were executed, tokens sampled, how the trajectories began; and calls of one."""
+    """Return means a group: calls that were executed, tokens sampled, how the trajectories began.
+
+    "of_own" is the share of calls that were executed of those that the trajectories hold: 1 without branches. ARPO's
+    trajectories hold more than GRPO's, since only those that call are branched.
+    """
     spans = [span for tree in trees for span in tree.spans]
     trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
-    executed = sum(bool(span.tool) and span.tool["status"] != "refused" for span in spans if span.tool)
+    executed = sum(span.tool["status"] != "refused" for span in spans if span.tool)
+    held = sum(trajectory.tool_calls for trajectory in trajectories)
     return {
         "calls": executed / len(trees),
-        "calls_a_trajectory": sum(t.tool_calls for t in trajectories) / len(trajectories),
+        "calls_a_trajectory": held / len(trajectories),
+        "of_own": executed / max(held, 1),
         "tokens": sum(len(span.ids) for span in spans if span.kind == "model") / len(trees),
         "branches": sum(t.origin == "branch" for t in trajectories) / len(trees),
         "top_ups": sum(t.origin == "top-up" for t in trajectories) / len(trees),
@@ -237,7 +243,7 @@ def count(trees: Sequence[RolloutTree]) -> Numbers:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="may be given several times; default: all")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--speed", type=float, default=4.0)
     parser.add_argument("--tasks", type=int, default=8, help="of the part `calls`, for each recipe")
     parser.add_argument("--quick", action="store_true")

@@ -188,7 +188,8 @@ class Script:
         """Return the ids that close the turn: its call, or its answer."""
         rng = random.Random(request.seed)
         done = request.ids.count(self._mark)
-        goes_on = done == 0 or rng.random() < max(0, self.calls - done) / (self.calls - done + 1)
+        left = max(0, self.calls - done)
+        goes_on = done == 0 or rng.random() < left / (left + 1)
         act = "<answer>\\boxed{3}</answer>"
         if goes_on:
             name = "search" if rng.random() < self.searches else "python"
