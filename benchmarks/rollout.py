@@ -11,9 +11,9 @@ calls      tool calls of ARPO beside GRPO, at equal trajectories, with the cold-
            after the last result of its parent makes none.
 
 Both engines play in one process, in turn; medians over the rounds are reported. Tools wait as long as a heavy-tailed
-distribution says; all of these seconds, and those of the simulated engine, are divided by --speed. "idle" is the share
-of the wall time in which the generation engine had nothing to do. Writes benchmarks/results/rollout.json, each part for
-itself. --quick is for trying it out: few trajectories, one round, nothing is written.
+distribution says; in the simulated part these seconds and those of the engine are divided by --speed. "idle" is the
+share of the wall time in which the generation engine had nothing to do. Writes benchmarks/results/rollout.json, each
+part for itself. --quick is for trying it out: few trajectories, one round, nothing is written.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def simulated(speed: float, generations: int) -> World:
     return World(tokenizer, make, lambda algorithm, seed: _settings(algorithm, seed, generations, 600, 6000))
 
 
-def tiny(speed: float, generations: int, folder: Path) -> World:
+def tiny(generations: int, folder: Path) -> World:
     """Return the world of the tiny policy; it is trained first, which takes seconds."""
     import torch
 
@@ -103,12 +103,12 @@ def tiny(speed: float, generations: int, folder: Path) -> World:
     cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)
 
     def make(seed: int) -> tuple[Delays, ToolEnv, Any]:
-        delays = Delays(seed, speed)
+        delays = Delays(seed)
         tools = [lambda: DelayedTool(PythonTool(), delays)]
         env = ToolEnv("arpo/Arithmetic-v0", level=LEVELS, tools=tools)
-        return delays, env, TransformersBackend(model, tokenizer)
+        return delays, env, TransformersBackend(model, tokenizer, max_rows=256)
 
-    return World(tokenizer, make, lambda algorithm, seed: _settings(algorithm, seed, generations, 80, 400))
+    return World(tokenizer, make, lambda algorithm, seed: _settings(algorithm, seed, generations, 80, 800))
 
 
 def _settings(algorithm: str, seed: int, generations: int, turn: int, completion: int) -> RolloutSettings:
@@ -258,7 +258,7 @@ def main() -> None:
             found |= {recipe: calls(recipe, tasks, roots) for recipe in RECIPES[: 1 if given.quick else None]}
         elif part == "tiny":
             with tempfile.TemporaryDirectory() as folder:
-                found |= compare(tiny(given.speed, generations, Path(folder)), rounds, prompts)
+                found |= compare(tiny(generations, Path(folder)), rounds, prompts)
         else:
             found |= compare(simulated(given.speed, generations), rounds, prompts)
         if not given.quick:
