@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
+from arpo_trainer.engine import Engine
 from arpo_trainer.generation import Generation, OnWindow, Request
 from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
 from benchmarks.barrier import BarrierEngine, next_streaks
+from benchmarks.rollout_world import Delays, Script, SimulatedBackend, fixed_tools, small_tokenizer
 from envs_registry import Task
 
 TASK = Task("t", "How long is the list?", ("3",), kind="math", setup="items = [1, 2, 3]")
@@ -97,3 +99,20 @@ def test_streaks_count_as_published(vectors: dict[str, dict[str, Any]]) -> None:
         streaks = next_streaks(streaks, [number in gained for number in range(len(streaks))])
         seen.append(streaks)
     assert seen == vector["expected"]["counters"]
+
+
+def test_without_branches_both_engines_make_the_same_trajectories() -> None:
+    tokenizer, settings = small_tokenizer(), RolloutSettings("grpo", 6, max_turn_tokens=600, max_completion_length=6000)
+
+    def rows(maker: type[Engine] | type[BarrierEngine]) -> list[list[int]]:
+        env = ToolEnv("arpo/MultiHop-v0", tools=[lambda: fixed_tools(Delays(0, speed=1000.0))])
+        backend = SimulatedBackend(Script(tokenizer), speed=1000.0)
+        (tree,) = asyncio.run(maker(backend, tokenizer, env, settings).rollout([env.tasks.task(0)]))
+        return [tree.row(number).ids for number in range(6)]
+
+    assert rows(Engine) == rows(BarrierEngine)
+
+
+def test_another_rule_than_the_published_ones_is_refused(env: ToolEnv, tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="published rules or with grpo"):
+        BarrierEngine(ScriptedPolicy(tokenizer, [], []), tokenizer, env, RolloutSettings())
