@@ -3,7 +3,7 @@
     python benchmarks/rollout.py [--part simulated] [--part tiny] [--part calls] [--rounds 5] [--speed 4] [--quick]
 
 simulated  16 prompts x 16 trajectories, 1 to 5 calls each, on a simulated engine of a GPU with a model of 1.5B
-           parameters (rollout_world.py has its numbers); tools only wait. ARPO, and GRPO, in which the two engines make
+           parameters (rollout_script.py has its numbers); tools only wait. ARPO, and GRPO, in which the two engines make
            the same trajectories and differ in scheduling alone.
 tiny       the same with a real model of two layers, the transformers backend and the real Python sandbox.
 calls      tool calls of ARPO beside GRPO, at equal trajectories, with the cold-started demo model, for several numbers
@@ -40,15 +40,8 @@ from arpo_trainer.engine import Engine, RolloutSettings
 from arpo_trainer.recording import versions
 from arpo_trainer.tree import RolloutTree
 from benchmarks.barrier import BarrierEngine
-from benchmarks.rollout_world import (
-    DELAYS,
-    DelayedTool,
-    Delays,
-    Script,
-    SimulatedBackend,
-    fixed_tools,
-    small_tokenizer,
-)
+from benchmarks.rollout_script import Script, SimulatedBackend
+from benchmarks.rollout_world import DELAYS, DelayedTool, Delays, fixed_tools, small_tokenizer
 
 RESULTS = Path(__file__).parent / "results" / "rollout.json"
 PARTS = ("simulated", "tiny", "calls")

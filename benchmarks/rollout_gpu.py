@@ -4,7 +4,7 @@
     python benchmarks/rollout_gpu.py --tiny            # tries it out on a CPU, writes nothing
 
 The models have the shapes of Qwen2 and random weights; nothing is downloaded. 16 prompts x 8 trajectories; the model
-computes every token, and a script says how long turns are and what they call (rollout_world.py), with tools that take
+computes every token, and a script says how long turns are and what they call (rollout_script.py), with tools that take
 their time. Ours plays ARPO, the engine of rounds the published rule. Reported: wall time, tokens/s over it, the share
 of it in which the backend had nothing to do ("idle"), the mean of what NVML says every 0.1 s ("gpu_idle"; needs
 pynvml), and the peak of memory. Writes benchmarks/results/rollout_gpu.json.
@@ -35,7 +35,8 @@ from arpo_trainer.engine import Engine
 from arpo_trainer.recording import versions
 from arpo_trainer.settings import RolloutSettings
 from benchmarks.barrier import BarrierEngine
-from benchmarks.rollout_world import Delays, Script, ScriptedBackend, fixed_tools, small_tokenizer
+from benchmarks.rollout_script import Script, ScriptedBackend
+from benchmarks.rollout_world import Delays, fixed_tools, small_tokenizer
 
 RESULTS = Path(__file__).parent / "results" / "rollout_gpu.json"
 SHAPES: dict[str, dict[str, int]] = {

@@ -18,7 +18,8 @@ from arpo_trainer.generation import Generation, OnWindow, Request
 from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
 from benchmarks.barrier import BarrierEngine, next_streaks
-from benchmarks.rollout_world import Delays, Script, SimulatedBackend, fixed_tools, small_tokenizer
+from benchmarks.rollout_script import Script, SimulatedBackend
+from benchmarks.rollout_world import Delays, fixed_tools, small_tokenizer
 from envs_registry import Task
 
 TASK = Task("t", "How long is the list?", ("3",), kind="math", setup="items = [1, 2, 3]")
