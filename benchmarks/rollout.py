@@ -3,8 +3,8 @@
     python benchmarks/rollout.py [--part simulated] [--part tiny] [--part calls] [--rounds 5] [--speed 4] [--quick]
 
 simulated  16 prompts x 16 trajectories, 1 to 5 calls each, on a simulated engine of a GPU with a model of 1.5B
-           parameters (rollout_script.py has its numbers); tools only wait. ARPO, and GRPO, in which the two engines make
-           the same trajectories and differ in scheduling alone.
+           parameters (rollout_script.py has its numbers); tools only wait. ARPO, and GRPO, in which the two engines
+           make the same trajectories and differ in scheduling alone.
 tiny       the same with a real model of two layers, the transformers backend and the real Python sandbox.
 calls      tool calls of ARPO beside GRPO, at equal trajectories, with the cold-started demo model, for several numbers
            of roots. The least possible share is N / M: each of the N roots makes its calls, and a branch that starts
