@@ -1,5 +1,6 @@
 # make demo   sets everything up and trains a small model with ARPO, from nothing
 # make test   sets up what it needs and runs the tests
+# make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
 # Variables:  PYTHON=python3.12   SANDBOX=docker|bubblewrap|unsafe_local   CONFIG=a recipe or file   SET="a=1 b=2"
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -13,14 +14,17 @@ export SANDBOX
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 
-.PHONY: help setup sandbox model demo test check bench docs clean
+.PHONY: help setup setup-vllm sandbox model demo test test-vllm check bench docs clean
 
 help:
 	@grep '^# ' Makefile | cut -c3-
-	@echo "others: setup sandbox model check bench docs clean"
+	@echo "others: setup setup-vllm sandbox model check bench docs clean"
 
 setup:
 	@scripts/install.sh
+
+setup-vllm:
+	@scripts/install_vllm.sh
 
 sandbox: setup
 	@scripts/sandbox.sh
@@ -35,6 +39,12 @@ test: sandbox model
 	@echo "== running the tests"
 	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m pytest $(TESTS)
 
+# the engine is vLLM built for the CPU, for tests only; it would take nearly all memory and threads for itself
+test-vllm: sandbox model setup-vllm
+	@echo "== running the tests of vLLM"
+	@$(WITH_SANDBOX) $(ONE_THREAD) VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind \
+		.venv-vllm/bin/python -m pytest tests/vllm
+
 check: setup
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy && echo "== ruff and mypy are content"
 
@@ -45,4 +55,4 @@ docs: sandbox
 	@$(WITH_SANDBOX) $(PY) -m pytest -q tests/test_docs.py
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+TIDY = 20.0
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
@@ -23,7 +24,8 @@ _owner = 0
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background loop and return its result.
 
-    A KeyboardInterrupt while waiting cancels it.
+    A KeyboardInterrupt while waiting cancels it, and waits until it has put away what it held (at most `TIDY` seconds;
+    a second one does not wait).
 
     Raises:
         RuntimeError: it was called on the background loop, which would wait for itself for ever.
@@ -34,12 +36,21 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
             "the synchronous face was called from within the event loop that does its work; use the asynchronous one "
             "there (areset, astep, afork, aclose)"
         )
-    future = asyncio.run_coroutine_threadsafe(coroutine, _running_loop())
+    over = threading.Event()
+    future = asyncio.run_coroutine_threadsafe(_noted(coroutine, over), _running_loop())
     try:
         return future.result()
     except BaseException:
         future.cancel()
+        over.wait(TIDY)
         raise
+
+
+async def _noted(coroutine: Coroutine[Any, Any, T], over: threading.Event) -> T:
+    try:
+        return await coroutine
+    finally:
+        over.set()
 
 
 async def there(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -56,6 +56,7 @@ class McpTool(Tool):
         self._server, self._remote = server, tool.name
         self._timeout, self._stateless, self._max_characters = timeout, stateless, max_characters
         self._called = False
+        self.repeatable = stateless
 
     async def call(self, **arguments: Any) -> ToolResult:
         """Call it; also from another event loop than the connection's.

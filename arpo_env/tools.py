@@ -41,11 +41,14 @@ class Tool(ABC):
         name: how the model calls it.
         schema: of its arguments.
         context: what the model wrote and read before the call; set by the environment.
+        repeatable: calling it twice does no harm outside the episode, so that an episode whose machinery failed may be
+            played again.
     """
 
     name: str
     schema: JsonSchema
     context: Sequence[str] = ()
+    repeatable: bool = False
 
     @abstractmethod
     async def call(self, **arguments: Any) -> ToolResult:
@@ -89,6 +92,7 @@ class PythonTool(Tool):
 
     name = "python"
     schema = function_schema(python)
+    repeatable = True
 
     def __init__(
         self,

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arpo_trainer.advantages import group_advantages, token_advantages
     from arpo_trainer.backends import TransformersBackend
-    from arpo_trainer.branching import branch_score, split_budget
+    from arpo_trainer.branching import branch_score
+    from arpo_trainer.budgets import split_budget
     from arpo_trainer.config import ARPOConfig
-    from arpo_trainer.engine import Engine, RolloutSettings
+    from arpo_trainer.engine import Engine
     from arpo_trainer.evaluation import evaluate
     from arpo_trainer.generation import Backend, Generation, Request
     from arpo_trainer.report import write_report
+    from arpo_trainer.settings import RolloutSettings
     from arpo_trainer.trainer import ARPOTrainer, env_reward
     from arpo_trainer.tree import RolloutTree, read_traces, write_traces
 
@@ -47,7 +49,7 @@ _HOMES = {
     "Engine": "engine",
     "Generation": "generation",
     "Request": "generation",
-    "RolloutSettings": "engine",
+    "RolloutSettings": "settings",
     "RolloutTree": "tree",
     "TransformersBackend": "backends",
     "branch_score": "branching",
@@ -55,7 +57,7 @@ _HOMES = {
     "evaluate": "evaluation",
     "group_advantages": "advantages",
     "read_traces": "tree",
-    "split_budget": "branching",
+    "split_budget": "budgets",
     "token_advantages": "advantages",
     "write_report": "report",
     "write_traces": "tree",

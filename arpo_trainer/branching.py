@@ -1,32 +1,98 @@
-"""Two of the four decisions: how a group's budget is split, and how much a point deserves a branch.
+"""The second decision: how much a tool's result deserves that the episode branches there.
 
-Pure functions of numbers. The engine calls `split_budget` once a prompt and `branch_score` after each tool result.
+Pure functions of what is known at such a point. A method is a row of `BRANCHES`; a new one needs a function and a row,
+and nothing in the engine.
+
+| name | branches where | source |
+|---|---|---|
+| arpo | alpha + beta dH > tau | ARPO eq. 4-5 |
+| aepo | (alpha + beta dH)(1 - penalty l) > tau, l high-entropy steps of the chain in a row | AEPO, branch penalty |
+| random | a coin says so, with probability alpha | ablation |
+| arpo-reference | clip(U - beta dH, 0, 1) <= alpha | the published code of ARPO |
+| aepo-reference | clip((U + beta dH) max(0, 1 - penalty c), 0, 1) >= alpha, c of the prompt | that of AEPO |
+| tree-grpo | at points drawn at random once all planned trajectories have ended | Tree-GRPO (2509.21240) |
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
-def split_budget(algorithm: str, num_generations: int, initial_rollouts: int) -> tuple[int, int]:
-    """Return (roots, reserved for branches), together `num_generations`.
 
-    Args:
-        algorithm: "grpo" starts everything at the prompt; "arpo" starts N = `initial_rollouts` and reserves M - N
-            (ARPO, sec. 3.1).
-        num_generations: M.
-        initial_rollouts: N, 1 <= N <= M; not looked at by "grpo".
+@dataclass(frozen=True)
+class Point:
+    """What is known where an episode may branch.
 
-    Raises:
-        ValueError: no such algorithm, or N outside its range.
+    Attributes:
+        entropy: of the segment that is looked at, in units of ln V.
+        baseline: of the segment it is compared with, likewise.
+        consecutive: l, how many high-entropy steps came just before in a row.
+        uniform: a random number in [0, 1), this point's own.
     """
-    if algorithm == "grpo":
-        return num_generations, 0
-    if algorithm != "arpo":
-        raise ValueError(f"algorithm must be 'arpo' or 'grpo', not {algorithm!r}")
-    if not 1 <= initial_rollouts <= num_generations:
-        raise ValueError(
-            f"initial_rollouts must be between 1 and num_generations ({num_generations}), got {initial_rollouts}"
-        )
-    return initial_rollouts, num_generations - initial_rollouts
+
+    entropy: float
+    baseline: float
+    consecutive: int = 0
+    uniform: float = 0.0
+
+    @property
+    def delta(self) -> float:
+        """The rise of entropy, dH."""
+        return self.entropy - self.baseline
+
+
+class BranchSettings(Protocol):
+    """What branch functions read of the settings: alpha, beta, tau, and the penalty's slope."""
+
+    @property
+    def alpha(self) -> float:
+        """Base, or probability."""
+
+    @property
+    def beta(self) -> float:
+        """Weight of the rise of entropy."""
+
+    @property
+    def tau(self) -> float:
+        """Threshold."""
+
+    @property
+    def branch_penalty(self) -> float:
+        """Slope of AEPO's penalty."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a branch function says: the score, what it was compared with, and whether to branch."""
+
+    value: float
+    threshold: float
+    branch: bool
+
+
+BranchFunction = Callable[[Point, BranchSettings], Score]
+
+
+@dataclass(frozen=True)
+class BranchMethod:
+    """One row of `BRANCHES`.
+
+    Attributes:
+        score: the function.
+        published: measure, order and top-up as in the published engine: the turn *before* the result is measured, its
+            entropies summed, against the path's own first turn; points are decided in the order of rounds and of
+            trajectory numbers; missing trajectories are added one a round, and may branch.
+        best: the points wait until all paths have ended, and those with the highest scores get the budget.
+        penalised: c is counted for the prompt: rounds in which it got a new trajectory.
+        why: what a point that branches is told to have done.
+    """
+
+    score: BranchFunction
+    published: bool = False
+    best: bool = False
+    penalised: bool = False
+    why: str = "entropy rose"
 
 
 def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: int = 0, penalty: float = 0.0) -> float:
@@ -42,3 +108,54 @@ def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: i
         penalty: slope of the factor; 0 is ARPO.
     """
     return (alpha + beta * delta_entropy) * max(0.0, 1.0 - penalty * consecutive)
+
+
+def _arpo(point: Point, settings: BranchSettings) -> Score:
+    value = branch_score(point.delta, settings.alpha, settings.beta)
+    return Score(value, settings.tau, value > settings.tau)
+
+
+def _aepo(point: Point, settings: BranchSettings) -> Score:
+    value = branch_score(point.delta, settings.alpha, settings.beta, point.consecutive, settings.branch_penalty)
+    return Score(value, settings.tau, value > settings.tau)
+
+
+def _random(point: Point, settings: BranchSettings) -> Score:
+    return Score(point.uniform, 1.0 - settings.alpha, point.uniform >= 1.0 - settings.alpha)
+
+
+def _arpo_reference(point: Point, settings: BranchSettings) -> Score:
+    value = _clip(point.uniform - settings.beta * point.delta)
+    return Score(value, settings.alpha, value <= settings.alpha)
+
+
+def _aepo_reference(point: Point, settings: BranchSettings) -> Score:
+    penalty = max(0.0, 1.0 - settings.branch_penalty * point.consecutive)
+    value = _clip((point.uniform + settings.beta * point.delta) * penalty)
+    return Score(value, settings.alpha, value >= settings.alpha)
+
+
+def _tree_grpo(point: Point, settings: BranchSettings) -> Score:
+    return Score(point.uniform, 0.0, True)
+
+
+def _clip(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
+
+BRANCHES: dict[str, BranchMethod] = {
+    "arpo": BranchMethod(_arpo),
+    "aepo": BranchMethod(_aepo),
+    "random": BranchMethod(_random, why="drawn"),
+    "arpo-reference": BranchMethod(_arpo_reference, published=True, why="drawn"),
+    "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, why="drawn"),
+    "tree-grpo": BranchMethod(_tree_grpo, best=True, why="drawn"),
+}
+
+
+def chain_length(steps: list[bool]) -> int:
+    """Return l of a chain: how many of its last tool steps were high-entropy steps in a row (AEPO)."""
+    length = 0
+    while length < len(steps) and steps[-1 - length]:
+        length += 1
+    return length

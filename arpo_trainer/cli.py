@@ -1,4 +1,4 @@
-"""The `arpo` command: `envs`, `data`, `search`, `cache`, `play`, `train`, `report`, `doctor`, `sandbox`.
+"""The `arpo` command: look at environments and data, play, roll out, train, look at what came of it, mend the machine.
 
 Heavy imports happen inside the subcommand that needs them, so that `arpo envs` answers at once.
 """
@@ -6,19 +6,20 @@ Heavy imports happen inside the subcommand that needs them, so that `arpo envs` 
 from __future__ import annotations
 
 import argparse
-import ast
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from arpo_trainer.cache_command import add_cache_command
 from arpo_trainer.data_command import add_data_command
+from arpo_trainer.options import read_options
+from arpo_trainer.rollout_command import add_rollout_command
 from arpo_trainer.sandbox_command import add_sandbox_command
 from arpo_trainer.search_command import add_search_command
 from arpo_trainer.table import write_table
+from arpo_trainer.view_command import add_view_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
     play.set_defaults(run=_play)
 
+    add_rollout_command(commands)
+
     train = commands.add_parser("train", help="train, and write a report")
     train.add_argument("--config", required=True, help="a YAML file, or the name of a recipe such as arithmetic-cpu")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a setting")
@@ -73,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="say what this machine has and lacks, and how to mend it")
     doctor.set_defaults(run=_doctor)
 
+    add_view_command(commands)
     add_cache_command(commands)
     add_sandbox_command(commands)
     add_search_command(commands)
@@ -97,20 +101,10 @@ def _envs(arguments: argparse.Namespace) -> int:
 def _play(arguments: argparse.Namespace) -> int:
     from arpo_trainer.play import play_by_hand, play_with_model
 
-    options = dict(_option(text) for text in arguments.option)
+    options = read_options(arguments.option, "--option")
     if arguments.model:
         return play_with_model(arguments.env, options, arguments.seed, arguments.model, arguments.temperature)
     return play_by_hand(arguments.env, options, arguments.seed)
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ValueError(f"--option {text!r}: write name=value, such as level=2")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
 
 
 def _train(arguments: argparse.Namespace) -> int:

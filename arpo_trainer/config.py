@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from trl import GRPOConfig
 
-from arpo_trainer.engine import RolloutSettings
+from arpo_trainer.algorithms import get_algorithm
+from arpo_trainer.entropy import ESTIMATORS
+from arpo_trainer.settings import RolloutSettings
 
-ALGORITHMS = ("arpo", "grpo")
 ATTRIBUTIONS = ("soft", "hard")
 _UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 
@@ -25,9 +26,23 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         ValueError: settings that cannot work together, before anything is loaded.
     """
 
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits"]
+
     algorithm: str = field(
         default="arpo",
-        metadata={"help": "'arpo' grows trees (branches after tool results); 'grpo' starts all at the prompt."},
+        metadata={
+            "help": "How groups are rolled out: 'arpo' grows trees (branches after tool results), 'aepo' balances "
+            "roots and branches by entropy, 'grpo' starts all at the prompt; also 'random', 'tree-grpo', "
+            "'arpo-reference', 'aepo-reference'."
+        },
+    )
+    budget: str | None = field(
+        default=None,
+        metadata={"help": "Instead of the algorithm's: 'grpo', 'arpo' (N of M), 'aepo', 'aepo-reference'."},
+    )
+    branch: str | None = field(
+        default=None,
+        metadata={"help": "Instead of the algorithm's: 'arpo', 'aepo', 'random', 'tree-grpo', or a '-reference'."},
     )
     initial_rollouts: int | None = field(
         default=None,
@@ -40,7 +55,21 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     branch_alpha: float = field(default=0.5, metadata={"help": "alpha: base of the branch score (ARPO eq. 5)."})
     branch_beta: float = field(default=0.2, metadata={"help": "beta: weight of the entropy rise (ARPO eq. 5)."})
     branch_threshold: float = field(default=0.5, metadata={"help": "tau: a score above it branches."})
+    branch_penalty: float = field(
+        default=0.05, metadata={"help": "Slope of AEPO's penalty for high-entropy steps in a row."}
+    )
+    budget_beta: float = field(
+        default=0.5, metadata={"help": "AEPO's budget: weight of the difference of entropies, per nat."}
+    )
     entropy_window: int = field(default=20, metadata={"help": "k: tokens whose entropy is compared."})
+    entropy_estimator: str = field(
+        default="auto",
+        metadata={
+            "help": "'exact', 'renormalised', 'tail', 'nll' or 'raw10'; 'auto' is exact on transformers and "
+            "renormalised on vLLM, which hands out the most likely tokens only."
+        },
+    )
+    entropy_topk: int = field(default=20, metadata={"help": "Tokens an estimate of the entropy is made from."})
     attribution: str = field(
         default="soft",
         metadata={"help": "'soft': each copy of a shared token keeps its trajectory's advantage; 'hard': their mean."},
@@ -54,6 +83,24 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default=0.2,
         metadata={"help": "Stop if more than this share of a rollout fails: what is left would be biased."},
     )
+    turn_timeout: float = field(
+        default=900.0,
+        metadata={"help": "Seconds a step of an environment may take, for tools that have no limit of their own."},
+    )
+    retries: int = field(
+        default=1,
+        metadata={
+            "help": "How often an episode whose sandbox or search broke down is played again up to where it was, if "
+            "its tools may be called twice."
+        },
+    )
+    limits: dict[str, int] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Most at once, by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer', or a tool's name, as "
+            'in {"search": 16}.'
+        },
+    )
     trace_every: int = field(
         default=1,
         metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
@@ -63,7 +110,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
         self._check_budget()
-        _one_of("algorithm", self.algorithm, ALGORITHMS)
+        get_algorithm(self.algorithm, self.budget, self.branch)
+        _one_of("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
         _one_of("attribution", self.attribution, ATTRIBUTIONS)
         for name, unused in _UNUSED_SAMPLING.items():
             if getattr(self, name) != unused:
@@ -82,11 +130,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             raise ValueError(
                 "loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'"
             )
-        for name, low in (("max_rows", 1), ("trace_every", 0), ("max_invalid", 0)):
+        for name, low in (("max_rows", 1), ("trace_every", 0), ("max_invalid", 0), ("entropy_topk", 1)):
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
-        if self.use_vllm:
-            raise ValueError("use_vllm=True: rollouts run on transformers for now; leave use_vllm out")
         self.rollout_settings()
         super().__post_init__()
 
@@ -121,9 +167,19 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "max_turn_tokens": self.max_turn_length or self.max_completion_length,
             "max_completion_length": self.max_completion_length,
             "max_invalid": self.max_invalid,
+            "budget": self.budget,
+            "branch": self.branch,
+            "branch_penalty": self.branch_penalty,
+            "budget_beta": self.budget_beta,
+            "turn_timeout": self.turn_timeout,
+            "retries": self.retries,
             "seed": self.seed,
         }
         return RolloutSettings(**{**values, **overrides})
+
+    def rollout_limits(self) -> dict[str, int]:
+        """Return how much of a kind goes on at once."""
+        return dict(self.limits) if isinstance(self.limits, dict) else {}
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

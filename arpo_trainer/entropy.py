@@ -84,3 +84,14 @@ def segment_entropy(
         raise ValueError(f"need at least one entropy and a window >= 1, got {len(entropies)} and {window}")
     total = math.fsum(first) / math.log(vocabulary)
     return total / len(first) if reduction == "mean" else total
+
+
+def mean_entropy(entropies: Sequence[float], window: int = REFERENCE_WINDOW) -> float:
+    """Return the mean entropy of the first tokens of a segment, in nats; 0 for an empty one.
+
+    Args:
+        entropies: of each token, in nats, shape (n,).
+        window: k, how many tokens count.
+    """
+    first = entropies[:window]
+    return math.fsum(first) / len(first) if first else 0.0

@@ -77,8 +77,7 @@ def evaluate(
         step: training steps taken so far.
         on_task: called after each task.
     """
-    settings = replace(engine.settings, algorithm="grpo", num_generations=1, initial_rollouts=1, temperature=0.0)
-    greedy = replace(engine, settings=settings, on_trajectory=on_task)
+    greedy = replace(engine, settings=engine.settings.plain(1, temperature=0.0), on_trajectory=on_task)
     return summarise(run(greedy.rollout(tasks)), name, step)
 
 

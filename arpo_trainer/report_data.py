@@ -79,9 +79,9 @@ def load_run(run_dir: Path, *, trees: int = TREES) -> RunData:
         )
     data = RunData(run_dir)
     if (run_dir / "run.json").is_file():
-        data.facts = _read_facts(run_dir / "run.json")
-    data.metrics = [row for _, row in _rows(run_dir / "metrics.jsonl", data.running)]
-    data.evaluations = [row for _, row in _rows(run_dir / "eval.jsonl", data.running)]
+        data.facts = read_facts(run_dir / "run.json")
+    data.metrics = [row for _, row in rows_of(run_dir / "metrics.jsonl", data.running)]
+    data.evaluations = [row for _, row in rows_of(run_dir / "eval.jsonl", data.running)]
     _read_trees(data, trees)
     data.notes = [f"{name} is missing: {what}." for name, what in _FILES.items() if not (run_dir / name).is_file()]
     return data
@@ -118,7 +118,8 @@ def _spread(size: int, count: int) -> list[int]:
     return [round(index * (size - 1) / (count - 1)) for index in range(count)]
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
+def read_facts(path: Path) -> dict[str, Any]:
+    """Read a run.json."""
     try:
         return _object(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -129,11 +130,11 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 def _read_trees(data: RunData, count: int) -> None:
     path = data.folder / "traces.jsonl"
-    steps = [_step(row) for _, row in _rows(path, data.running)]
+    steps = [step_of(row) for _, row in rows_of(path, data.running)]
     chosen = set(choose_trees(steps, count))
     data.tree_total, data.tree_steps = len(steps), len(set(steps))
     data.trace_bytes = path.stat().st_size if path.is_file() else 0
-    for position, (number, line) in enumerate(_lines(path, data.running)):
+    for position, (number, line) in enumerate(lines_of(path, data.running)):
         if position in chosen:
             try:
                 data.trees.append(RolloutTree.from_json(line))
@@ -141,21 +142,23 @@ def _read_trees(data: RunData, count: int) -> None:
                 raise ValueError(f"{path}, line {number}: not a rollout tree ({error}); delete the line") from error
 
 
-def _step(tree: dict[str, Any]) -> int:
+def step_of(tree: dict[str, Any]) -> int:
+    """Return the step of a tree as read from JSON, 0 where it has none."""
     meta = tree.get("meta")
     step = meta.get("step") if isinstance(meta, dict) else None
     return int(step) if isinstance(step, (int, float)) else 0
 
 
-def _rows(path: Path, running: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in _lines(path, running):
+def rows_of(path: Path, running: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a JSONL file with their line numbers."""
+    for number, line in lines_of(path, running):
         try:
             yield number, _object(line)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: broken line ({error}); mend or delete it") from error
 
 
-def _lines(path: Path, running: bool) -> Iterator[tuple[int, str]]:
+def lines_of(path: Path, running: bool) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, numbered; of a running run not a last one still being written."""
     if not path.is_file():
         return

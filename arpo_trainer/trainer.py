@@ -24,7 +24,7 @@ from trl import GRPOTrainer
 from arpo_env import ToolEnv
 from arpo_env.background import run
 from arpo_trainer.advantages import Scale, group_advantages, token_advantages
-from arpo_trainer.backends import TransformersBackend
+from arpo_trainer.backends import trainer_backend
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
 from arpo_trainer.padding import trim_padding
@@ -101,13 +101,11 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         )
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
-        unwrapped = self.accelerator.unwrap_model(self.model)
-        backend = TransformersBackend(
-            unwrapped, self._tokenizer, max_rows=args.max_rows, eos_token_ids=set(self.eos_token_ids)
-        )
+        self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}
-        self.engine = Engine(backend, self._tokenizer, env, args.rollout_settings(), template)
-        self.backend = backend
+        self.engine = Engine(
+            self.backend, self._tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
+        )
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -137,7 +135,7 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         training = self.model.training
         size = self.num_generations if training else self.num_generations_eval
         tasks = _group_tasks(self._rows, size)
-        evaluating = {} if training else {"algorithm": "grpo"}
+        evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
         self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
         started = time.perf_counter()
         first = self.accelerator.process_index * len(tasks)

@@ -14,7 +14,7 @@ Ids are the truth: `text` is for people only and is never tokenised again. What 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -202,6 +202,26 @@ class RolloutTree:
             row.entropies += span.entropies if model else [0.0] * n
             row.span += [span.index] * n
         return row
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Put the trajectories into another order, and the spans into that in which these come to them.
+
+        Args:
+            order: numbers of all trajectories, as they shall stand.
+        """
+        place = {old: new for new, old in enumerate(order)}
+        self.trajectories = [self.trajectories[old] for old in order]
+        walked = [span.index for number in range(len(order)) for span in self.path(number)]
+        spans = {old: new for new, old in enumerate(dict.fromkeys(walked))}
+        self.spans = [self.spans[old] for old in spans]
+        for span in self.spans:
+            span.index, span.parent = spans[span.index], None if span.parent is None else spans[span.parent]
+        for trajectory in self.trajectories:
+            trajectory.leaf = spans[trajectory.leaf]
+            trajectory.parent = None if trajectory.parent is None else place[trajectory.parent]
+            trajectory.fork_span = None if trajectory.fork_span is None else spans[trajectory.fork_span]
+        for event in self.timeline:
+            event.trajectory = place[event.trajectory]
 
     @property
     def rewards(self) -> list[float | None]:

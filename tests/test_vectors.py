@@ -13,8 +13,11 @@ import torch
 from arpo_env import paper_reward
 from arpo_env.grading import published
 from arpo_env.rewards import reference_reward
-from arpo_trainer import RolloutTree, branch_score, group_advantages, token_advantages
+from arpo_trainer import RolloutSettings, RolloutTree, branch_score, group_advantages, token_advantages
+from arpo_trainer import published as rollout
 from arpo_trainer.advantages import span_advantages
+from arpo_trainer.branching import BRANCHES, Point, chain_length
+from arpo_trainer.budgets import balanced_roots, generated_tokens, probed_roots
 from arpo_trainer.entropy import segment_entropy, token_entropy
 from arpo_trainer.tree import Trajectory
 
@@ -152,3 +155,86 @@ def test_tool_productivity_and_pass_at_k(vectors: list[Vector]) -> None:
         assert published.pass_at_k(**vector["inputs"]) == pytest.approx(
             vector["expected"]["pass_at_k"], abs=vector["tol"]
         )
+
+
+def test_branch_probabilities_as_published(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "branching", mode="reference", start="branch.arpo_code.pb"):
+        given = vector["inputs"]
+        got = rollout.arpo_branch_probability(given["delta_H"], given["p_b"], given["w"])
+        assert got == pytest.approx(vector["expected"]["p_branch"], abs=vector["tol"])
+    for vector in pick(vectors, "branching", mode="reference", start="branch.aepo_code.pb"):
+        given = vector["inputs"]
+        got = rollout.aepo_branch_probability(given["delta_H"], given["p_b"], given["w"], given["c"])
+        assert got == pytest.approx(vector["expected"]["p_branch"], abs=vector["tol"])
+
+
+@pytest.mark.parametrize("name", ["arpo", "aepo"])
+def test_single_draws_as_published(vectors: list[Vector], name: str) -> None:
+    for vector in pick(vectors, "branching", start=f"branch.{name}_code.draw"):
+        given = vector["inputs"]
+        settings = RolloutSettings(alpha=given.get("p_b", 0.5), beta=given.get("w", 0.2))
+        point = Point(given["delta_H"], 0.0, given.get("c", 0), given["U"])
+        assert BRANCHES[f"{name}-reference"].score(point, settings).branch == vector["expected"]["branch"], vector["id"]
+
+
+def test_the_paper_s_rules_are_the_rows_of_the_table(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "branching", mode="paper"):
+        given = vector["inputs"]
+        beta = given.get("beta", given.get("gamma"))
+        settings = RolloutSettings(
+            alpha=given["alpha"], beta=beta, tau=given["tau"], branch_penalty=given.get("lam", 0.0)
+        )
+        score = BRANCHES["aepo" if "lam" in given else "arpo"].score(
+            Point(given["delta_H"], 0.0, given.get("l", 0)), settings
+        )
+        assert score.value == pytest.approx(vector["expected"]["P"], abs=vector["tol"])
+        assert score.branch == vector["expected"]["branch"]
+
+
+def test_the_frequency_of_published_branches_is_the_closed_form() -> None:
+    settings = RolloutSettings(alpha=0.3)
+    draws = [n / 1000 for n in range(1000)]
+    for name, expected in (
+        ("arpo-reference", rollout.arpo_branch_probability(0.5, 0.3, 0.2)),
+        ("aepo-reference", rollout.aepo_branch_probability(0.5, 0.3, 0.2, 3)),
+    ):
+        made = sum(BRANCHES[name].score(Point(0.5, 0.0, 3, draw), settings).branch for draw in draws)
+        assert made / 1000 == pytest.approx(expected, abs=0.002)
+
+
+def test_balanced_budgets(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "budget", start="budget.aepo"):
+        given, expected = vector["inputs"], vector["expected"]
+        numbers = (given["k"], given["H_root"], given["H_tool_avg"], given["beta"])
+        assert balanced_roots(*numbers) == pytest.approx(expected["m_paper"], abs=vector["tol"])
+        assert abs(probed_roots("aepo", *numbers) - min(given["k"], max(1, expected["m_paper"]))) <= 0.5
+        if given["beta"] == 0.5:
+            roots = probed_roots("aepo-reference", *numbers)
+            assert (roots, given["k"] - roots) == (expected["m_code"], expected["branch_budget_code"])
+
+
+def test_consecutive_branches_of_a_prompt_and_of_a_chain(vectors: list[Vector]) -> None:
+    (prompt,) = pick(vectors, "budget", start="aepo.consecutive_counter")
+    given = prompt["inputs"]
+    assert rollout.consecutive_counters(given["rounds"], given["prompts"]) == prompt["expected"]["counters"]
+    (chain,) = pick(vectors, "budget", start="aepo.consecutive_chain")
+    assert [chain_length(path) for path in chain["inputs"]["paths"]] == chain["expected"]["l"]
+
+
+def test_what_branches_cost(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "budget", start="cost.branch"):
+        given, expected = vector["inputs"], vector["expected"]
+        m, n, tokens = given["M"], given["N"], given["tokens_per_traj"]
+        assert generated_tokens(m, m, tokens, 0.0) == expected["full"]
+        assert generated_tokens(m, n, tokens, given["shared_prefix_fraction"]) == expected["branched"]
+
+
+def test_masks_as_published(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "masking", mode="reference"):
+        given, expected = vector["inputs"], vector["expected"]
+        got = {
+            "response_mask": rollout.response_mask(given["response"], given["eos"]),
+            "loss_mask": rollout.loss_mask(given["response"], given["result_mask"], given["eos"]),
+            "reward_position": rollout.reward_position(given["response"], given["eos"]),
+        }
+        assert {key: got[key] for key in expected} == expected, vector["id"]

@@ -86,6 +86,7 @@ class SearchTool(Tool):
 
     name = "search"
     schema = function_schema(search)
+    repeatable = True
 
     def __init__(
         self,

@@ -5,11 +5,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arpo_trainer.backends.choice import transformers_backend
     from arpo_trainer.backends.continuous import TransformersBackend
+    from arpo_trainer.backends.endpoint import EndpointBackend
+    from arpo_trainer.backends.hosting import trainer_backend
     from arpo_trainer.backends.padded import PaddedBackend
+    from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
+    from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
-__all__ = ["PaddedBackend", "TransformersBackend", "transformers_backend"]
+__all__ = [
+    "EndpointBackend",
+    "PaddedBackend",
+    "TransformersBackend",
+    "VLLMEngineBackend",
+    "VLLMServerBackend",
+    "trainer_backend",
+    "transformers_backend",
+]
 
-_HOMES = {"PaddedBackend": "padded", "TransformersBackend": "continuous", "transformers_backend": "choice"}
+_HOMES = {
+    "EndpointBackend": "endpoint",
+    "PaddedBackend": "padded",
+    "TransformersBackend": "continuous",
+    "VLLMEngineBackend": "vllm_engine",
+    "VLLMServerBackend": "vllm_server",
+    "trainer_backend": "hosting",
+    "transformers_backend": "choice",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -40,12 +40,20 @@ function curves() {
   add({ title: "Where the time went", note: "seconds a step; tools run while the model generates", stacked: true, line: "seconds_step", series: [
     { key: "seconds_generate", name: "generate", class: "generate" }, { key: "seconds_tools", name: "tools", class: "tools" },
     { key: "seconds_score", name: "score", class: "score" }, { key: "seconds_update", name: "update", class: "update" }] });
+  add({ title: "What trajectories waited for", note: "mean seconds a trajectory", stacked: true, series: [
+    { key: "wait/generate", name: "the model", class: "generate" }, { key: "wait/tool", name: "a tool’s place", class: "tools" },
+    { key: "wait/settle", name: "earlier branches", class: "branches" }, { key: "wait/start", name: "a place to start", class: "roots" }] });
+  add({ title: "Shares", note: "of 1", zero: true, series: [
+    { key: "branch_budget_used", name: "branch budget used", class: "a" }, { key: "cache_hits", name: "context from cache", class: "b" },
+    { key: "model_idle", name: "model idle", class: "c" }] });
   host.append(anyMetric());
+  if (has("wait_share")) body.append(h("p", { class: "hint" }, "What each trajectory of a step waited for: ", h("code", {}, "arpo view timeline"), " with the folder of this page."));
   body.append(numbers());
 }
 
 const shown = new Set(["step", "reward", "reward_std", "accuracy", "tool_calls", "entropy", "entropy_after_tool", "entropy_first",
-  "roots", "branches", "top_ups", "seconds_generate", "seconds_tools", "seconds_score", "seconds_update"]);
+  "roots", "branches", "top_ups", "seconds_generate", "seconds_tools", "seconds_score", "seconds_update",
+  "wait/generate", "wait/tool", "wait/settle", "wait/start", "branch_budget_used", "cache_hits", "model_idle"]);
 function metricKeys() {
   return [...new Set(data.metrics.flatMap((row) => Object.keys(row).filter((key) => known(row[key]))))];
 }

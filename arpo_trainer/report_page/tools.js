@@ -75,31 +75,4 @@ function size(bytes) {
 }
 const plain = (value) => typeof value === "string" ? value : value === null || value === undefined ? "–"
   : known(value) ? String(value) : JSON.stringify(value);
-
-/* ---- header ----------------------------------------------------------------------------------------------- */
-
-function header() {
-  $("name").textContent = plain(facts.name);
-  const status = facts.status || "status unknown";
-  const entries = [
-    ["environment", facts.env && (facts.env.id || plain(facts.env))],
-    ["model", facts.model],
-    ["algorithm", facts.algorithm && String(facts.algorithm).toUpperCase()],
-    ["started", moment(facts.started)],
-    facts.status === "running" ? ["so far", duration((Date.parse(data.written) - Date.parse(facts.started)) / 1000)]
-      : ["took", duration(facts.seconds)],
-    ["sandbox", facts.isolation],
-  ];
-  $("facts").append(
-    h("li", { class: `status status-${/^[a-z]+$/.test(status) ? status : "other"}` }, status),
-    ...entries.filter(([, value]) => value).map(([name, value]) =>
-      h("li", {}, h("span", { class: "key" }, name, " "), h("bdi", {}, plain(value)))),
-  );
-  const notes = data.notes.length ? [data.notes.join(" ")] : [];
-  if (facts.status === "running") {
-    notes.unshift(`The run was still going when this page was written (${moment(data.written)}).`);
-  }
-  if (notes.length) $("notes").append(...notes.map((note) => h("p", { class: "note" }, note)));
-  $("foot").textContent = `Written ${moment(data.written)}. One file; it loads nothing.`;
-}
 const nothing = (text) => h("p", { class: "empty" }, text);

@@ -7,7 +7,8 @@ import statistics
 import pytest
 
 from arpo_trainer import group_advantages, token_advantages
-from arpo_trainer.branching import branch_score, split_budget
+from arpo_trainer.branching import branch_score
+from arpo_trainer.budgets import split_budget
 from tests.arpo_trainer.test_tree import small_tree
 
 
@@ -60,7 +61,7 @@ def test_budgets(algorithm: str, split: tuple[int, int]) -> None:
 def test_budgets_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="between 1 and num_generations"):
         split_budget("arpo", 4, 5)
-    with pytest.raises(ValueError, match="'arpo' or 'grpo'"):
+    with pytest.raises(ValueError, match="must be one of 'grpo', 'arpo'"):
         split_budget("ppo", 4, 2)
 
 

@@ -31,6 +31,8 @@ class ScriptedPolicy:
     turns: Sequence[str]
     entropies: Sequence[float]
     seen: list[Request] = field(default_factory=list)
+    wants_messages = False
+    trains = True
 
     async def begin(self) -> None:
         """It keeps nothing."""
@@ -45,6 +47,8 @@ class ScriptedPolicy:
         turn = min(turn, len(self.turns) - 1)
         ids = self.tokenizer(self.turns[turn], add_special_tokens=False)["input_ids"][: request.max_tokens]
         finish = "stop" if len(ids) < request.max_tokens else "length"
+        if on_window:
+            on_window([self.entropies[turn]] * min(len(ids), request.window))
         return Generation(ids, [-0.1] * len(ids), [self.entropies[turn]] * len(ids), finish)  # type: ignore[arg-type]
 
 
@@ -161,7 +165,9 @@ def test_an_environment_s_failure_is_contained_and_masked(
         return await real(self, action)
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3)[0]
+    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3, retries=0)[
+        0
+    ]
     assert sorted(trajectory.valid for trajectory in tree.trajectories) == [False, True, True, True]
     failed = next(trajectory for trajectory in tree.trajectories if not trajectory.valid)
     assert failed.error == "SessionLost: the container is gone"
@@ -180,7 +186,9 @@ def test_a_failure_before_the_first_token_still_makes_a_row(
         return await real(self, **options)
 
     monkeypatch.setattr(ToolEnv, "areset", failing)
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3)[0]
+    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3, retries=0)[
+        0
+    ]
     number = [trajectory.valid for trajectory in tree.trajectories].index(False)
     assert tree.row(number).mask == [0]
 
@@ -213,6 +221,8 @@ def test_a_failed_fork_costs_a_branch_not_the_trajectory(
 
 def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
     class Broken:
+        wants_messages = False
+
         async def begin(self) -> None:
             """It keeps nothing."""
 
@@ -251,8 +261,8 @@ def test_a_real_model_plays_the_same_tree_from_the_same_seed(env: ToolEnv, token
     [
         ({"initial_rollouts": 9, "num_generations": 8}, "initial_rollouts must be between 1 and num_generations"),
         ({"branch_width": 0}, "branch_width must be at least 1"),
-        ({"temperature": -1.0}, "must not be negative"),
-        ({"algorithm": "ppo"}, "'arpo' or 'grpo'"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"algorithm": "ppo"}, "must be one of 'grpo', 'arpo'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:

@@ -261,7 +261,6 @@ def test_evaluation_during_training_plays_plain_roots(
         ({"algorithm": "ppo"}, "'arpo' or 'grpo', not 'ppo'"),
         ({"attribution": "firm"}, "'soft' or 'hard', not 'firm'"),
         ({"top_p": 0.9}, "only `temperature` can be set"),
-        ({"use_vllm": True}, "rollouts run on transformers"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"loss_type": "luspo"}, "one advantage a row"),
         ({"max_rows": 0}, "max_rows must be at least 1"),

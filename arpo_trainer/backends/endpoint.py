@@ -1,0 +1,192 @@
+"""`EndpointBackend`: any OpenAI-compatible endpoint as the policy, for evaluation: its ids are not the model's own.
+
+What the endpoint writes is encoded with the given tokenizer, since such an endpoint takes and gives text. Nothing can
+be learned from it (`trains` is False): another tokenisation than the model's, and log-probabilities only where the
+endpoint gives some and its tokens are those of the tokenizer; else they and the entropies are 0.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arpo_env.search.addresses import checked_address
+from arpo_trainer.backends.model_http import ModelHttp
+from arpo_trainer.backends.servers import Servers
+from arpo_trainer.entropy import estimated_entropy
+from arpo_trainer.generation import Finish, Generation, OnWindow, Request, check_request
+from arpo_trainer.stopwatch import Stopwatch
+
+_OPENAI = "https://api.openai.com/v1"
+_MOST_STOPS = 4  # OpenAI takes no more; the text is cut at the others here
+_CURES = {
+    "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
+    "temperature": "Give extra={'temperature': None} if the model takes no temperature",
+    "'stop'": "Give extra={'stop': None} if the model takes no stop strings; the text is then cut here",
+    "logprobs": "Take topk=0 if the endpoint gives no log-probabilities, or not so many",
+    "context length": "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
+    "status 401": "Set OPENAI_API_KEY to a key of that endpoint",
+    "status 403": "Set OPENAI_API_KEY to a key that may use this model",
+    "status 404": "Set OPENAI_BASE_URL to the address that ends in /v1, and look at /models there for the model's name",
+}
+_Token = tuple[str, float, list[float]]  # text, log-probability, and those of the most likely ones
+
+
+class EndpointBackend:
+    """Generates by asking an OpenAI-compatible endpoint for text.
+
+    Most endpoints cut the stop string off. It is put back where the text has an open tag whose closing tag is a stop
+    string, or where the endpoint says which one it was.
+
+    Args:
+        model: its name at the endpoint.
+        base_url: ending in "/v1" as a rule; default the variable OPENAI_BASE_URL, else OpenAI's.
+        api_key: default the variable OPENAI_API_KEY; a server of one's own may need none.
+        tokenizer: encodes what comes back; its end token marks a turn that ended by itself.
+        chat: `/chat/completions` with the request's messages; else `/completions` with its ids as text.
+        topk: how many log-probabilities are asked for; 0 is none.
+        estimator: of the entropies, if `topk` is above 0; see `estimated_entropy`.
+        extra: more fields of the request; a field that is None is left out.
+        timeout: seconds without a byte.
+        patience: seconds for which a request is asked again after its first failure (429, 5xx, broken connection).
+
+    Raises:
+        ValueError: the address is none, or OpenAI's without a key; or top log-probabilities do not suffice for the
+            estimator.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        tokenizer: Any,
+        chat: bool = True,
+        topk: int = 0,
+        estimator: str = "renormalised",
+        extra: Mapping[str, Any] | None = None,
+        timeout: float = 300.0,
+        patience: float = 120.0,
+    ) -> None:
+        url = checked_address(f"endpoint of {model}", base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
+        key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        if not key and url == _OPENAI:
+            raise ValueError(
+                "OpenAI wants a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
+            )
+        if topk:
+            estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
+        self.model, self.tokenizer, self.chat = model, tokenizer, chat
+        self.topk, self.estimator, self.extra = topk, estimator, dict(extra or {})
+        self.time = Stopwatch()
+        self.trains, self.wants_messages = False, chat
+        self._servers = Servers([url], patience, _CURES)
+        self._http = ModelHttp(key, timeout)
+
+    async def begin(self) -> None:
+        """Nothing: the endpoint's weights are its own."""
+
+    async def end(self) -> None:
+        """Give back the connections."""
+        await self._http.close()
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        """Generate one turn; see `Backend.generate`. The window is told at the end.
+
+        Raises:
+            ValueError: also if there are no messages, and the endpoint is one for chat.
+            GenerationError: the endpoint refused, or did not answer in time.
+        """
+        check_request(request)
+        body = self._body(request)
+        with self.time.running():
+            generation = await self._servers.ask("", functools.partial(self._once, request, body))
+        if on_window and request.window:
+            on_window(generation.entropies[: request.window])
+        return generation
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed % 2**31,
+            "stop": list(request.stop[:_MOST_STOPS]) or None,
+        }
+        if not self.chat:
+            body |= {"prompt": self.tokenizer.decode(request.ids), "logprobs": self.topk or None}
+        elif not request.messages:
+            raise ValueError(
+                "an endpoint for chat needs messages, the request has none; take chat=False for plain text"
+            )
+        else:
+            body |= {"messages": [dict(message) for message in request.messages]}
+            body |= {"logprobs": True, "top_logprobs": self.topk} if self.topk else {}
+        return {name: value for name, value in (body | self.extra).items() if value is not None}
+
+    async def _once(self, request: Request, body: Mapping[str, Any], url: str) -> Generation:
+        reply = await self._http.post(f"{url}/chat/completions" if self.chat else f"{url}/completions", body)
+        try:
+            choice = reply["choices"][0]
+            text = (choice["message"]["content"] if self.chat else choice["text"]) or ""
+            tokens = _tokens(choice.get("logprobs") or {})
+            cached = ((reply.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+            text, finish = _ended(text, choice["finish_reason"], choice.get("stop_reason"), request.stop)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise self._http.fault(f"answered with no completion ({error!r}): {str(reply)[:200]}") from error
+        return self._generation(text, finish, request.max_tokens, tokens, cached)
+
+    def _generation(self, text: str, finish: Finish, limit: int, tokens: Sequence[_Token], cached: int) -> Generation:
+        ids = [int(number) for number in self.tokenizer.encode(text, add_special_tokens=False)]
+        if finish == "eos" or not ids:  # an empty turn still has a token
+            ids.append(self.tokenizer.eos_token_id)
+        if len(ids) > limit:  # the tokenizer takes more tokens for it than the model did
+            ids, finish = ids[:limit], "length"
+        return Generation(ids, *self._numbers(ids, tokens), finish, cached=cached)
+
+    def _numbers(self, ids: Sequence[int], tokens: Sequence[_Token]) -> tuple[list[float], list[float]]:
+        """Return log-probabilities and entropies, as far as the endpoint's tokens are these."""
+        logprobs, entropies = [0.0] * len(ids), [0.0] * len(ids)
+        for n, (number, (text, logprob, top)) in enumerate(zip(ids, tokens, strict=False)):
+            if self.tokenizer.decode([number]) != text:
+                break
+            logprobs[n] = logprob
+            entropies[n] = estimated_entropy(sorted(top, reverse=True)[: self.topk], logprob, self.estimator)
+        return logprobs, entropies
+
+
+def _tokens(logprobs: Mapping[str, Any]) -> list[_Token]:
+    """Read the log-probabilities of a chat, or of a plain completion."""
+    if logprobs.get("content"):
+        return [
+            (token["token"], token["logprob"], [other["logprob"] for other in token.get("top_logprobs") or []])
+            for token in logprobs["content"]
+        ]
+    columns = [logprobs.get(name) or [] for name in ("tokens", "token_logprobs", "top_logprobs")]
+    return [(text, logprob, list(top.values())) for text, logprob, top in zip(*columns, strict=False)]
+
+
+def _ended(text: str, reason: str, stopped_by: object, stops: Sequence[str]) -> tuple[str, Finish]:
+    """Return the text up to its stop string, which is put back if it was cut off, and why it ended."""
+    ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
+    if ends:
+        return text[: min(ends)], "stop"
+    if reason not in ("stop", "eos", "end_turn", "stop_sequence"):
+        return text, "length"
+    stop = stopped_by if stopped_by in stops else _wanted(text, stops)
+    return (f"{text}{stop}", "stop") if stop else (text, "eos")
+
+
+def _wanted(text: str, stops: Sequence[str]) -> str:
+    """Return the closing tag, of those that stop, of the last tag that is open; else ""."""
+    opened: dict[str, int] = {}
+    for stop in stops:
+        name = stop.removeprefix("</").removesuffix(">")
+        found = [match.start() for match in re.finditer(rf"<{re.escape(name)}\b[^<>]*>", text)]
+        if found and stop == f"</{name}>":
+            opened[stop] = found[-1]
+    return max(opened, key=lambda stop: opened[stop], default="")

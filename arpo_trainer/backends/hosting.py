@@ -1,0 +1,119 @@
+"""Which backend a trainer generates with, and how that comes by the trainer's weights.
+
+    use_vllm=False                           the model itself (`transformers_backend`)
+    use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
+    use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
+
+TRL makes the engine and knows how to push weights; of its inside we use `trainer.vllm_generation` (`llm`,
+`sync_weights`, `enable_sleep_mode`, `_llm_weights_sleeping`, `tensor_parallel_size`) and `trainer._last_loaded_step`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from arpo_trainer.backends.lockstep import Lockstep
+from arpo_trainer.generation import Backend, Generation, OnWindow, Request
+
+
+def trainer_backend(trainer: Any) -> Backend:
+    """Return what a trainer generates with, as its `args` say.
+
+    Raises:
+        ValueError: settings that this backend cannot serve, or weights that are sharded over processes.
+    """
+    args, estimator = trainer.args, trainer.args.entropy_estimator
+    if estimator == "auto":
+        estimator = "renormalised" if args.use_vllm else "exact"
+    entropy = {"topk": args.entropy_topk, "estimator": estimator}
+    if not args.use_vllm:
+        return _transformers(trainer, entropy)
+    return HostedBackend(
+        _server(trainer, entropy) if args.vllm_mode == "server" else _engine(trainer, entropy), trainer
+    )
+
+
+class HostedBackend:
+    """A vLLM backend whose weights are the trainer's whenever a rollout begins, also one that TRL did not start.
+
+    Every process begins and ends the same rollouts: pushing weights is a joint act where they are sharded or served.
+
+    Args:
+        backend: what generates.
+        trainer: whose weights; its `vllm_generation` pushes them, at most once a training step.
+    """
+
+    def __init__(self, backend: Backend, trainer: Any) -> None:
+        self.backend, self.trainer, self.host = backend, trainer, trainer.vllm_generation
+        self.time, self.trains, self.wants_messages = backend.time, backend.trains, backend.wants_messages
+        self.sleeps: bool = self.host.mode == "colocate" and self.host.enable_sleep_mode
+        self._awake = not self.sleeps
+
+    async def begin(self) -> None:
+        """Push the trainer's weights if the engine has older ones or none, and wake it."""
+        with self._device():
+            self._load()
+            # a server has the weights when the main process has pushed them; a tensor-parallel engine's first
+            # collective must not overtake the trainer's last
+            if self.host.mode == "server" or self.host.tensor_parallel_size > 1:
+                self.trainer.accelerator.wait_for_everyone()
+        await self.backend.begin()
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        """Generate one turn; see `Backend.generate`."""
+        return await self.backend.generate(request, on_window)
+
+    async def end(self) -> None:
+        """Let the engine sleep, if it is one that sleeps; its weights are gone then."""
+        await self.backend.end()
+        if self.sleeps and self._awake:
+            with self._device():
+                self.host.llm.sleep(level=2)
+            self.host._llm_weights_sleeping, self._awake = True, False
+
+    def _load(self) -> None:
+        step = self.trainer.state.global_step
+        if step != self.trainer._last_loaded_step or (self.sleeps and self.host._llm_weights_sleeping):
+            self.host.sync_weights()
+            self.trainer._last_loaded_step = step
+        if not self._awake:
+            self.host.llm.wake_up(tags=["kv_cache"])
+            self._awake = True
+
+    def _device(self) -> contextlib.AbstractContextManager[object]:
+        """Return what makes this process's GPU the current one: the event loop's thread starts on the first."""
+        import torch
+
+        device = self.trainer.accelerator.device
+        return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
+    from arpo_trainer.backends.choice import transformers_backend
+
+    model, eos = trainer.accelerator.unwrap_model(trainer.model), set(trainer.eos_token_ids)
+    return transformers_backend(model, trainer._tokenizer, max_rows=trainer.args.max_rows, eos_token_ids=eos, **entropy)
+
+
+def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
+    from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
+
+    host = trainer.vllm_generation
+    group = None
+    if host.tensor_parallel_size > 1:
+        import torch.distributed as dist
+
+        size = host.tensor_parallel_size  # the same processes as TRL's own groups, but for objects on the CPU
+        groups = [list(range(first, first + size)) for first in range(0, dist.get_world_size(), size)]
+        group, _ = dist.new_subgroups_by_enumeration(groups, backend="gloo")  # type: ignore[no-untyped-call]
+    return VLLMEngineBackend(host.llm, eos_token_ids=set(trainer.eos_token_ids), lockstep=Lockstep(group), **entropy)
+
+
+def _server(trainer: Any, entropy: dict[str, Any]) -> Backend:
+    from arpo_trainer.backends.vllm_server import VLLMServerBackend
+
+    args = trainer.args
+    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    eos = set(trainer.eos_token_ids)
+    return VLLMServerBackend([url], tokenizer=trainer._tokenizer, eos_token_ids=eos, **entropy)

@@ -1,0 +1,265 @@
+"""`VLLMEngineBackend`: drives a vLLM engine of this process, request by request.
+
+Whoever asks joins the engine's batch at its next step, and is answered when its own turn ends; vLLM's prefix cache
+makes the later turns and the branches of a trajectory cheap. One thread of its own touches the engine, so that the
+event loop never waits for it. `LLM.generate` and TRL's `VLLMGeneration.generate` are not used: they answer when the
+last of a list is done, with one limit for all.
+
+Log-probabilities are the engine's, at temperature 0 those of temperature 1; entropies are estimated from its `topk`
+best tokens. New weights come from elsewhere (`hosting`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from arpo_trainer.backends.lockstep import Lockstep, Tick
+from arpo_trainer.entropy import ESTIMATORS, estimated_entropy
+from arpo_trainer.generation import Finish, Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.stopwatch import Stopwatch
+
+T = TypeVar("T")
+IDLE = 0.002  # seconds between two looks at the others while nobody has anything to generate
+
+
+@dataclass
+class _Asked:
+    name: str
+    request: Request
+    future: asyncio.Future[Generation]
+    on_window: OnWindow | None
+    at: float = field(default_factory=time.perf_counter)
+    out: Generation = field(default_factory=Generation)
+
+    def tell(self, last: bool) -> None:
+        """Say what the first tokens' entropies are, once, when they are there."""
+        if self.on_window and self.request.window and (last or len(self.out.ids) >= self.request.window):
+            told, self.on_window = self.on_window, None
+            told(self.out.entropies[: self.request.window])
+
+
+class VLLMEngineBackend:
+    """Generates with a vLLM engine, many requests at once.
+
+    Args:
+        llm: a `vllm.LLM` made with `logprobs_mode="processed_logprobs"`, as TRL makes it.
+        topk: how many of the best tokens the entropies are estimated from; at most the engine's `max_logprobs`.
+        estimator: of the entropies, see `estimated_entropy`.
+        eos_token_ids: what ends a turn; by default what the engine takes from the model's generation config.
+        lockstep: the other processes of a tensor-parallel group, which step together; by default this one is alone.
+
+    Raises:
+        ValueError: an engine whose log-probabilities are not those it samples from; a `topk` above its limit; an
+            estimator that needs the whole vocabulary.
+    """
+
+    def __init__(
+        self,
+        llm: Any,
+        *,
+        topk: int = 20,
+        estimator: str = "renormalised",
+        eos_token_ids: set[int] | None = None,
+        lockstep: Lockstep | None = None,
+    ) -> None:
+        _check_engine(llm.llm_engine.model_config, topk, estimator)
+        self.llm, self.estimator, self.eos = llm, estimator, eos_token_ids
+        self.topk = 0 if estimator == "nll" else topk
+        self.max_length: int = llm.llm_engine.model_config.max_model_len
+        self.time = Stopwatch()
+        self.trains, self.wants_messages = True, False
+        self._lockstep = lockstep or Lockstep()
+        self._thread = ThreadPoolExecutor(1, "arpo-vllm", *_on_this_device())
+        self._numbers = itertools.count()
+        self._new: list[_Asked] = []
+        self._running: dict[str, _Asked] = {}
+        self._inside: set[str] = set()  # what the engine has, also of others; for the engine's thread only
+        self._over = True
+        self._worker: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Forget all kept keys and values: the weights may have changed.
+
+        In a tensor-parallel group every process begins and ends the same rollouts.
+
+        Raises:
+            GenerationError: requests are still under way.
+        """
+        if not await self._in_thread(self.llm.reset_prefix_cache):
+            raise GenerationError(
+                "vLLM still holds keys and values of requests that are under way, which would be stale: begin a "
+                "rollout only after the last one's `end`"
+            )
+        self._over = False
+        if self._lockstep.size > 1:
+            self._start()
+
+    async def end(self) -> None:
+        """Wait until nothing is under way, on any process of the group."""
+        self._over = True
+        if self._worker and not self._worker.done():
+            await self._worker
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        """Generate one turn; see `Backend.generate`.
+
+        Raises:
+            ValueError: no room for a token in the engine's `max_model_len`, too.
+        """
+        check_request(request)
+        if len(request.ids) >= self.max_length:
+            raise ValueError(
+                f"a context of {len(request.ids)} ids leaves no room for a token: vLLM was started for "
+                f"{self.max_length}. Raise max_model_len (TRL: vllm_max_model_length), or lower max_completion_length"
+            )
+        if self._over and self._lockstep.size > 1:
+            raise GenerationError("a tensor-parallel engine generates only between `begin` and `end`")
+        name = f"arpo-{self._lockstep.rank}-{next(self._numbers)}"
+        asked = _Asked(name, request, asyncio.get_running_loop().create_future(), on_window)
+        self._new.append(asked)
+        self._start()
+        return await asked.future
+
+    def _start(self) -> None:
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(0)  # let everybody who is ready ask first
+                tick = self._tick()
+                with self.time.running() if self._running else contextlib.nullcontext():
+                    over, began, outputs = await self._in_thread(self._step, tick)
+                for output in outputs:
+                    self._take(output, began)
+                if over and not self._new and not self._running:
+                    return
+        except BaseException as error:
+            waiting = [*self._new, *self._running.values()]
+            self._thread.submit(self._abort_all)
+            self._new, self._running = [], {}
+            for asked in waiting:
+                if not asked.future.done():
+                    asked.future.set_exception(GenerationError(f"generation failed: {error!r}"))
+            if not isinstance(error, Exception):
+                raise
+
+    async def _in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def _tick(self) -> Tick:
+        """Collect what this process has to say: who is new, who is gone, and whether it has nothing left."""
+        new, self._new = [asked for asked in self._new if not asked.future.done()], []
+        gone = [name for name, asked in self._running.items() if asked.future.done()]
+        for name in gone:
+            del self._running[name]
+        self._running.update({asked.name: asked for asked in new})
+        alone = self._lockstep.size == 1
+        return Tick([(asked.name, asked.request) for asked in new], gone, not self._running and (alone or self._over))
+
+    def _step(self, mine: Tick) -> tuple[bool, float, list[Any]]:
+        """Let the engine do one step with everybody's requests.
+
+        Returns:
+            Whether the rollout is over for all, when the step began, and what came out of it.
+        """
+        engine, ticks = self.llm.llm_engine, self._lockstep.exchange(mine)
+        for tick in ticks:
+            if tick.gone:
+                engine.abort_request(tick.gone)
+                self._inside.difference_update(tick.gone)
+            for name, request in tick.new:
+                engine.add_request(name, {"prompt_token_ids": list(request.ids)}, self._sampling(request))
+                self._inside.add(name)
+        over, began = all(tick.over for tick in ticks), time.perf_counter()
+        outputs = engine.step() if engine.has_unfinished_requests() else []
+        self._inside.difference_update(output.request_id for output in outputs if output.finished)
+        if not self._inside and not over:
+            time.sleep(IDLE)
+        return over, began, outputs
+
+    def _abort_all(self) -> None:
+        self.llm.llm_engine.abort_request(sorted(self._inside))
+        self._inside.clear()
+
+    def _sampling(self, request: Request) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            seed=request.seed & (2**63 - 1),
+            stop=list(request.stop),
+            include_stop_str_in_output=True,
+            stop_token_ids=sorted(self.eos or ()),
+            ignore_eos=self.eos is not None,
+            logprobs=self.topk,
+            detokenize=bool(request.stop),
+            skip_special_tokens=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+    def _take(self, output: Any, began: float) -> None:
+        """Add a step's tokens to the one who asked for them; others of the group have asked for some, too."""
+        asked = self._running.get(output.request_id)
+        if asked is None or asked.future.done():
+            return
+        made, out = output.outputs[0], asked.out
+        if not out.ids:
+            out.queued, out.cached = max(0.0, began - asked.at), output.num_cached_tokens or 0
+        for token, entries in zip(made.token_ids, made.logprobs or (), strict=True):
+            sampled = entries[token].logprob  # by id: the engine sorts by rank
+            top = sorted((entry.logprob for entry in entries.values()), reverse=True)[: self.topk]
+            out.ids.append(token)
+            out.logprobs.append(sampled)
+            out.entropies.append(estimated_entropy(top, sampled, self.estimator))
+        asked.tell(last=output.finished)
+        if output.finished:
+            del self._running[asked.name]
+            self._answer(asked, made.finish_reason, made.stop_reason)
+
+    def _answer(self, asked: _Asked, reason: str, stop: str | int | None) -> None:
+        if asked.future.done():
+            return
+        if reason not in ("stop", "length"):
+            asked.future.set_exception(GenerationError(f"vLLM ended the request itself: {reason}"))
+            return
+        finish: Finish = "length" if reason == "length" else "stop" if isinstance(stop, str) else "eos"
+        asked.out.finish = finish
+        asked.future.set_result(asked.out)
+
+
+def _check_engine(config: Any, topk: int, estimator: str) -> None:
+    if estimator not in ESTIMATORS or estimator == "exact":
+        raise ValueError(
+            f"entropy estimator {estimator!r}: vLLM hands out its best tokens, not the vocabulary; take one of "
+            f"{', '.join(ESTIMATORS[1:])}"
+        )
+    if config.logprobs_mode != "processed_logprobs":
+        raise ValueError(
+            f"the engine's log-probabilities are {config.logprobs_mode!r}, not of the distribution it samples from: "
+            "make it with LLM(..., logprobs_mode='processed_logprobs')"
+        )
+    limit = config.get_vocab_size() if config.max_logprobs == -1 else config.max_logprobs
+    if estimator != "nll" and not 1 <= topk <= limit:
+        raise ValueError(
+            f"topk must be between 1 and the engine's max_logprobs ({limit}), got {topk}: lower it (entropy_topk), or "
+            f"make the engine with LLM(..., max_logprobs={max(topk, 1)})"
+        )
+
+
+def _on_this_device() -> tuple[Callable[..., object], tuple[Any, ...]] | tuple[()]:
+    """Return what makes a thread start on the GPU of this one: a new thread's is the first."""
+    import torch
+
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return (torch.cuda.set_device, (torch.cuda.current_device(),)) if used else ()

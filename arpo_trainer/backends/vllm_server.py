@@ -1,0 +1,264 @@
+"""`VLLMServerBackend`: generates on one or many vLLM servers (`vllm serve`, `trl vllm-serve`), over HTTP.
+
+Token ids go to `/v1/completions` and token ids come back, each with the log-probabilities of the most likely tokens;
+text is never tokenised again. The answer is streamed: the first tokens' entropies are told while the turn goes on, and
+a cancelled request stops on the server. Weights are not sent here; whoever trains does that between rollouts. Keys and
+values from before are then not used again: each rollout salts the servers' prefix caches with a word of its own.
+
+A server should be started like this:
+
+    vllm serve MODEL --logprobs-mode processed_logprobs --enable-prompt-tokens-details --enable-per-request-metrics
+
+The first option is needed at temperatures other than 1, the others fill `Generation.cached` and `.queued`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arpo_env.search.addresses import checked_address
+from arpo_trainer.backends.model_http import Fault, ModelHttp
+from arpo_trainer.backends.servers import Servers
+from arpo_trainer.entropy import estimated_entropy
+from arpo_trainer.generation import Finish, Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.stopwatch import Stopwatch
+
+_LONGER = "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory (max_completion_length)"
+_CURES = {
+    "greater than max allowed": "Start the server with a larger --max-logprobs, or take a smaller topk (entropy_topk)",
+    "maximum context length": _LONGER,
+    "max_tokens must be at least 1": _LONGER,  # what it says when the context is just full
+    "unauthorized": "Set VLLM_API_KEY to the server's --api-key",
+    "status 404": "The address should be that of a vLLM server, as in http://127.0.0.1:8000, and `model` a name that "
+    "it serves (--served-model-name)",
+}
+_PLAIN = {  # a server's defaults come from the model's generation_config.json: the policy's own distribution has none
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+_EVENT_TOKENS = 32  # a chunk of the stream holds so many; each chunk costs the same, however many it holds
+
+
+class VLLMServerBackend:
+    """Generates on vLLM servers that all serve the same model.
+
+    A request whose server fails is asked again, as a whole and with the same seed; its window is told once, so it can
+    be that of the first try. A server that is restarted during a training has its old weights until the next ones are
+    sent: a warning says so. Where a server's context ends before `max_tokens`, the turn ends there.
+
+    Args:
+        urls: of the servers, as in "http://127.0.0.1:8000".
+        tokenizer: of the model; its end token ends a turn.
+        model: name that the servers serve; None is the only one they have.
+        api_key: default the variable VLLM_API_KEY; a server without --api-key needs none.
+        topk: how many log-probabilities are asked for, to estimate entropies.
+        estimator: of the entropies; see `estimated_entropy`.
+        timeout: seconds without a byte from a server, the wait for the first token included.
+        patience: seconds for which a request is asked again after its first failure.
+        eos_token_ids: what ends a turn, besides what the server's model configuration says; default the tokenizer's.
+
+    Raises:
+        ValueError: no address, or an estimator that top log-probabilities do not suffice for.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        tokenizer: Any,
+        model: str | None = None,
+        api_key: str | None = None,
+        topk: int = 20,
+        estimator: str = "renormalised",
+        timeout: float = 600.0,
+        patience: float = 120.0,
+        eos_token_ids: set[int] | None = None,
+    ) -> None:
+        urls = [urls] if isinstance(urls, str) else list(urls)
+        if not urls:
+            raise ValueError("need the address of at least one vLLM server, as in http://127.0.0.1:8000")
+        estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
+        roots = [checked_address("vLLM server", url).removesuffix("/v1") for url in urls]
+        self.servers = Servers(roots, patience, _CURES)
+        self.topk, self.estimator, self.eos = topk, estimator, sorted(eos_token_ids or {tokenizer.eos_token_id})
+        self.time = Stopwatch()
+        self.trains, self.wants_messages = True, False
+        self._http = ModelHttp(api_key or os.environ.get("VLLM_API_KEY") or "", timeout)
+        self._asked_model = model
+        self._model = ""
+        self._raw: list[str] = []
+        self._salt = secrets.token_hex(16)
+
+    async def begin(self) -> None:
+        """Let nothing that was cached before count; the first time, see whether every server can do what is needed.
+
+        Raises:
+            GenerationError: a server does not answer, or not with what is needed; the message names the cure.
+        """
+        self._salt = secrets.token_hex(16)
+        self.servers.forget_groups()
+        await self._meet()
+
+    async def end(self) -> None:
+        """Give back the connections."""
+        await self._http.close()
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        """Generate one turn; see `Backend.generate`.
+
+        Raises:
+            GenerationError: a server refused, none answered in time, or the log-probabilities would be others than
+                those at this temperature.
+        """
+        check_request(request)
+        await self._meet()
+        if self._raw and request.temperature not in (0.0, 1.0):
+            raise GenerationError(
+                f"{', '.join(self._raw)} gives log-probabilities at temperature 1, not at {request.temperature:g}: "
+                "start it with --logprobs-mode processed_logprobs, or take temperature 1"
+            )
+        window = _Window(request.window, on_window)
+        with self.time.running():
+            return await self.servers.ask(request.group, lambda url: self._once(url, request, window))
+
+    async def _once(self, url: str, request: Request, window: _Window) -> Generation:
+        answer = _Answer(self.estimator, self.topk, window)
+        await self._http.stream(f"{url}/v1/completions", self._body(request), answer.take)
+        return answer.generation()
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "prompt": list(request.ids),
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed % 2**63,
+            "stop": list(request.stop),
+            "include_stop_str_in_output": True,
+            "stop_token_ids": self.eos,
+            "skip_special_tokens": False,  # a stop string may be one
+            "logprobs": 0 if self.estimator == "nll" else self.topk,
+            "return_tokens_as_token_ids": True,
+            "cache_salt": self._salt,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "stream_interval": max(1, request.window - 1) if request.window else _EVENT_TOKENS,  # the first comes alone
+            **_PLAIN,
+        }
+
+    async def _meet(self) -> None:
+        """Look at every server once: what it serves, and of which distribution it gives log-probabilities."""
+        if self._model:
+            return
+        names = await self.servers.ask_all(self._served)
+        self._model = self._asked_model or names[0]
+        self._raw = [url for url in await self.servers.ask_all(self._if_raw) if url]
+
+    async def _served(self, url: str) -> str:
+        answer = await self._http.get(f"{url}/v1/models")
+        try:
+            names = [str(card["id"]) for card in answer["data"]]
+        except (KeyError, TypeError):
+            raise self._http.fault(f"is no vLLM server: /v1/models answered {str(answer)[:100]}") from None
+        if self._asked_model in names:
+            return self._asked_model
+        if self._asked_model is None and len(names) == 1:
+            return names[0]
+        wanted = "no `model` was named" if self._asked_model is None else f"not {self._asked_model!r}"
+        raise self._http.fault(f"serves {names}, {wanted}. Give one of these as `model`")
+
+    async def _if_raw(self, url: str) -> str:
+        """Return the address if its log-probabilities are those before the temperature is applied, else ""."""
+        cold, warm = [await self._spread(url, temperature) for temperature in (1.0, 2.0)]
+        return url if warm > 0.75 * cold else ""  # else it is half of it
+
+    async def _spread(self, url: str, temperature: float) -> float:
+        """Return how far the likeliest tokens' log-probabilities are apart, after a context that means nothing."""
+        answer = _Answer("renormalised", max(2, self.topk), _Window(0, None))
+        body = self._body(Request((0, 1), 1, temperature=temperature))
+        await self._http.stream(f"{url}/v1/completions", {**body, "logprobs": answer.topk}, answer.take)
+        answer.generation()
+        return max(answer.last) - min(answer.last)
+
+
+class _Window:
+    """Tells the first entropies, once, however often the request is asked again."""
+
+    def __init__(self, size: int, told: OnWindow | None) -> None:
+        self._size, self._told = size, told if size else None
+
+    def tell(self, entropies: Sequence[float], last: bool) -> None:
+        if self._told and (last or len(entropies) >= self._size):
+            told, self._told = self._told, None
+            told(entropies[: self._size])
+
+
+class _Answer:
+    """Puts a generation together from the events of `/v1/completions`."""
+
+    def __init__(self, estimator: str, topk: int, window: _Window) -> None:
+        self.topk = topk
+        self.last: Sequence[float] = ()
+        self._estimator, self._window = estimator, window
+        self._out = Generation()
+        self._finish: Finish | None = None
+        self._asked = time.perf_counter()
+        self._begun = False
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Read one event.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none of vLLM's.
+        """
+        for choice in event["choices"]:
+            if not self._begun:
+                self._begun, self._out.queued = True, time.perf_counter() - self._asked
+            if logprobs := choice["logprobs"]:
+                for token, top in zip(logprobs["tokens"], logprobs["top_logprobs"], strict=True):
+                    self._add(token, top)
+            if choice.get("finish_reason"):
+                self._finish = _finish(choice["finish_reason"], choice.get("stop_reason"))
+        self._window.tell(self._out.entropies, last=False)
+        self._account(event)
+
+    def generation(self) -> Generation:
+        """Return what the events gave together.
+
+        Raises:
+            Fault: they hold no finished turn.
+        """
+        if self._finish is None or not self._out.ids:
+            raise Fault("ended the answer before the turn was over", passing=True)
+        self._out.finish = self._finish
+        self._window.tell(self._out.entropies, last=True)
+        return self._out
+
+    def _add(self, token: str, top: Mapping[str, float]) -> None:
+        drawn = top[token]  # by id: the first of them is the drawn one on some servers, the likeliest on others
+        self.last = sorted(top.values(), reverse=True)[: self.topk]
+        self._out.ids.append(int(token.removeprefix("token_id:")))
+        self._out.logprobs.append(drawn)
+        self._out.entropies.append(estimated_entropy(self.last, drawn, self._estimator))
+
+    def _account(self, event: Mapping[str, Any]) -> None:
+        details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
+        self._out.cached = details.get("cached_tokens") or self._out.cached
+        queued = (event.get("metrics") or {}).get("queue_time_ms")
+        self._out.queued = self._out.queued if queued is None else queued / 1000
+
+
+def _finish(reason: str, stopped_by: str | int | None) -> Finish:
+    if reason == "length":
+        return "length"
+    if reason == "stop":
+        return "stop" if isinstance(stopped_by, str) else "eos"
+    raise Fault(f"gave up the request ({reason})", passing=True)

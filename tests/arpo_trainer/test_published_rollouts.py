@@ -1,0 +1,135 @@
+"""The engine in its reference modes makes the trees of the published engines: the shared traces, played for real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_trainer.brancher import Brancher
+from arpo_trainer.engine import Engine, RolloutSettings
+from arpo_trainer.generation import Generation
+from arpo_trainer.group import Group
+from arpo_trainer.path import Path as Trajectory
+from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.tree import Origin, RolloutTree, Span
+
+TOOL = "<think>c</think><search>who</search>"
+DONE = "<think>d</think><answer>\\boxed{3}</answer>"
+
+
+class Backend:
+    """Never asked: the script writes the turns."""
+
+    time, trains, wants_messages = Stopwatch(), True, False
+
+    async def begin(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+
+class Script:
+    """What each trajectory does, by the number it has in the published engine, and when it did it."""
+
+    def __init__(self, vector: dict[str, Any], tokenizer: Any) -> None:
+        given = vector["inputs"]
+        self.roots, self.fresh = given.get("script", []), given.get("fresh", [])
+        self.entropies, self.draws = given.get("entropies", []), list(given.get("uniforms", []))
+        self.initial, self.tokenizer = given["initial"], tokenizer
+        self.births: list[tuple[int, str, int | None]] = []  # round before the first one played, origin, parent
+        self.ends: dict[int, int] = {}
+
+    def turns(self, name: str) -> tuple[list[str], list[float]]:
+        root = int(name.split(".")[0])
+        if root < self.initial:
+            turns = self.roots[root] if self.roots else ["F"]
+            return turns, self.entropies[root] if self.entropies else [0.0] * len(turns)
+        turns = self.fresh[root - self.initial] if self.fresh else ["F"]
+        return turns, [0.0] * len(turns)
+
+    async def generate(self, group: Group, path: Trajectory) -> Generation:
+        await asyncio.sleep(0.001 * ((path.number * 7 + path.turn * 3) % 5))  # nobody comes in order
+        turns, entropies = self.turns(path.name)
+        ids = self.tokenizer({"T": TOOL, "F": DONE}[turns[path.turn]], add_special_tokens=False)["input_ids"]
+        summed = entropies[path.turn] * math.log(len(self.tokenizer))  # all of it in the first token
+        return Generation(ids, [-0.1] * len(ids), [summed, *[0.0] * (len(ids) - 1)], "stop")
+
+
+def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[
+    RolloutTree, Script
+]:  # fmt: skip
+    given, script = vector["inputs"], Script(vector, tokenizer)
+    start, ended = Group._start, Group._ended
+
+    def born(
+        group: Group, path: Trajectory, origin: Origin, parent: int | None = None, fork: Span | None = None,
+        topped_up: bool = False,
+    ) -> None:  # fmt: skip
+        start(group, path, origin, parent, fork, topped_up)
+        assert path.number == len(script.births), "trajectories do not start in the published order"
+        script.births.append((path.clock - 1, origin, parent))
+
+    def over(group: Group, path: Trajectory) -> None:
+        script.ends[path.number] = path.clock
+        ended(group, path)
+
+    monkeypatch.setattr(Group, "_start", born)
+    monkeypatch.setattr(Group, "_ended", over)
+    monkeypatch.setattr(Group, "_generate", lambda group, path: script.generate(group, path))
+    monkeypatch.setattr(Brancher, "_uniform", lambda *place: script.draws.pop(0))
+    env = ToolEnv("arpo/MultiHop-v0", max_tool_calls=10, max_turns=12)
+    settings = RolloutSettings(
+        algorithm, given["n"], given["initial"], given.get("beam", 2), given.get("p_b", 0.5), given.get("w", 0.2),
+        max_completion_length=20_000,
+    )  # fmt: skip
+    engine = Engine(Backend(), tokenizer, env, settings)  # type: ignore[arg-type]
+    return asyncio.run(engine.rollout([env.tasks.task(0)]))[0], script
+
+
+def rounds(script: Script) -> list[dict[str, Any]]:
+    played = range(1, max(script.ends.values()) + 1)
+    births = list(enumerate(script.births))
+    return [
+        {
+            "active": [n for n, (born, _, _) in births if born < clock <= script.ends[n]],
+            "survivors": [n for n, (born, _, _) in births if born < clock < script.ends[n]],
+            "branches": [[parent, n] for n, (born, origin, parent) in births if origin == "branch" and born == clock],
+            "fresh": [n for n, (born, origin, _) in births if origin == "top-up" and born == clock],
+        }
+        for clock in played
+    ]
+
+
+def origin(script: Script, number: int) -> str:
+    _, kind, parent = script.births[number]
+    return {"root": f"init{number}", "branch": f"branch_of_{parent}", "top-up": "fresh"}[kind]
+
+
+@pytest.fixture(scope="module")
+def vectors(shared: Path) -> dict[str, Any]:
+    listed = json.loads((shared / "spec" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
+    return {vector["id"]: vector for vector in listed}
+
+
+@pytest.mark.parametrize("name", ["arpo", "aepo"])
+def test_the_published_traces(
+    vectors: dict[str, Any], name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vector = vectors[f"rollout.trace.{name}"]
+    tree, script = play(vector, f"{name}-reference", tokenizer, monkeypatch)
+    assert [origin(script, number) for number in range(len(tree.trajectories))] == vector["expected"]["origins"]
+    assert rounds(script) == vector["expected"]["rounds"]
+
+
+def test_missing_trajectories_one_a_round(
+    vectors: dict[str, Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vector = vectors["rollout.trace.topup"]
+    _, script = play(vector, "arpo-reference", tokenizer, monkeypatch)
+    assert [origin(script, number) for number in range(4)] == vector["expected"]["origins"]
+    assert len(rounds(script)) == vector["expected"]["rounds"]

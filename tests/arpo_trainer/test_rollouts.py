@@ -1,0 +1,330 @@
+"""Rollouts as a whole: the same tree whoever is faster, the right number of trajectories whatever breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
+from arpo_env.schema import function_schema
+from arpo_trainer.algorithms import ALGORITHMS
+from arpo_trainer.engine import Engine, RolloutSettings
+from arpo_trainer.generation import Generation, OnWindow, Request
+from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.tree import RolloutTree
+
+
+def look(at: str) -> str:
+    """Look at something.
+
+    Args:
+        at: what.
+    """
+    raise NotImplementedError(at)
+
+
+class Look(Tool):
+    """A tool with a memory: how often it was called. `hurry` decides how long a call takes, or what breaks."""
+
+    name = "look"
+    schema = function_schema(look)
+    repeatable = True
+
+    def __init__(self, hurry: Any) -> None:
+        self.hurry, self.calls = hurry, 0
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        self.calls += 1
+        await self.hurry(self)
+        return ToolResult(f"{self.calls}: {arguments['at']}")
+
+    async def reset(self, setup: str) -> None:
+        self.calls = 0
+
+    async def fork(self, n: int) -> list[Tool]:
+        await self.hurry(self)
+        copies = [Look(self.hurry) for _ in range(n)]
+        for copy in copies:
+            copy.calls = self.calls
+        return list(copies)
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+class Writer:
+    """A policy whose turns and entropies are a function of the context and the seed; how long it takes is not."""
+
+    trains, wants_messages = True, False
+
+    def __init__(self, tokenizer: Any, hurry: random.Random, calls: float = 0.7) -> None:
+        self.tokenizer, self.hurry, self.calls = tokenizer, hurry, calls
+        self.time = Stopwatch()
+        self.most = self.now = 0
+
+    async def begin(self) -> None:
+        """It keeps nothing."""
+
+    async def end(self) -> None:
+        """It holds nothing."""
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        rng = random.Random(f"{request.ids[-40:]}/{len(request.ids)}/{request.seed}")
+        text = "<think>d</think><answer>\\boxed{3}</answer>"
+        if rng.random() < self.calls:
+            text = f"<think>c</think><look>{rng.randrange(100)}</look>"
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"][: request.max_tokens]
+        entropies = [rng.random() * 3] * len(ids)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self.hurry.random() * 0.01)
+        if on_window:
+            on_window(entropies[: request.window])
+        await asyncio.sleep(self.hurry.random() * 0.01)
+        self.now -= 1
+        return Generation(ids, [-0.1] * len(ids), entropies, "stop")
+
+
+async def at_once(tool: Look) -> None:
+    """Take no time."""
+
+
+def make_env(hurry: Any = at_once, **options: Any) -> ToolEnv:
+    return ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Look(hurry)], max_tool_calls=5, max_turns=7, **options)
+
+
+def play(
+    tokenizer: Any, speed: int = 0, groups: int = 2, env: ToolEnv | None = None, limits: Any = None, **settings: Any
+) -> list[RolloutTree]:
+    rng = random.Random(speed)
+
+    async def slowly(tool: Look) -> None:
+        await asyncio.sleep(rng.random() ** 4 * 0.05)
+
+    env = env or make_env(slowly)
+    values: dict[str, Any] = {"num_generations": 8, "initial_rollouts": 3, **settings}
+    engine = Engine(Writer(tokenizer, rng), tokenizer, env, RolloutSettings(**values), limits=limits or {})
+    return asyncio.run(engine.rollout([env.tasks.task(number) for number in range(groups)], step=1))
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_a_tree_does_not_depend_on_who_was_faster(tokenizer: Any, algorithm: str) -> None:
+    first, *others = (play(tokenizer, speed, algorithm=algorithm, branch_width=3) for speed in range(4))
+    for trees in others:
+        assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in first]
+    origins = [trajectory.origin for tree in first for trajectory in tree.trajectories]
+    assert len(origins) == 16
+    assert ("branch" in origins) == (algorithm != "grpo")
+
+
+def without_seconds(tree: RolloutTree) -> RolloutTree:
+    for span in tree.spans:
+        if span.tool:
+            span.tool["seconds"] = 0.0
+    return tree
+
+
+def test_trees_depend_on_seed_step_and_group(tokenizer: Any) -> None:
+    one, other = play(tokenizer, groups=2, seed=1), play(tokenizer, groups=2, seed=2)
+    assert one[0].spans != other[0].spans
+    assert one[0].spans != one[1].spans
+
+
+def test_a_group_is_the_same_whoever_plays_it(tokenizer: Any) -> None:
+    both = play(tokenizer, groups=2)
+    env = make_env()
+    engine = Engine(
+        Writer(tokenizer, random.Random(5)), tokenizer, env, RolloutSettings(num_generations=8, initial_rollouts=3)
+    )
+    alone = asyncio.run(engine.rollout([env.tasks.task(1)], step=1, first_group=1))
+    assert without_seconds(alone[0]) == without_seconds(both[1])
+
+
+def test_the_probe_of_aepo_is_kept_and_decides_the_budget(tokenizer: Any) -> None:
+    for tree in play(tokenizer, groups=4, algorithm="aepo", budget_beta=4.0):
+        roots = tree.meta["roots"]
+        rise = tree.meta["root_entropy"] - tree.meta["tool_entropy"]
+        assert (roots > 4) == (rise > 0) or roots == 4
+        assert sum(trajectory.origin == "root" for trajectory in tree.trajectories) == roots
+        first = [span.entropies[0] for span in tree.path(0) if span.kind == "model"]
+        assert tree.meta["root_entropy"] == pytest.approx(first[0])
+
+
+def test_tree_grpo_takes_the_points_with_the_highest_draws(tokenizer: Any) -> None:
+    for tree in play(tokenizer, groups=3, algorithm="tree-grpo"):
+        roots = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.origin == "root"]
+        points = [span.decision for number in roots for span in tree.path(number) if span.decision]
+        taken = [point.score for point in points if point.branches]
+        refused = [point.score for point in points if not point.branches]
+        assert len(taken) == min(5, len(points))
+        assert not refused or min(taken) >= max(refused)
+
+
+def test_limits_hold(tokenizer: Any) -> None:
+    rng = random.Random(0)
+    now = most = 0
+
+    async def counted(tool: Look) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(rng.random() * 0.01)
+        now -= 1
+
+    env = make_env(counted)
+    writer = Writer(tokenizer, rng, calls=0.9)
+    settings = RolloutSettings(algorithm="grpo", num_generations=12)
+    engine = Engine(writer, tokenizer, env, settings, limits={"look": 2, "generate": 3})
+    trees = asyncio.run(engine.rollout([env.tasks.task(0)]))
+    assert (most, writer.most) == (2, 3)
+    waited = {event.kind for event in trees[0].timeline if event.waited > 0.001}
+    assert {"tool", "generate"} <= waited
+
+
+def test_a_limit_of_something_that_is_not_there_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="limits names serach; there are trajectory, generate"):
+        play(tokenizer, limits={"serach": 2})
+
+
+def test_few_places_for_trajectories_are_enough(tokenizer: Any) -> None:
+    trees = play(tokenizer, groups=3, limits={"trajectory": 1})
+    assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in play(tokenizer, groups=3)]
+    starts = [event for tree in trees for event in tree.timeline if event.kind == "start"]
+    assert len(starts) == 3 * 8 - 1
+
+
+class Breaks:
+    """Breaks the n-th call of all, once."""
+
+    def __init__(self, error: Exception, at: int = 3) -> None:
+        self.error, self.at, self.calls = error, at, 0
+
+    async def __call__(self, tool: Look) -> None:
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+
+
+class BreaksLater(Breaks):
+    """Breaks the second call of an episode, once."""
+
+    async def __call__(self, tool: Look) -> None:
+        if tool.calls == 2 and not self.calls:
+            self.calls += 1
+            raise self.error
+
+
+def test_what_broke_down_is_played_again(tokenizer: Any) -> None:
+    whole = play(tokenizer, env=make_env(), algorithm="grpo")
+    mended = play(tokenizer, env=make_env(BreaksLater(ServiceError("look", "gone"))), algorithm="grpo")
+    assert [without_seconds(tree) for tree in mended] == [without_seconds(tree) for tree in whole]
+    retries = [event.name for tree in mended for event in tree.timeline if event.kind == "retry"]
+    assert retries == ["ServiceError"]
+
+
+def test_what_may_not_be_called_twice_is_not(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Look, "repeatable", False)
+    trees = play(tokenizer, env=make_env(Breaks(ServiceError("look", "gone"))), algorithm="grpo")
+    failed = [trajectory for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
+    assert [trajectory.error for trajectory in failed] == ["ServiceError: look: gone"]
+
+
+def test_an_episode_that_shows_something_else_the_second_time_is_void(tokenizer: Any) -> None:
+    answers = iter(range(10**6))
+
+    class Counts(Look):
+        async def call(self, **arguments: Any) -> ToolResult:
+            await super().call(**arguments)
+            return ToolResult(f"call {next(answers)} of all")
+
+    broken = BreaksLater(ServiceError("look", "gone"))
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Counts(broken)], max_tool_calls=5, max_turns=7)
+    trees = play(tokenizer, env=env, algorithm="grpo")
+    failed = [trajectory for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
+    assert len(failed) == 1
+    assert "could not be played again" in str(failed[0].error)
+
+
+def test_a_tool_that_hangs_is_given_up(tokenizer: Any) -> None:
+    class Hangs(Breaks):
+        async def __call__(self, tool: Look) -> None:
+            self.calls += 1
+            if self.calls == self.at:
+                await asyncio.Event().wait()
+
+    trees = play(tokenizer, env=make_env(Hangs(RuntimeError())), algorithm="grpo", turn_timeout=0.3, retries=0)
+    failed = [trajectory.error for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
+    assert failed == ["TimeoutError: a step took longer than turn_timeout = 0.3 s"]
+
+
+def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from arpo_env.background import run
+
+    living: set[int] = set()
+    reset, close = ToolEnv.areset, ToolEnv.aclose
+
+    async def opened(self: ToolEnv, **options: Any) -> Any:
+        living.add(id(self))
+        return await reset(self, **options)
+
+    async def closed(self: ToolEnv) -> None:
+        await asyncio.sleep(0.01)
+        await close(self)
+        living.discard(id(self))
+
+    monkeypatch.setattr(ToolEnv, "areset", opened)
+    monkeypatch.setattr(ToolEnv, "aclose", closed)
+    hanging = threading.Event()
+
+    async def hangs(tool: Look) -> None:
+        hanging.set()
+        await asyncio.Event().wait()
+
+    env = make_env(hangs)
+    settings = RolloutSettings(num_generations=8, initial_rollouts=4)
+    engine = Engine(Writer(tokenizer, random.Random(0), calls=1.0), tokenizer, env, settings)
+    _interrupt_when(hanging)
+    with pytest.raises(KeyboardInterrupt):
+        run(engine.rollout([env.tasks.task(0)]))
+    assert not living
+
+
+def _interrupt_when(event: threading.Event) -> None:
+    def wait() -> None:
+        event.wait()
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def test_the_timeline_tells_what_every_trajectory_did(tokenizer: Any) -> None:
+    (tree,) = play(tokenizer, groups=1)
+    for number, trajectory in enumerate(tree.trajectories):
+        own = [event for event in tree.timeline if event.trajectory == number]
+        assert all(event.end >= event.start >= 0 and event.waited <= event.end - event.start + 1e-6 for event in own)
+        turns = turns_of_its_own(tree, number)
+        assert sum(event.kind == "generate" for event in own) == turns
+        assert sum(event.kind == "tool" for event in own) + sum(event.kind == "answer" for event in own) == turns
+        assert trajectory.origin == "branch" or own[0].kind in ("start", "reset")
+
+
+def turns_of_its_own(tree: RolloutTree, number: int) -> int:
+    fork = tree.trajectories[number].fork_span
+    shared: Sequence[Any] = tree.path_to(fork) if fork is not None else []
+    return sum(span.kind == "model" for span in tree.path(number)) - sum(span.kind == "model" for span in shared)
+
+
+def test_a_tree_with_its_timeline_is_read_back(tokenizer: Any) -> None:
+    (tree,) = play(tokenizer, groups=1)
+    again = RolloutTree.from_json(tree.to_json())
+    assert again == tree
+    assert again.timeline == tree.timeline

@@ -1,0 +1,130 @@
+"""Training with TRL's vLLM engine in this process: it has the trainer's weights at every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+
+import torch
+
+from arpo_env import ToolEnv
+from arpo_env.background import run
+from arpo_trainer import ARPOTrainer, RolloutTree
+from arpo_trainer.backends import trainer_backend
+from tests.arpo_trainer.test_trainer import config
+from tests.vllm.conftest import eager_trl
+
+BOUND = 1e-3  # nats, float32 on both sides; measured: up to 1e-4
+STEPS = 2
+
+
+def logprob_error(model: Any, trees: list[RolloutTree]) -> float:
+    """Return how far the sampled log-probabilities are from the model's, at most, in nats."""
+    worst = 0.0
+    for tree in trees:
+        for number in range(len(tree.trajectories)):
+            row = tree.row(number)
+            ids = torch.tensor([[*tree.prompt_ids, *row.ids]])
+            with torch.no_grad():
+                every = torch.log_softmax(model(input_ids=ids).logits[0, len(tree.prompt_ids) - 1 : -1].float(), -1)
+            chosen = every.gather(-1, torch.tensor(row.ids)[:, None])[:, 0]
+            sampled = torch.tensor(row.mask, dtype=torch.bool)
+            worst = max(worst, (chosen - torch.tensor(row.logprobs))[sampled].abs().max().item())
+    return worst
+
+
+class Compared(ARPOTrainer):
+    """Compares each rollout with the weights of its own step and with those before the training."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.errors: list[tuple[float, float]] = []
+        self.first: Any = None
+        super().__init__(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        now = self.accelerator.unwrap_model(self.model)
+        self.errors.append((logprob_error(now, self.trees), logprob_error(self.first, self.trees)))
+        return output
+
+
+@dataclass
+class Run:
+    """A trainer after its training, and what was played before and after, each with its error then."""
+
+    trainer: Compared
+    before: list[RolloutTree] = field(default_factory=list)
+    before_error: float = 0.0
+    after_error: float = 0.0
+
+
+def play(trainer: Compared, tasks: int = 2) -> tuple[list[RolloutTree], float]:
+    """Play as an evaluation does, not by way of TRL; return the trees and how far off they are."""
+    trees = run(trainer.engine.rollout([trainer.env.tasks.task(number) for number in range(tasks)]))
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return trees, logprob_error(model, trees)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two steps on weights that are not those the engine read when it started."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+    args = config(
+        tmp_path_factory.mktemp("colocate"),
+        use_vllm=True,
+        vllm_gpu_memory_utilization=0.1,
+        vllm_max_model_length=768,
+        max_steps=STEPS,
+        learning_rate=5e-3,
+    )
+    with eager_trl():
+        trainer = Compared(model, ToolEnv("arpo/Arithmetic-v0", level=3), args=args, processing_class=tokenizer)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1.1)
+    # loaded anew: TRL has bound the forward of the one it trains, and of its copies, to that one's weights
+    trainer.first = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+    trainer.first.load_state_dict(model.state_dict())
+    done = Run(trainer)
+    done.before, done.before_error = play(trainer)
+    trainer.train()
+    _, done.after_error = play(trainer)
+    return done
+
+
+def test_the_engine_has_the_trainers_weights_before_the_first_step(trained: Run) -> None:
+    assert trained.before_error < BOUND
+
+
+def test_the_engine_has_the_trainers_weights_at_every_step(trained: Run) -> None:
+    assert len(trained.trainer.errors) == STEPS
+    assert max(now for now, _ in trained.trainer.errors) < BOUND
+    assert all(stale > 30 * BOUND for _, stale in trained.trainer.errors[1:])  # old weights would have been seen
+
+
+def test_the_engine_has_the_trainers_weights_after_the_last_step(trained: Run) -> None:
+    assert trained.after_error < BOUND
+
+
+def test_trl_sees_no_difference_between_engine_and_trainer(trained: Run) -> None:
+    name = "sampling/sampling_logp_difference/max"
+    seen = [entry[name] for entry in trained.trainer.state.log_history if name in entry]
+    assert len(seen) == STEPS
+    assert max(seen) < BOUND
+
+
+def test_branches_are_among_what_was_compared(trained: Run) -> None:
+    assert any(t.origin == "branch" for tree in trained.before for t in tree.trajectories)
+    assert any(t.tool_calls for tree in trained.before for t in tree.trajectories)
+
+
+def test_a_top_k_above_trls_engine_is_refused(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trained.trainer.args, "entropy_topk", 50)
+    with pytest.raises(ValueError, match=r"max_logprobs \(20\), got 50.*entropy_topk"):
+        trainer_backend(trained.trainer)

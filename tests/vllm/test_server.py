@@ -1,0 +1,229 @@
+"""A real vLLM server in a process of its own: the suite of all backends, and a restart while requests run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+
+import httpx2
+import torch
+
+from arpo_trainer.backends import TransformersBackend, VLLMServerBackend
+from arpo_trainer.generation import Backend, Generation, GenerationError, Request
+from tests.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
+
+BOUND = 1e-4  # nats, float32 on both sides
+
+
+class VLLMServer:
+    """`python -m vllm.entrypoints.openai.api_server` on the CPU, at a port that it keeps over restarts."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.folder, self.log = folder, log
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        options = (
+            f"--model {self.folder} --served-model-name tiny --host 127.0.0.1 --port {self.port} --dtype float32 "
+            "--enforce-eager --max-model-len 1024 --max-num-batched-tokens 4096 --gpu-memory-utilization 0.1 "
+            "--logprobs-mode processed_logprobs --max-logprobs 20 --enable-prompt-tokens-details "
+            "--enable-per-request-metrics"
+        )
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *options.split()]
+        surroundings = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}  # only for `load`
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=surroundings, start_new_session=True, cwd=self.folder
+            )
+
+    def wait(self) -> None:
+        ends = time.monotonic() + 300
+        while True:
+            try:
+                httpx2.get(f"{self.url}/health", timeout=5).raise_for_status()
+                return
+            except httpx2.HTTPError:
+                assert self.process.poll() is None, self.log.read_text()[-3000:]
+                assert time.monotonic() < ends, self.log.read_text()[-3000:]
+                time.sleep(0.5)
+
+    def kill(self) -> None:
+        """End it and its engine at once."""
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def load(self, folder: Path) -> None:
+        """Load other weights."""
+        call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        httpx2.post(f"{self.url}/collective_rpc", json=call, timeout=60).raise_for_status()
+
+
+@pytest.fixture(scope="module")
+def server(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
+    serving = VLLMServer(llama_folder, tmp_path_factory.mktemp("server") / "log")
+    serving.start()
+    try:
+        serving.wait()
+        yield serving
+    finally:
+        serving.kill()
+
+
+@pytest.fixture(scope="module")
+def llama(llama_folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(llama_folder, dtype=torch.float32).eval()
+
+
+@pytest.fixture
+def one(server: VLLMServer, tokenizer: Any) -> VLLMServerBackend:
+    return VLLMServerBackend([server.url], tokenizer=tokenizer)
+
+
+class TestVLLMServerBackend(BackendConformance):
+    bound = entropy_bound = BOUND
+    estimator = "renormalised"
+
+    @pytest.fixture
+    def reference(self, llama: Any) -> Any:
+        return llama
+
+    @pytest.fixture
+    def backend(self, server: VLLMServer, tokenizer: Any, eos_id: int) -> VLLMServerBackend:
+        return VLLMServerBackend([server.url], tokenizer=tokenizer, eos_token_ids={eos_id})
+
+    @pytest.fixture(autouse=True)
+    def _remember(self, server: VLLMServer, tmp_path: Path) -> None:
+        self.server, self.folder = server, tmp_path
+
+    def load(self, backend: Backend, reference: Any) -> None:
+        reference.save_pretrained(self.folder)
+        self.server.load(self.folder)
+
+
+def test_branches_have_the_numbers_of_the_transformers_backend(
+    one: VLLMServerBackend, llama: Any, tokenizer: Any
+) -> None:
+    """A trajectory, and branches from the middle of it, each after another tool result, on both backends."""
+    prompt = tuple(CONTEXTS[2] * 30)
+
+    async def grow(backend: Backend) -> list[Generation]:
+        await backend.begin()
+        root = await backend.generate(Request(prompt, 60, temperature=0.0, group="g"))
+        asked = [Request((*prompt, *root.ids[:30], 400 + n, 401), 40, temperature=0.0, group="g") for n in range(4)]
+        branches = await asyncio.gather(*map(backend.generate, asked))
+        await backend.end()
+        return [root, *branches]
+
+    ours = asyncio.run(grow(one))
+    for got, want in zip(ours, asyncio.run(grow(TransformersBackend(llama, tokenizer))), strict=True):
+        assert got.ids == want.ids
+        assert got.logprobs == pytest.approx(want.logprobs, abs=BOUND)
+    assert all(branch.cached >= 128 for branch in ours[1:])  # a block is 128 tokens on the CPU
+
+
+def test_a_stop_string_that_is_a_special_token_is_seen(
+    server: VLLMServer, one: VLLMServerBackend, tokenizer: Any, llama: Any, llama_folder: Path, tmp_path: Path
+) -> None:
+    special = tokenizer.convert_tokens_to_ids("<file_sep>")
+    changed = copy.deepcopy(llama)
+    with torch.no_grad():
+        best = changed(torch.tensor([CONTEXTS[1]])).logits[0, -1].argmax()
+        head = changed.get_output_embeddings().weight
+        head[special] = 2 * head[best]
+    changed.save_pretrained(tmp_path)
+    server.load(tmp_path)
+    try:
+        got = asyncio.run(rollout(one, [Request(CONTEXTS[1], 5, ("<file_sep>",), temperature=0.0)]))[0]
+    finally:
+        server.load(llama_folder)
+    assert (got.ids, got.finish) == ([special], "stop")
+
+
+@pytest.mark.parametrize("estimator", ["tail", "nll", "raw10"])
+def test_every_estimator_sees_the_servers_best_tokens(
+    server: VLLMServer, llama: Any, tokenizer: Any, estimator: str
+) -> None:
+    request = Request(CONTEXTS[2], 9, seed=4)
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, estimator=estimator)
+    got = asyncio.run(rollout(backend, [request]))[0]
+    assert got.entropies == pytest.approx(expected(llama, request, got, estimator)[1], abs=BOUND)
+
+
+def test_what_the_server_refuses_is_answered_with_the_cure(server: VLLMServer, tokenizer: Any) -> None:
+    wide = VLLMServerBackend([server.url], tokenizer=tokenizer, topk=21)
+    with pytest.raises(GenerationError, match=r"logprobs of 21.*larger --max-logprobs"):
+        asyncio.run(rollout(wide, [Request((5, 6), 2)]))
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer)
+    for length in (1024, 1100):
+        with pytest.raises(GenerationError, match="larger --max-model-len"):
+            asyncio.run(rollout(backend, [Request((7,) * length, 1)]))
+
+
+def test_a_cancelled_request_is_aborted_on_the_server(server: VLLMServer, one: VLLMServerBackend) -> None:
+    def metric(name: str) -> float:
+        found = re.search(rf"^vllm:{name}{{.*}} (\S+)$", httpx2.get(f"{server.url}/metrics").text, re.MULTILINE)
+        assert found is not None
+        return float(found[1])
+
+    async def main() -> None:
+        await one.begin()
+        begun = asyncio.Event()
+        request = Request(CONTEXTS[0], 1000, seed=1, window=1)
+        task = asyncio.create_task(one.generate(request, lambda _: begun.set()))
+        await begun.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await one.end()
+
+    before = metric("generation_tokens_total")
+    asyncio.run(main())
+    ends = time.monotonic() + 60
+    while metric("num_requests_running"):
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+    assert metric("generation_tokens_total") < before + 900
+
+
+def test_a_server_that_is_restarted_while_requests_run_is_waited_for(
+    server: VLLMServer, one: VLLMServerBackend, llama: Any
+) -> None:
+    one.servers.patience = 300
+    requests = [Request((*CONTEXTS[2], n), 300, temperature=0.0, group="g") for n in range(4)]
+    want = asyncio.run(rollout(one, requests))
+
+    async def main() -> list[Generation]:
+        await one.begin()
+        begun = asyncio.Event()
+        tasks = [asyncio.create_task(one.generate(request)) for request in requests]
+        first = Request(CONTEXTS[0], 500, window=1)
+        tasks.append(asyncio.create_task(one.generate(first, lambda _: begun.set())))
+        await begun.wait()
+        server.kill()
+        server.start()
+        got = await asyncio.gather(*tasks)
+        await one.end()
+        return got[:4]
+
+    for got, wanted in zip(asyncio.run(main()), want, strict=True):
+        assert got.ids == wanted.ids

@@ -1,0 +1,139 @@
+"""The vLLM engine in this process: the suite of all backends, and what is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+
+import torch
+
+from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
+from arpo_trainer.generation import Backend, Generation, GenerationError, Request
+from tests.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
+from tests.vllm.conftest import load_weights
+
+BOUND = 1e-4  # nats, float32 on both sides; measured: 2e-5
+
+
+@pytest.fixture(scope="module")
+def llama(llama_folder: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(llama_folder, dtype=torch.float32).eval()
+
+
+class TestVLLMEngineBackend(BackendConformance):
+    bound = entropy_bound = BOUND
+    estimator = "renormalised"
+
+    @pytest.fixture
+    def reference(self, llama: Any) -> Any:
+        return llama
+
+    @pytest.fixture
+    def backend(self, llm: Any, eos_id: int) -> VLLMEngineBackend:
+        return VLLMEngineBackend(llm, eos_token_ids={eos_id})
+
+    def load(self, backend: Backend, reference: Any) -> None:
+        assert isinstance(backend, VLLMEngineBackend)
+        load_weights(backend.llm, reference)
+
+    @contextlib.contextmanager
+    def breaking(self, backend: Backend) -> Iterator[None]:
+        assert isinstance(backend, VLLMEngineBackend)
+
+        def fail() -> None:
+            raise RuntimeError("broken for a test")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend.llm.llm_engine, "step", fail)
+            yield
+
+
+def test_branches_have_the_numbers_of_the_transformers_backend(llm: Any, llama: Any, tokenizer: Any) -> None:
+    """A trajectory, and branches from the middle of it, each after another tool result, on both backends."""
+    prompt = tuple(CONTEXTS[2] * 30)
+
+    async def grow(backend: Backend) -> list[Generation]:
+        await backend.begin()
+        root = await backend.generate(Request(prompt, 60, temperature=0.0))
+        asked = [Request((*prompt, *root.ids[:30], 400 + n, 401), 40, temperature=0.0) for n in range(4)]
+        branches = await asyncio.gather(*map(backend.generate, asked))
+        await backend.end()
+        return [root, *branches]
+
+    ours = asyncio.run(grow(VLLMEngineBackend(llm)))
+    for got, want in zip(ours, asyncio.run(grow(TransformersBackend(llama, tokenizer))), strict=True):
+        assert got.ids == want.ids
+        assert got.logprobs == pytest.approx(want.logprobs, abs=BOUND)
+    assert all(branch.cached >= 128 for branch in ours[1:])  # a block is 128 tokens on the CPU
+
+
+def test_sampled_branches_have_the_models_log_probabilities(llm: Any, llama: Any) -> None:
+    requests = [Request((*CONTEXTS[2] * 30, 400 + n), 40, seed=n, group="g") for n in range(4)]
+    for request, got in zip(requests, asyncio.run(rollout(VLLMEngineBackend(llm), requests)), strict=True):
+        assert got.logprobs == pytest.approx(expected(llama, request, got)[0], abs=BOUND)
+
+
+@pytest.mark.parametrize("estimator", ["tail", "nll", "raw10"])
+def test_every_estimator_sees_the_engines_best_tokens(llm: Any, llama: Any, estimator: str) -> None:
+    request = Request(CONTEXTS[2], 9, seed=4)
+    got = asyncio.run(rollout(VLLMEngineBackend(llm, estimator=estimator), [request]))[0]
+    assert got.entropies == pytest.approx(expected(llama, request, got, estimator)[1], abs=BOUND)
+
+
+def test_a_cancelled_request_leaves_the_engine(llm: Any) -> None:
+    backend = VLLMEngineBackend(llm)
+
+    async def main() -> None:
+        await backend.begin()
+        begun = asyncio.Event()
+        task = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 900, seed=1, window=1), lambda _: begun.set()))
+        await begun.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await backend.end()
+
+    asyncio.run(main())
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
+def test_a_rollout_does_not_begin_while_requests_are_under_way(llm: Any) -> None:
+    backend = VLLMEngineBackend(llm)
+
+    async def main() -> None:
+        await backend.begin()
+        begun = asyncio.Event()
+        task = asyncio.create_task(
+            backend.generate(Request(CONTEXTS[2] * 20, 200, seed=1, window=1), lambda _: begun.set())
+        )
+        await begun.wait()
+        try:
+            with pytest.raises(GenerationError, match="under way"):
+                await backend.begin()
+        finally:
+            task.cancel()
+            await backend.end()
+
+    asyncio.run(main())
+
+
+def test_a_context_that_fills_the_engine_is_refused(llm: Any) -> None:
+    with pytest.raises(ValueError, match="vllm_max_model_length"):
+        asyncio.run(rollout(VLLMEngineBackend(llm), [Request((7,) * 1024, 1)]))
+
+
+def test_settings_that_the_engine_cannot_serve_are_refused(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"max_logprobs \(20\), got 21.*max_logprobs=21"):
+        VLLMEngineBackend(llm, topk=21)
+    with pytest.raises(ValueError, match="not the vocabulary"):
+        VLLMEngineBackend(llm, estimator="exact")
+    monkeypatch.setattr(llm.llm_engine.model_config, "logprobs_mode", "raw_logprobs")
+    with pytest.raises(ValueError, match="logprobs_mode='processed_logprobs'"):
+        VLLMEngineBackend(llm)
