@@ -1,4 +1,4 @@
-"""The padded transformers backend: the suite of all backends on three kinds of model, and what is its own."""
+"""The padded transformers backend: the suite of all backends on two kinds of model, and what is its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from arpo_trainer.backends import PaddedBackend
 from arpo_trainer.generation import Backend, Request
 from tests.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
-from tests.conftest import tiny_llama
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "initializer_range": 0.2, "tie_word_embeddings": False}
 ENDS = {"eos_token_id": 2, "pad_token_id": 2, "bos_token_id": 1}
@@ -28,17 +27,6 @@ class Padded(BackendConformance):
     def breaking(self, backend: Backend) -> contextlib.AbstractContextManager[None]:
         assert isinstance(backend, PaddedBackend)
         return broken(backend.model)
-
-
-@pytest.fixture(scope="module")
-def llama(tokenizer: Any) -> Any:
-    return tiny_llama(len(tokenizer)).eval()
-
-
-class TestOnFullAttention(Padded):
-    @pytest.fixture
-    def reference(self, llama: Any) -> Any:
-        return llama
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +66,15 @@ class TestOnARecurrentModel(Padded):
         return mamba
 
 
-def test_the_models_generation_config_does_not_leak_in(llama: Any, tokenizer: Any) -> None:
+def test_the_models_generation_config_does_not_leak_in(mistral: Any, tokenizer: Any) -> None:
     request = Request(CONTEXTS[0], 12, seed=1)
-    plain = asyncio.run(rollout(PaddedBackend(llama, tokenizer, eos_token_ids={2}), [request]))[0]
-    kept = llama.generation_config
-    llama.generation_config = type(kept)(do_sample=True, top_k=1, repetition_penalty=5.0, eos_token_id=plain.ids[3])
+    plain = asyncio.run(rollout(PaddedBackend(mistral, tokenizer, eos_token_ids={2}), [request]))[0]
+    kept = mistral.generation_config
+    mistral.generation_config = type(kept)(do_sample=True, top_k=1, repetition_penalty=5.0, eos_token_id=plain.ids[3])
     try:
-        got = asyncio.run(rollout(PaddedBackend(llama, tokenizer, eos_token_ids={2}), [request]))[0]
-        assert llama.generation_config.top_k == 1
+        got = asyncio.run(rollout(PaddedBackend(mistral, tokenizer, eos_token_ids={2}), [request]))[0]
+        assert mistral.generation_config.top_k == 1
     finally:
-        llama.generation_config = kept
+        mistral.generation_config = kept
     assert got.ids == plain.ids
     assert got.logprobs == plain.logprobs
