@@ -79,6 +79,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         metadata={"help": "New tokens in one turn of the model. Default: max_completion_length."},
     )
     max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
+    prefix_tokens: int = field(
+        default=32_768,
+        metadata={
+            "help": "Tokens whose keys and values the transformers backend keeps for later turns and branches; a whole "
+            "rollout's are needed to compute nothing twice."
+        },
+    )
     max_invalid: float = field(
         default=0.2,
         metadata={"help": "Stop if more than this share of a rollout fails: what is left would be biased."},
@@ -130,7 +137,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             raise ValueError(
                 "loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'"
             )
-        for name, low in (("max_rows", 1), ("trace_every", 0), ("max_invalid", 0), ("entropy_topk", 1)):
+        for name, low in (
+            ("max_rows", 1),
+            ("trace_every", 0),
+            ("max_invalid", 0),
+            ("entropy_topk", 1),
+            ("prefix_tokens", 1),
+        ):
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         self.rollout_settings()

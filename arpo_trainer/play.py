@@ -41,7 +41,7 @@ def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str,
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from arpo_env.background import run
-    from arpo_trainer.backends import TransformersBackend
+    from arpo_trainer.backends import transformers_backend
     from arpo_trainer.engine import Engine, RolloutSettings
     from arpo_trainer.models import check_model_folder
     from arpo_trainer.train import DEMO_MODEL, resolve_model
@@ -51,7 +51,7 @@ def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str,
         check_model_folder(model)
     path = resolve_model(model)
     tokenizer = AutoTokenizer.from_pretrained(path)
-    backend = TransformersBackend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
+    backend = transformers_backend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
     settings = RolloutSettings("grpo", 1, 1, temperature=temperature, seed=seed)
     _, info = env.reset(seed=seed)
     tree = run(Engine(backend, tokenizer, env, settings).rollout([info["task"]]))[0]

@@ -178,11 +178,11 @@ def _transformers(path: str, tokenizer: Any) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from arpo_trainer.backends import TransformersBackend
+    from arpo_trainer.backends import transformers_backend
 
     gpu = torch.cuda.is_available()
     model = AutoModelForCausalLM.from_pretrained(path, dtype="auto" if gpu else torch.float32)
-    return TransformersBackend(model.to("cuda" if gpu else "cpu"), tokenizer)
+    return transformers_backend(model.to("cuda" if gpu else "cpu"), tokenizer)
 
 
 def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:

@@ -93,7 +93,15 @@ def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
     from arpo_trainer.backends.choice import transformers_backend
 
     model, eos = trainer.accelerator.unwrap_model(trainer.model), set(trainer.eos_token_ids)
-    return transformers_backend(model, trainer._tokenizer, max_rows=trainer.args.max_rows, eos_token_ids=eos, **entropy)
+    args = trainer.args
+    return transformers_backend(
+        model,
+        trainer._tokenizer,
+        max_rows=args.max_rows,
+        prefix_tokens=args.prefix_tokens,
+        eos_token_ids=eos,
+        **entropy,
+    )
 
 
 def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:

@@ -56,7 +56,7 @@ def test_nothing_scored_is_an_error() -> None:
 
 
 def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
-    from arpo_trainer.generation import TransformersBackend
+    from arpo_trainer.backends import TransformersBackend
 
     engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
     tasks = [env.tasks.task(number) for number in range(4)]
@@ -71,7 +71,7 @@ def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_
 def test_an_evaluation_sees_the_weights_as_they_are_now(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
     import torch
 
-    from arpo_trainer.generation import TransformersBackend
+    from arpo_trainer.backends import TransformersBackend
 
     engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
     tasks = [env.tasks.task(number) for number in range(2)]
