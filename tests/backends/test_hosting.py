@@ -52,6 +52,7 @@ def trainer(sleeps: bool = False, **args: Any) -> Any:
         "entropy_estimator": "auto",
         "entropy_topk": 5,
         "max_rows": 3,
+        "prefix_tokens": 4096,
     }
     return SimpleNamespace(
         args=SimpleNamespace(**{**settings, **args}),
