@@ -128,7 +128,7 @@ def cold_start(
         examples: from `demonstrations`.
         folder: where transformers may put its logs.
         epochs: passes over the examples.
-        batch_size: examples a step.
+        batch_size: examples a step, of all processes together (each takes at least one).
         learning_rate: of AdamW, falling linearly to 0.
         bf16: compute in bfloat16 (weights stay as they are).
         seed: of the order.
@@ -137,10 +137,12 @@ def cold_start(
     import torch
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
+    from arpo_trainer.ranks import rank_count
+
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=epochs,
-        per_device_train_batch_size=batch_size,
+        per_device_train_batch_size=max(1, batch_size // rank_count()),
         learning_rate=learning_rate,
         warmup_steps=3,
         bf16=bf16,

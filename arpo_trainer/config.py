@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -159,10 +160,11 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                 "start at the prompt"
             )
         micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
-        if self.generation_batch_size is None and (micro * steps) % total:
+        ranks = int(os.environ.get("WORLD_SIZE", 1))  # the launcher's; TRL knows them only after its own checks
+        if self.generation_batch_size is None and (micro * steps * ranks) % total:
             raise ValueError(
-                f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) = {micro * steps} rows must "
-                f"be a multiple of num_generations ({total}), so that every group is whole on its device"
+                f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) x processes ({ranks}) = "
+                f"{micro * steps * ranks} rows must be a multiple of num_generations ({total}): whole groups"
             )
 
     def rollout_settings(self, **overrides: Any) -> RolloutSettings:

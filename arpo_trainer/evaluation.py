@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from arpo_env.background import run
 from arpo_trainer.engine import Engine
+from arpo_trainer.ranks import play_groups
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
@@ -68,17 +68,18 @@ def evaluate(
     step: int = 0,
     on_task: Callable[[], object] | None = None,
 ) -> Evaluation:
-    """Answer each task once, greedily, and summarise.
+    """Answer each task once, greedily, and summarise; several processes share the tasks and get one result.
 
     Args:
         engine: its sampling settings are replaced by greedy ones; it is not changed.
         tasks: what to answer.
         name: of this evaluation.
         step: training steps taken so far.
-        on_task: called after each task.
+        on_task: called after each task of this process (`ranks.share`).
     """
     greedy = replace(engine, settings=engine.settings.plain(1, temperature=0.0), on_trajectory=on_task)
-    return summarise(run(greedy.rollout(tasks)), name, step)
+    trees, _ = play_groups(greedy, tasks)
+    return summarise(trees, name, step)
 
 
 def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluation:

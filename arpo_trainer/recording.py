@@ -28,6 +28,8 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         facts: what to say of the run: name, env, model, algorithm, seed, settings, isolation.
         trace_every: write the trees of every n-th rollout; 0 writes none.
         resume: the checkpoint the run goes on from, if any: what was recorded before is kept.
+
+    Under several processes only the main one may record: the others have the same to say.
     """
 
     def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: str | None = None) -> None:

@@ -1,4 +1,8 @@
-"""The steps of one run, one after the other; `train.train` checks the settings first."""
+"""The steps of one run, one after the other; `train.train` checks the settings first.
+
+Under several processes each has a session. What is downloaded or made once is left to the main one first; recording,
+the report and the printing are its alone. Each process has a sandbox of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
-from arpo_trainer.coldstart import check_solvable, cold_start, demonstrations
+from arpo_trainer.coldstart import Example, check_solvable, cold_start, demonstrations
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.evaluation import Evaluation, evaluate
+from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.report import write_report
 from arpo_trainer.train import RunArguments, cold_start_folder, resolve_model
@@ -63,12 +68,15 @@ class Session:
 
     def play(self) -> Path:
         """Do everything; whatever happens after the start, there is a report of it."""
-        env = self._make_env(self.run.env_kwargs)
-        env.check()
-        self._check_tasks(env)
-        isolation = default_sandbox().isolation
+        with self.args.main_process_first():
+            env = self._make_env(self.run.env_kwargs)
+            env.check()
+            self._check_tasks(env)
+            isolation = default_sandbox().isolation
         logger.info("sandbox: %s", isolation)
-        recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self._resume)
+        recorder = None
+        if this_rank() == 0:
+            recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self._resume)
         status = "failed"
         try:
             self._learn(env, recorder)
@@ -77,8 +85,9 @@ class Session:
             status = "interrupted"
             raise
         finally:
-            recorder.write_facts(status=status)
-            logger.info("report: %s", write_report(self.folder))
+            if recorder:
+                recorder.write_facts(status=status)
+                logger.info("report: %s", write_report(self.folder))
         return self.folder
 
     @property
@@ -117,7 +126,7 @@ class Session:
         if found.exact or found.near:
             logger.warning("overlap %s: %s; %d more are similar", self.run.overlap, found, found.near_count)
 
-    def _learn(self, env: ToolEnv, recorder: RunRecorder) -> None:
+    def _learn(self, env: ToolEnv, recorder: RunRecorder | None) -> None:
         trainer = self._make_trainer(env, recorder)
         before = self._evaluate(trainer, "before", recorder)
         trainer.train(resume_from_checkpoint=self._resume)
@@ -133,8 +142,9 @@ class Session:
         assert isinstance(env.unwrapped, ToolEnv)  # for the type checker: our ids are registered without wrappers
         return env.unwrapped
 
-    def _make_trainer(self, env: ToolEnv, recorder: RunRecorder) -> ARPOTrainer:
-        path = resolve_model(self.run.model)
+    def _make_trainer(self, env: ToolEnv, recorder: RunRecorder | None) -> ARPOTrainer:
+        with self.args.main_process_first():
+            path = resolve_model(self.run.model)
         tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
         if self.run.cold_start_examples:
             path = str(self._cold_started(path, tokenizer))
@@ -145,26 +155,23 @@ class Session:
             reward_funcs=self.reward_funcs,
             args=self.args,
             processing_class=tokenizer,
-            on_rollout=recorder.on_rollout,
-            callbacks=[recorder, StepPrinter(self.args.max_steps)],
+            on_rollout=recorder.on_rollout if recorder else None,
+            callbacks=[recorder, StepPrinter(self.args.max_steps)] if recorder else [],
         )
         trainer.remove_callback(ProgressCallback)
         trainer.remove_callback(PrinterCallback)
         return trainer
 
     def _cold_started(self, path: str, tokenizer: Any) -> Path:
-        """Return the folder of the cold-started model; it is made once for each set of settings."""
+        """Return the folder of the cold-started model; all processes make it, once for each set of settings."""
         run, seed = self.run, self.args.seed
         env = self._make_env({**run.env_kwargs, **run.cold_start_env_kwargs})
         folder = cold_start_folder(run, path, env.system_prompt, seed)
-        if (folder / "config.json").exists():
+        if all(on_every_rank((folder / "config.json").exists)):
             logger.info("cold start: taken from %s", folder)
             return folder
         logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
-        source: Any = env.tasks
-        share = run.cold_start_tool_share
-        with contextlib.closing(env):
-            examples = list(demonstrations(env, source, tokenizer, run.cold_start_examples, share, seed))
+        examples = on_every_rank(lambda: self._demonstrations(env, tokenizer) if this_rank() == 0 else [])[0]
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
         scratch = folder.with_suffix(".unfinished")
         cold_start(
@@ -177,18 +184,34 @@ class Session:
             bf16=self.args.bf16,
             seed=seed,
         )
-        model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
-        shutil.rmtree(folder, ignore_errors=True)
-        scratch.rename(folder)
+
+        def save() -> None:
+            if self.args.local_process_index == 0:  # once on each machine
+                model.save_pretrained(scratch)
+                tokenizer.save_pretrained(scratch)
+                shutil.rmtree(folder, ignore_errors=True)
+                scratch.rename(folder)
+
+        on_every_rank(save)
         return folder
 
-    def _evaluate(self, trainer: ARPOTrainer, name: str, recorder: RunRecorder) -> Evaluation | None:
+    def _demonstrations(self, env: ToolEnv, tokenizer: Any) -> list[Example]:
+        run = self.run
+        source: Any = env.tasks
+        with contextlib.closing(env):
+            return list(
+                demonstrations(
+                    env, source, tokenizer, run.cold_start_examples, run.cold_start_tool_share, self.args.seed
+                )
+            )
+
+    def _evaluate(self, trainer: ARPOTrainer, name: str, recorder: RunRecorder | None) -> Evaluation | None:
         if not self.run.eval_tasks:
             return None
         env = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
         count = min(self.run.eval_tasks, env.tasks.size or self.run.eval_tasks)
-        with tqdm(total=count, desc=f"evaluating {name} training", unit="task") as bar:
+        title = f"evaluating {name} training"
+        with tqdm(total=len(share(count)), desc=title, unit="task", disable=recorder is None) as bar:
             result = evaluate(
                 trainer.engine,
                 [env.tasks.task(number) for number in range(count)],
@@ -196,7 +219,8 @@ class Session:
                 trainer.state.global_step,
                 bar.update,
             )
-        recorder.add_evaluation(result)
+        if recorder:
+            recorder.add_evaluation(result)
         return result
 
     def _facts(self, isolation: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 arpo train --config arithmetic-cpu            # a recipe that comes with the package
 arpo train --config my.yaml --set max_steps=3
+torchrun --nproc_per_node 2 -m arpo_trainer.cli train --config my.yaml      # two processes; or accelerate launch -m
 """
 
 from __future__ import annotations
@@ -123,11 +124,12 @@ def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, An
 
 
 def idle_threads() -> int:
-    """Return how many cores are idle now, at least 1: threads that share a busy core wait for each other."""
+    """Return this process's share of the cores that are idle now, at least 1: threads on one core wait in turn."""
     import psutil
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, round(cores * (1 - psutil.cpu_percent(interval=1.0) / 100)))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # set by the launcher, if there is one
+    return max(1, round(cores * (1 - psutil.cpu_percent(interval=1.0) / 100) / processes))
 
 
 def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:

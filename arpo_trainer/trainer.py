@@ -8,29 +8,32 @@ Everything else is TRL's: loss, KL, PEFT, accumulation, checkpoints, logging. Of
     _metrics                           where a step's own measurements are added to TRL's log
     _compute_loss                      wrapped: a micro-batch's own padding is cut off first; it takes (B, T) advantages
 
-`tests/arpo_trainer/test_trl_seams.py` fails when one of them changes.
+`tests/arpo_trainer/test_trl_seams.py` fails when one of them changes. Under several processes each group is played
+whole by one of them (see `ranks`); advantages and measurements are the same as with one.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
-from arpo_env.background import run
 from arpo_trainer.advantages import Scale, group_advantages, token_advantages
 from arpo_trainer.backends import trainer_backend
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
 from arpo_trainer.padding import trim_padding
+from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree
-from envs_registry import Task, TaskSource
+from envs_registry import TaskSource
 from envs_registry.sources import LimitedSource
 
 OURS = ("tools", "rollout_func", "environment_factory")
@@ -50,11 +53,15 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         reward_funcs: TRL reward functions; by default the environment's reward alone (`env_reward`).
         args: the settings.
         train_dataset: rows with the columns "prompt" and "task"; by default made from the environment's tasks.
-        on_rollout: called with the trees of each training rollout.
+        on_rollout: called with the trees of each training rollout, those of all processes, on the main process only.
         kwargs: whatever else `GRPOTrainer` takes.
+
+    Attributes:
+        trees: of the last rollout, those of all processes, in order and equal on every one.
 
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` was given: the environment has all three parts.
+        ValueError: the weights are sharded over processes (FSDP, ZeRO-3), and rollouts run on transformers.
     """
 
     _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
@@ -101,11 +108,19 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         )
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
+        self._check_sharding()
         self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}
         self.engine = Engine(
             self.backend, self._tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
         )
+
+    def _check_sharding(self) -> None:
+        if (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()) and not self.use_vllm:
+            raise ValueError(
+                "the weights are sharded over the processes (FSDP or ZeRO-3), and each process rolls out on its own: "
+                "train with DDP or ZeRO-2, or generate with vLLM (use_vllm=True)"
+            )
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -114,17 +129,23 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         self._rows = [dict(row) for row in inputs]
         output: dict[str, Any] = super()._generate_and_score_completions(self._rows)
         output["advantages"] = self._token_advantages(output["advantages"], output["completion_ids"])
+        spent = {
+            "seconds_generate": self.backend.time.seconds - before[0],
+            "seconds_tools": self.engine.tool_time.seconds - before[1],
+            "seconds_score": time.perf_counter() - started - self._rollout_seconds,
+        }
+        self._log_rollout(gather([spent]))
+        return output
+
+    def _log_rollout(self, spent: list[dict[str, float]]) -> None:
         mode = "train" if self.model.training else "eval"
         measured = rollout_metrics(self.trees)
-        measured["seconds_generate"] = self.backend.time.seconds - before[0]
-        measured["seconds_tools"] = self.engine.tool_time.seconds - before[1]
         measured["seconds_rollout"] = self._rollout_seconds
-        measured["seconds_score"] = time.perf_counter() - started - self._rollout_seconds
+        measured.update({name: statistics.fmean(rank[name] for rank in spent) for name in spent[0]})
         for name, value in measured.items():
             self._metrics[mode][f"arpo/{name}"].append(value)
-        if mode == "train" and self.on_rollout:
+        if mode == "train" and self.on_rollout and self.accelerator.is_main_process:
             self.on_rollout(self.trees)
-        return output
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         loss: torch.Tensor = super()._compute_loss(model, trim_padding(inputs))
@@ -134,28 +155,32 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         """Play the rows put aside and return them in the form `rollout_func` has to have."""
         training = self.model.training
         size = self.num_generations if training else self.num_generations_eval
-        tasks = _group_tasks(self._rows, size)
+        tasks = group_tasks(gather([row["task"] for row in self._rows]), size)
         evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
         self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
-        started = time.perf_counter()
-        first = self.accelerator.process_index * len(tasks)
-        self.trees = run(self.engine.rollout(tasks, self.state.global_step + 1, first))
-        self._rollout_seconds = time.perf_counter() - started
-        return _as_rows(self.trees)
+        self.trees, self._rollout_seconds = play_groups(self.engine, tasks, self.state.global_step + 1)
+        return _as_rows(self.trees, self._own_rows)
+
+    @property
+    def _own_rows(self) -> range:
+        """Which of all ranks' rows are this rank's."""
+        count, rank = len(self._rows), self.accelerator.process_index
+        return range(rank * count, (rank + 1) * count)
 
     def _token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
-        """Spread the rows' advantages over their tokens: (B,) to (B, T)."""
+        """Spread the advantages of this rank's rows over their tokens: (B,) to (B, T)."""
         result = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
-        values, row = centred.tolist(), 0
+        values, own_rows, first = self.accelerator.gather(centred).tolist(), self._own_rows, 0
         for tree in self.trees:
             size = len(tree.trajectories)
-            own = values[row : row + size]
+            own = values[first : first + size]
             if self._scale:
                 known = [value if t.valid else None for value, t in zip(own, tree.trajectories, strict=True)]
                 own = group_advantages(known, self._scale)
-            for number, tokens in enumerate(token_advantages(tree, own, self.args.attribution)):
-                result[row + number, : len(tokens)] = torch.tensor(tokens, dtype=result.dtype)
-            row += size
+            for row, tokens in enumerate(token_advantages(tree, own, self.args.attribution), first):
+                if row in own_rows:
+                    result[row - own_rows.start, : len(tokens)] = torch.tensor(tokens, dtype=result.dtype)
+            first += size
         return result
 
 
@@ -163,35 +188,19 @@ def _rollout(prompts: list[Any], trainer: ARPOTrainer) -> dict[str, list[Any]]:
     return trainer.play()
 
 
-def _as_rows(trees: list[RolloutTree]) -> dict[str, list[Any]]:
+def _as_rows(trees: list[RolloutTree], wanted: range) -> dict[str, list[Any]]:
     output: dict[str, list[Any]] = {
         "prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": [], "env_reward": []
     }  # fmt: skip
-    for tree in trees:
-        for number, trajectory in enumerate(tree.trajectories):
-            row = tree.row(number)
-            output["prompt_ids"].append(tree.prompt_ids)
-            output["completion_ids"].append(row.ids)
-            output["logprobs"].append(row.logprobs)
-            output["env_mask"].append(row.mask if trajectory.valid else [0] * len(row.ids))
-            output["env_reward"].append(trajectory.reward)
+    every = [(tree, number) for tree in trees for number in range(len(tree.trajectories))]
+    for tree, number in every[wanted.start : wanted.stop]:
+        trajectory, row = tree.trajectories[number], tree.row(number)
+        output["prompt_ids"].append(tree.prompt_ids)
+        output["completion_ids"].append(row.ids)
+        output["logprobs"].append(row.logprobs)
+        output["env_mask"].append(row.mask if trajectory.valid else [0] * len(row.ids))
+        output["env_reward"].append(trajectory.reward)
     return output
-
-
-def _group_tasks(rows: list[dict[str, Any]], size: int) -> list[Task]:
-    """Return one task for each run of `size` rows.
-
-    Raises:
-        ValueError: the rows are no whole groups of one task each.
-    """
-    names = [row["task"] for row in rows]
-    groups = [names[start : start + size] for start in range(0, len(names), size)]
-    if any(len(group) != size or len(set(group)) != 1 for group in groups):
-        raise ValueError(
-            f"{len(rows)} rows are not whole groups of {size}: make per_device_train_batch_size x "
-            "steps_per_generation a multiple of num_generations on every process"
-        )
-    return [Task.from_dict(json.loads(group[0])) for group in groups]
 
 
 def training_tasks(env: ToolEnv, args: ARPOConfig) -> TaskSource:
