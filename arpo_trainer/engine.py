@@ -20,7 +20,7 @@ from arpo_trainer.group import Group
 from arpo_trainer.rendering import Renderer
 from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
-from arpo_trainer.tree import RolloutTree, Trajectory
+from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
 __all__ = ["Engine", "RolloutSettings"]
@@ -71,6 +71,12 @@ class Engine:
             GenerationError: the model failed.
             RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
         """
+        trees = await self.play(tasks, step, first_group)
+        self.check_failures(trees)
+        return trees
+
+    async def play(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
+        """Do the same, however many trajectories fail; for one who has others' trees to count with these."""
         gates = Gates({**DEFAULT_LIMITS, **self.limits})
         groups = [Group(self, task, step, number, gates) for number, task in enumerate(tasks, first_group)]
         await self.backend.begin()
@@ -82,11 +88,15 @@ class Engine:
             raise _first(several) from None
         finally:
             await self.backend.end()
-        trees = [group.tree for group in groups]
-        self._check_failures([trajectory for tree in trees for trajectory in tree.trajectories])
-        return trees
+        return [group.tree for group in groups]
 
-    def _check_failures(self, trajectories: list[Trajectory]) -> None:
+    def check_failures(self, trees: Sequence[RolloutTree]) -> None:
+        """Refuse a rollout of which so much failed that learning from the rest would be biased.
+
+        Raises:
+            RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
+        """
+        trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
         errors = [trajectory.error for trajectory in trajectories if trajectory.error]
         allowed = self.settings.max_invalid
         if len(errors) > allowed * len(trajectories):

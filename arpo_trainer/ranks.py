@@ -109,11 +109,13 @@ def play_groups(engine: Engine, tasks: Sequence[Task], step: int = 0) -> tuple[l
 
     def play() -> tuple[list[RolloutTree], float]:
         started = time.perf_counter()
-        trees = run(engine.rollout([tasks[number] for number in own], step, own.start))
+        trees = run(engine.play([tasks[number] for number in own], step, own.start))
         return trees, time.perf_counter() - started
 
     played = on_every_rank(play)
-    return [tree for trees, _ in played for tree in trees], max(seconds for _, seconds in played)
+    trees = [tree for part, _ in played for tree in part]
+    engine.check_failures(trees)
+    return trees, max(seconds for _, seconds in played)
 
 
 def _several() -> bool:

@@ -208,8 +208,8 @@ def test_a_lost_sandbox_masks_its_sample(
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
     trainer = Watched(
-        tiny_model, ToolEnv("arpo/Arithmetic-v0", level=3), args=config(tmp_path, max_steps=1, algorithm="grpo"),
-        processing_class=tokenizer,
+        tiny_model, ToolEnv("arpo/Arithmetic-v0", level=3), processing_class=tokenizer,
+        args=config(tmp_path, max_steps=1, algorithm="grpo", retries=0),
     )  # fmt: skip
     trainer.train()
     trees, batch = trainer.kept[0]
@@ -258,7 +258,7 @@ def test_evaluation_during_training_plays_plain_roots(
         ({"initial_rollouts": 5}, r"initial_rollouts \(5\) must be between 1 and num_generations \(4\)"),
         ({"num_generations": 1}, "num_generations must be at least 2"),
         ({"num_generations": 3, "initial_rollouts": 1}, r"must be a multiple of num_generations \(3\)"),
-        ({"algorithm": "ppo"}, "'arpo' or 'grpo', not 'ppo'"),
+        ({"algorithm": "ppo"}, "algorithm must be one of 'grpo', 'arpo'"),
         ({"attribution": "firm"}, "'soft' or 'hard', not 'firm'"),
         ({"top_p": 0.9}, "only `temperature` can be set"),
         ({"temperature": 0.0}, "temperature must be above 0"),
