@@ -70,9 +70,14 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
                                             "aepo-reference, or grpo, the default with an endpoint")  # fmt: skip
     parser.add_argument("--num-generations", type=int, default=8, metavar="M", help="trajectories a task (default 8)")
     parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default half)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy (default 1)")
-    parser.add_argument("--max-turn-tokens", type=int, default=256, help="of the model in one turn (default 256)")
-    parser.add_argument("--max-completion-length", type=int, default=1024, help="tokens after the prompt, in all")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="of sampling; 0 is greedy (default 1)"
+    )
+    parser.add_argument(
+        "--max-turn-tokens", type=int, default=256, metavar="N", help="of the model in one turn (default 256)"
+    )
+    parser.add_argument("--max-completion-length", type=int, default=4096, metavar="TOKENS",
+                        help="after the prompt; a search result may have 1000 (default 4096)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
                         help="more of ARPOConfig: branch_alpha=0.505, budget=aepo, entropy_estimator=nll")  # fmt: skip
