@@ -328,3 +328,40 @@ def test_a_tree_with_its_timeline_is_read_back(tokenizer: Any) -> None:
     again = RolloutTree.from_json(tree.to_json())
     assert again == tree
     assert again.timeline == tree.timeline
+
+
+class SometimesForks(Look):
+    """Whether it can be forked depends on what it was asked last, not on when."""
+
+    def __init__(self, hurry: Any, last: str = "") -> None:
+        super().__init__(hurry)
+        self.last = last
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        self.last = arguments["at"]
+        return await super().call(**arguments)
+
+    async def fork(self, n: int) -> list[Tool]:
+        copies = [SometimesForks(self.hurry, self.last) for _ in await super().fork(n)]
+        if int(self.last) % 3 == 0:
+            raise RuntimeError("something in it cannot be copied")
+        for copy in copies:
+            copy.calls = self.calls
+        return list(copies)
+
+
+@pytest.mark.parametrize("algorithm", ["arpo", "random", "aepo"])
+def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm: str) -> None:
+    def once(speed: int) -> list[RolloutTree]:
+        rng = random.Random(-speed)
+
+        async def slowly(tool: Look) -> None:
+            await asyncio.sleep(rng.random() ** 4 * 0.05)
+
+        env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: SometimesForks(slowly)], max_tool_calls=5, max_turns=7)
+        return [without_seconds(tree) for tree in play(tokenizer, speed, 3, env, algorithm=algorithm, branch_width=3)]
+
+    first, *others = (once(speed) for speed in range(4))
+    assert all(trees == first for trees in others)
+    reasons = [span.decision.reason for tree in first for span in tree.spans if span.decision]
+    assert any(reason.startswith("fork failed") for reason in reasons)
