@@ -86,7 +86,7 @@ class Brancher:
         self._numbers[path.name] = len(self._numbers)
         path.clock = self.ledger.last_clock + 1 if topped_up else 1
         budget = path.env.budget
-        self.ledger.opens(path.name, path.clock, min(budget.calls, budget.turns))
+        self.ledger.opens(path.name, path.clock, min(budget.calls, budget.turns - 1))
 
     def ends(self, path: Path) -> None:
         """A path has come to its end."""

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from arpo_env.budget import NO_ROOM
 from arpo_trainer.brancher import Brancher
 from arpo_trainer.budgets import probed_roots, split_budget
 from arpo_trainer.entropy import mean_entropy, segment_entropy
@@ -68,6 +69,7 @@ class Group:
             async with asyncio.TaskGroup() as self._tasks:
                 for _ in range(self.roots):
                     self._start_root("root")
+                self.brancher.settle()  # what the roots can never claim need not wait for them
         finally:
             await self.worlds.close_all()
         self.tree.reorder(sorted(range(len(self._orders)), key=self._orders.__getitem__))
@@ -82,7 +84,7 @@ class Group:
 
     def _start_root(self, origin: Origin) -> None:
         name, self._started = str(self._started), self._started + 1
-        path = Path(name, 0, (), self.worlds.spawn(), None, list(self.tree.prompt_ids), retries=self.settings.retries)
+        path = Path(name, 0, self.worlds.spawn(), None, list(self.tree.prompt_ids), retries=self.settings.retries)
         topped_up = origin == "top-up"
         path.branches = self.brancher.may_branch(topped_up)
         if path.branches:
@@ -222,13 +224,15 @@ class Group:
         ended = generation.finish == "eos"
         ids, room, withheld = self._result_ids(path, ended, info["results"]), self._room(path), False
         if len(ids) + path.env.budget.answer_tokens >= room:
-            withheld = True
-            short = self._result_ids(path, ended, path.env.withhold_result())
-            ids = short if len(short) < len(ids) else ids
-        if len(ids) >= room:
-            _, reward, _, _, info = await path.env.atruncate()
-            return self._end(path, "truncated", reward, info)
+            short = self._result_ids(path, ended, [NO_ROOM] * len(info["results"]))
+            withheld = len(short) < len(ids)
+        if withheld:
+            path.env.withhold_result()
+            ids = short
         path.note(withheld)
+        if len(ids) >= room:
+            _, reward, _, _, info = await self.worlds.act(path, "", room, cut=True)
+            return self._end(path, "truncated", reward, info)
         text = path.env.episode.turns[-1].result
         span = self.tree.add_span(path.node, "environment", ids, text=text, tool=info.get("tool"))
         path.node = self.tree.trajectories[path.number].leaf = span.index

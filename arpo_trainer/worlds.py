@@ -67,11 +67,11 @@ class Worlds:
 
         Args:
             path: whose episode.
-            text: of the turn.
+            text: of the turn; "" with `cut`, if the last turn is to stay the last.
             room: tokens left for what follows the turn.
             cut: it is half a turn, which nobody may read: the episode is truncated.
         """
-        tool = self._tool(path, text)
+        tool = "" if cut else self._tool(path, text)
         while True:
             try:
                 event = Event(path.number, "tool" if tool else "answer", 0.0, 0.0, name=tool)

@@ -365,3 +365,33 @@ def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm
     assert all(trees == first for trees in others)
     reasons = [span.decision.reason for tree in first for span in tree.spans if span.decision]
     assert any(reason.startswith("fork failed") for reason in reasons)
+
+
+@pytest.mark.parametrize("room", [60, 75, 90])
+def test_what_the_tree_says_was_shown_was_shown(tokenizer: Any, room: int) -> None:
+    """Also where a word that there is no room would take more room than the result."""
+    trees = play(tokenizer, groups=2, env=make_env(), algorithm="grpo", max_completion_length=room)
+    spans = [span for tree in trees for span in tree.spans if span.kind == "environment"]
+    assert spans
+    assert [tokenizer.decode(span.ids) for span in spans] == [span.text for span in spans]
+
+
+def test_grading_for_want_of_room_keeps_its_limit_and_is_noted(tokenizer: Any) -> None:
+    class Long(Look):
+        async def call(self, **arguments: Any) -> ToolResult:
+            return ToolResult("word " * 300)
+
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Long(at_once)], max_tool_calls=5, max_turns=7)
+    (tree,) = play(tokenizer, groups=1, env=env, algorithm="grpo", max_completion_length=30)
+    cut = {number for number, trajectory in enumerate(tree.trajectories) if trajectory.outcome == "truncated"}
+    noted = {event.trajectory for event in tree.timeline if (event.kind, event.status) == ("answer", "truncated")}
+    assert cut
+    assert noted == cut
+
+
+def test_what_roots_can_never_claim_starts_with_them(tokenizer: Any) -> None:
+    (tree,) = play(tokenizer, groups=1, initial_rollouts=1, branch_width=1)
+    first = min(event.end for event in tree.timeline if event.kind == "generate")
+    started = [event.start for event in tree.timeline if event.kind == "reset"]
+    assert len(started) == 8
+    assert max(started) < first
