@@ -4,6 +4,10 @@ Each trajectory is a coroutine: generate a turn, act, go on. There are no rounds
 business: after a tool's result the entropy of the next k tokens is compared with that of the first k tokens of the
 tree's root (ARPO, sec. 3.1, Alg. 1). The tokens that were measured stay in the trajectory that wrote them.
 
+A group that branches is let in as a whole: it holds a place for each of its trajectories until it has ended. A branch
+waits for what other paths of its group do, and an episode may need one of few sandboxes to go on: if paths were let in
+one by one, those which hold the sandboxes could wait for those which wait for one.
+
 Every group ends with exactly `num_generations` trajectories. What breaks in an environment voids that sample and no
 other; a model that fails ends the rollout.
 """
@@ -11,6 +15,7 @@ other; a model that fails ends the rollout.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import logging
@@ -59,19 +64,23 @@ class Group:
                              self.settings.turn_timeout)  # fmt: skip
         self.brancher = Brancher(self.settings, self.seed_name, len(engine.tokenizer), self.worlds, reserve,
                                  self._spawn, self._start_branch, self._top_up)  # fmt: skip
+        self.whole = parts.method is not None
         self._started = 0
         self._orders: list[tuple[float, ...]] = []
         self._tasks: asyncio.TaskGroup
 
     async def grow(self) -> None:
         """Play until the tree has its trajectories."""
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                for _ in range(self.roots):
-                    self._start_root("root")
-                self.brancher.settle()  # what the roots can never claim need not wait for them
-        finally:
-            await self.worlds.close_all()
+        asked = self.gates.now()
+        async with self._place(self.whole, self.settings.num_generations) as waited:
+            try:
+                async with asyncio.TaskGroup() as self._tasks:
+                    for number in range(self.roots):
+                        self._start_root("root")
+                        self._note_start(number, asked, waited)
+                    self.brancher.settle()  # what the roots can never claim need not wait for them
+            finally:
+                await self.worlds.close_all()
         self.tree.reorder(sorted(range(len(self._orders)), key=self._orders.__getitem__))
         self.tree.meta["roots"] = self.roots
         if len(self.tree.trajectories) != self.settings.num_generations:
@@ -107,13 +116,19 @@ class Group:
         self.tree.trajectories.append(Trajectory(-1 if span is None else span, origin, parent, span))
         self._spawn(self._play(path))
 
+    def _place(self, wanted: bool, count: int) -> contextlib.AbstractAsyncContextManager[float]:
+        return self.gates.place("trajectory", count=count) if wanted else contextlib.nullcontext(0.0)
+
+    def _note_start(self, number: int, asked: float, waited: float) -> None:
+        if waited > 0.001:
+            self.tree.timeline.append(Event(number, "start", asked, asked + waited, waited))
+
     # how they are played
 
     async def _play(self, path: Path) -> None:
         asked = self.gates.now()
-        async with self.gates.place("trajectory") as waited:
-            if waited > 0.001:
-                self.tree.timeline.append(Event(path.number, "start", asked, asked + waited, waited))
+        async with self._place(not self.whole, 1) as waited:
+            self._note_start(path.number, asked, waited)
             try:
                 await self.worlds.begin(path)
                 while await self._turn(path):
