@@ -37,6 +37,7 @@ class Engine:
         settings: how to grow.
         chat_template_kwargs: given to the tokenizer's chat template.
         on_trajectory: called when a trajectory has ended, for progress bars.
+        on_tree: called with each tree when it is complete, in the order in which they are.
         limits: how much of a kind goes on at once; see `gates.Gates`.
         tool_time: runs while at least one environment is at work.
 
@@ -53,6 +54,7 @@ class Engine:
     on_trajectory: Callable[[], object] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     tool_time: Stopwatch = field(default_factory=Stopwatch)
+    on_tree: Callable[[RolloutTree], object] | None = None
 
     def __post_init__(self) -> None:
         check_limits(self.limits, list(self.env.tools))
@@ -90,12 +92,17 @@ class Engine:
         try:
             async with asyncio.TaskGroup() as running:
                 for group in groups:
-                    running.create_task(group.grow())
+                    running.create_task(self._grow(group))
         except BaseExceptionGroup as several:
             raise _first(several) from None
         finally:
             await self.backend.end()
         return [group.tree for group in groups]
+
+    async def _grow(self, group: Group) -> None:
+        await group.grow()
+        if self.on_tree:
+            self.on_tree(group.tree)
 
     def check_failures(self, trees: Sequence[RolloutTree]) -> None:
         """Refuse a rollout of which so much failed that learning from the rest would be biased.

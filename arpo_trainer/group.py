@@ -27,7 +27,7 @@ from arpo_trainer.brancher import Brancher
 from arpo_trainer.budgets import probed_roots, split_budget
 from arpo_trainer.entropy import mean_entropy, segment_entropy
 from arpo_trainer.gates import Gates
-from arpo_trainer.generation import Generation, GenerationError, Request
+from arpo_trainer.generation import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.path import Path
 from arpo_trainer.timeline import Event
 from arpo_trainer.tree import Origin, RolloutTree, Span, Trajectory
@@ -193,10 +193,18 @@ class Group:
         event = Event(path.number, "generate", 0.0, 0.0, context=len(request.ids))
         async with self.gates.doing(self.tree.timeline, event):
             tell = functools.partial(self.brancher.first_tokens, path) if request.window else None
-            generation = await self.engine.backend.generate(request, tell)
+            generation = await self._from_model(request, tell)
             event.waited += generation.queued
             event.status, event.tokens, event.cached = generation.finish, len(generation.ids), generation.cached
         return generation
+
+    async def _from_model(self, request: Request, tell: OnWindow | None) -> Generation:
+        try:
+            return await self.engine.backend.generate(request, tell)
+        except GenerationError:
+            raise
+        except Exception as error:  # whatever it calls it: no environment failed
+            raise GenerationError(f"generation failed: {type(error).__name__}: {error}") from error
 
     def _request(self, path: Path) -> Request:
         digest = hashlib.blake2b(f"{self.seed_name}/{path.name}/{path.turn}".encode(), digest_size=8).digest()
@@ -249,7 +257,7 @@ class Group:
             _, reward, _, _, info = await self.worlds.act(path, "", room, cut=True)
             return self._end(path, "truncated", reward, info)
         text = path.env.episode.turns[-1].result
-        span = self.tree.add_span(path.node, "environment", ids, text=text, tool=info.get("tool"))
+        span = self.tree.add_span(path.node, "environment", ids, text=text, tool=_tool(info, withheld))
         path.node = self.tree.trajectories[path.number].leaf = span.index
         path.ids += ids
         self.brancher.result(path, span, generation.entropies)
@@ -274,6 +282,11 @@ class Group:
             trajectory.components = info.get("reward_components", {})
             trajectory.answer, trajectory.tool_calls = info.get("answer"), info["tool_calls"]
         return False
+
+
+def _tool(info: dict[str, Any], withheld: bool) -> dict[str, Any] | None:
+    tool: dict[str, Any] | None = info.get("tool")
+    return {**tool, "withheld": True} if tool and withheld else tool
 
 
 def _said(error: BaseException) -> str:

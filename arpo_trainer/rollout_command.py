@@ -50,7 +50,7 @@ def add_rollout_command(commands: Any) -> None:
     rollout.add_argument("--tasks", type=int, default=4, metavar="N", help="the first N of the environment (default 4)")
     rollout.add_argument("--output", type=Path, default=Path("rollout"), metavar="DIR", help="default: rollout")
     rollout.add_argument("--limit", nargs="+", action="extend", default=[], metavar="NAME=N",
-                         help="at most so many at once: python=8, generate=32, trajectory=64")  # fmt: skip
+                         help="at most so many at once: python=8, search=16, generate=64")  # fmt: skip
     _add_model(rollout)
     _add_settings(rollout)
     rollout.set_defaults(run=_rollout)
@@ -190,21 +190,31 @@ def _play(
     count = min(arguments.tasks, env.tasks.size or arguments.tasks)
     tokenizer, backend = _model(arguments)
     engine = Engine(backend, tokenizer, env, settings, limits=limits)
-    recorder, status = RunRecorder(arguments.output, _facts(arguments, limits)), "failed"  # replaces an earlier one
+    recorder: RunRecorder | None = None
+    status = "failed"
+
+    def keep(tree: RolloutTree) -> None:
+        nonlocal recorder
+        if recorder is None:  # only now: it replaces an earlier rollout
+            recorder = RunRecorder(arguments.output, _facts(arguments, limits))
+        recorder.on_rollout([tree])
+
+    engine.on_tree = keep
     try:
         with tqdm(total=count * settings.num_generations, desc="rolling out", unit="trajectory") as bar:
             engine.on_trajectory = bar.update
             trees = run(engine.rollout([env.tasks.task(number) for number in range(count)]))
-        recorder.on_rollout(trees)
-        if settings.num_generations == 1 and any(tree.trajectories[0].valid for tree in trees):
+        if recorder and settings.num_generations == 1 and any(tree.trajectories[0].valid for tree in trees):
             recorder.add_evaluation(summarise(trees, _KIND))
         status = "finished"
     except KeyboardInterrupt:
         status = "interrupted"
-        logger.warning("no tree was kept: they are written when all are done")
+        kept = f"the trees that were complete are in {arguments.output}" if recorder else "no tree was complete"
+        logger.warning(kept)
         raise
     finally:
-        recorder.write_facts(status=status)
+        if recorder:
+            recorder.write_facts(status=status)
     return trees
 
 

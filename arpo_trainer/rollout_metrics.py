@@ -48,6 +48,7 @@ behind a tool's limit (`tool`), for branches before it in order (`settle`); othe
         | `model_idle` | share of the rollout during which nothing was being generated |
         | `tokens_per_second` | generated tokens, a second in which something was being generated |
         | `cache_hits` | share of the context tokens that were not computed again |
+        | `withheld` | results that did not fit into the context and were not shown |
         | `retries` | failures that were tried again |
     """
     trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
@@ -57,6 +58,7 @@ behind a tool's limit (`tool`), for branches before it in order (`settle`); othe
         **_tokens(trees),
         **_branching(trees, trajectories),
         **_invalid(trajectories),
+        "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
         **(_tools(use) if use.trajectories else _tools_of_spans(trees)),
         **(_timing(trees, use) if use.trajectories else {}),
     }

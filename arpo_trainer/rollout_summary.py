@@ -30,6 +30,8 @@ def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
         ("BRANCHES", f"{seen['branches']:.0f} of {kept:.0f} that were kept for them; depth {seen['depth']:.0f}"
                      if kept else "none: all started at the prompt"),
         ("TOOL CALLS", ", ".join(calls) or "none"),
+        *([("WITHHELD", f"{seen['withheld']:.0f} results did not fit: raise max_completion_length")]
+          if seen["withheld"] else []),
         ("WAITS", ", ".join(waits) + " a trajectory" if waits else "none"),
         ("WAITING", f"{100 * seen.get('wait_share', 0):.1f} % of a trajectory's life"),
         ("MODEL", f"{seen['tokens_generated']:,.0f} tokens, {seen.get('tokens_per_second', 0):,.0f} a second; "

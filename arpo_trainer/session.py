@@ -23,6 +23,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.coldstart import Example, check_solvable, cold_start, demonstrations
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.evaluation import Evaluation, evaluate
+from arpo_trainer.gates import check_limits
 from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.report import write_report
@@ -103,6 +104,7 @@ class Session:
             RuntimeError: no search where one is needed.
         """
         env.check()
+        check_limits(self.args.rollout_limits(), list(env.tools))
         if self.run.cold_start_examples:
             cold = self._make_env({**self.run.env_kwargs, **self.run.cold_start_env_kwargs})
             check_solvable(cold.tasks)

@@ -60,7 +60,7 @@ class RolloutSettings:
         split_budget(self.parts.budget, self.num_generations, self.initial_rollouts)
         for name, low in (("branch_width", 1), ("entropy_window", 1), ("max_turn_tokens", 1),
                           ("max_completion_length", 1), ("temperature", 0), ("branch_penalty", 0),
-                          ("retries", 0), ("turn_timeout", 0)):  # fmt: skip
+                          ("retries", 0), ("turn_timeout", 0.001)):  # fmt: skip
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
 

@@ -29,6 +29,7 @@ from arpo_trainer.advantages import Scale, group_advantages, token_advantages
 from arpo_trainer.backends import trainer_backend
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
+from arpo_trainer.gates import check_limits
 from arpo_trainer.padding import trim_padding
 from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.rollout_metrics import rollout_metrics
@@ -92,6 +93,7 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
             )
         env.check()
         args = args or ARPOConfig(output_dir="arpo")
+        check_limits(args.rollout_limits(), list(env.tools))
         # what only TRL can normalise, over several rewards or the whole batch, is taken from TRL as it is
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards

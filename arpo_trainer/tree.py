@@ -59,7 +59,8 @@ class Span:
         entropies: entropy of the distribution each token was drawn from, in nats, shape (n,); empty likewise.
         text: the decoded ids, for people.
         finish: how a model span ended: "stop" (a stop string), "eos" or "length".
-        tool: of an environment span: {"name", "status", "seconds"} of the call it answers.
+        tool: of an environment span: {"name", "status", "seconds"} of the call it answers; "withheld" if its result did
+            not fit, and the model read only that.
         decision: of an environment span: the branching decision taken after it.
     """
 
