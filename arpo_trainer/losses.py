@@ -103,9 +103,9 @@ LOSSES: dict[str, Loss] = {
     "aepo": Loss("aepo"),
     "aepo-reference": Loss("aepo", dual=3.0),
     "gppo": Loss("gppo"),
-    "cispo": Loss("cispo", low=1.0, high=4.0),
-    "gspo": Loss(level="sequence", low=3e-4, high=4e-4),
-    "gspo-turn": Loss(level="turn", low=3e-3, high=4e-3),
+    "cispo": Loss("cispo", low=1.0, high=4.0),  # r at most 5, as ScaleRL (arXiv 2510.13786) recommends
+    "gspo": Loss(level="sequence", low=3e-4, high=4e-4),  # GSPO, sec. 5
+    "gspo-turn": Loss(level="turn", low=3e-3, high=4e-3),  # ATPO, sec. 5.1
 }
 
 
