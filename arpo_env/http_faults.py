@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LOGGERS = ("urllib3.connectionpool", "httpx2", "mcp.client.streamable_http")
-_SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=[?&])([\w.-]*(?:key|token|secret|password)=)[^&\s]+", re.IGNORECASE)
+_SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=[?&])([\w.-]*(?:key|token|secret|password)=)[^&\s\"]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -116,4 +116,9 @@ def _blotted(value: Any) -> Any:
     if isinstance(value, int | float | None):
         return value
     text = str(value)  # addresses may be objects
-    return _SECRET.sub(r"\1***", text) if _SECRET.search(text) else value
+    return blotted(text) if _SECRET.search(text) else value
+
+
+def blotted(text: str) -> str:
+    """Return a text without the logins and keys in its addresses."""
+    return _SECRET.sub(r"\1***", text)

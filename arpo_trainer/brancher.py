@@ -38,6 +38,7 @@ class _Wish(Claim):
     settled: asyncio.Future[int]
     forks: asyncio.Task[list[ToolEnv]] | None = None
     names: list[str] = field(default_factory=list)
+    fault: str = ""
 
 
 class Brancher:
@@ -85,7 +86,7 @@ class Brancher:
         self._numbers[path.name] = len(self._numbers)
         path.clock = self.ledger.last_clock + 1 if topped_up else 1
         budget = path.env.budget
-        self.ledger.opens(path.name, path.clock, min(budget.calls, budget.turns))
+        self.ledger.opens(path.name, path.clock, min(budget.calls, budget.turns - 1))
 
     def ends(self, path: Path) -> None:
         """A path has come to its end."""
@@ -193,7 +194,8 @@ class Brancher:
     def _claim(self, path: Path, wish: _Wish) -> None:
         self.ledger.claims(wish)
         self.settle()
-        copies = wish.settled.result() if wish.settled.done() else wish.wanted
+        most = wish.wanted if self.ledger.reserve is None else min(wish.wanted, self.ledger.left)
+        copies = wish.settled.result() if wish.settled.done() else most
         if copies:
             wish.forks = path.forking = self._spawn(self._copies(path, wish, copies))  # type: ignore[assignment]
             self._spawn(self._follow(wish))
@@ -218,7 +220,7 @@ class Brancher:
             return await self.worlds.fork(path, n)
         except Exception as error:  # no copy, no branch: the original goes on, the budget goes to fresh roots
             logger.warning("could not fork an episode of %s: %r", self.worlds.task.id, error)
-            wish.decision.reason = f"fork failed: {error}"
+            wish.fault = f"fork failed: {error}"
             return []
 
     async def _follow(self, wish: _Wish) -> None:
@@ -238,12 +240,13 @@ class Brancher:
             if waited:
                 waiting = settled - wish.asked
                 self.worlds.timeline.append(Event(twin.number, "settle", wish.asked, settled, waiting))
-        if len(envs) < granted:
-            self._unmade(wish, wish.names[len(envs) :])
+        if granted and not envs:
+            self._unmade(wish)
 
-    def _unmade(self, wish: _Wish, names: list[str]) -> None:
-        wish.decision.branches -= len(names)
-        for name in names:
+    def _unmade(self, wish: _Wish) -> None:
+        """Start fresh roots instead: when a fork failed is a matter of timing, so no other claim may profit from it."""
+        wish.decision.branches, wish.decision.reason = 0, wish.fault
+        for name in wish.names:
             self.ledger.ends(name, wish.clock)
-        self.ledger.gives_back(len(names))
+        self._top_up(len(wish.names))
         self.settle()

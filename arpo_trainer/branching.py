@@ -104,7 +104,7 @@ def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: i
         delta_entropy: dH, the rise of entropy after the tool result, in units of ln V.
         alpha: base.
         beta: weight of the rise.
-        consecutive: l, how many of the chain's last tool steps branched in a row.
+        consecutive: l, how many of the chain's last tool steps were high-entropy steps in a row.
         penalty: slope of the factor; 0 is ARPO.
     """
     return (alpha + beta * delta_entropy) * max(0.0, 1.0 - penalty * consecutive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -138,17 +139,30 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             raise ValueError(
                 "loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'"
             )
-        for name, low in (
-            ("max_rows", 1),
-            ("trace_every", 0),
-            ("max_invalid", 0),
-            ("entropy_topk", 1),
-            ("prefix_tokens", 1),
-        ):
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        lowest = {"max_rows": 1, "trace_every": 0, "max_invalid": 0, "entropy_topk": 1, "prefix_tokens": 1}
+        for name, low in lowest.items():
+            if not isinstance(getattr(self, name), int | float) or getattr(self, name) < low:
+                raise ValueError(f"{name} must be a number, at least {low}; got {getattr(self, name)!r}")
+        self._check_vllm()
         self.rollout_settings()
         super().__post_init__()
+        self._check_limits()
+
+    def _check_vllm(self) -> None:
+        if not self.use_vllm:
+            return
+        if self.entropy_estimator == "exact":
+            raise ValueError(
+                "entropy_estimator='exact' needs the whole distribution, and vLLM hands out the most likely tokens: "
+                "take 'auto'"
+            )
+        if importlib.util.find_spec("vllm") is None:
+            raise ValueError("use_vllm=True needs vLLM here: pip install 'arpo-gym[vllm]', or leave use_vllm out")
+
+    def _check_limits(self) -> None:
+        given = self.limits if self.limits is not None else {}
+        if not isinstance(given, dict) or not all(type(most) is int and most >= 1 for most in given.values()):
+            raise ValueError(f"limits={given!r}: say how many at most by kind, as in {{'search': 16}}")
 
     def _check_budget(self) -> None:
         total, first = self.num_generations or 0, self.initial_rollouts or 0
@@ -194,7 +208,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
 
     def rollout_limits(self) -> dict[str, int]:
         """Return how much of a kind goes on at once."""
-        return dict(self.limits) if isinstance(self.limits, dict) else {}
+        return dict(self.limits or {})  # type: ignore[arg-type]  # text has been parsed
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -63,6 +63,14 @@ def _packages() -> Iterator[Finding]:
         except importlib.metadata.PackageNotFoundError:
             yield Finding(name, False, "not installed", "make setup, or pip install 'arpo-gym[train]'")
     yield _gpu()
+    yield _vllm()
+
+
+def _vllm() -> Finding:
+    cure = "pip install 'arpo-gym[vllm]', for `use_vllm: true`; `arpo rollout --vllm-server` needs none here"
+    if not _installed("vllm"):
+        return Finding("vLLM", False, "not installed: rollouts run on transformers", cure, needed=False)
+    return Finding("vLLM", True, importlib.metadata.version("vllm"))
 
 
 def _gpu() -> Finding:

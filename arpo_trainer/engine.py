@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.gates import DEFAULT_LIMITS, Gates, check_limits
+from arpo_trainer.gates import MOST_TRAJECTORIES, Gates, check_limits
 from arpo_trainer.generation import Backend
 from arpo_trainer.group import Group
 from arpo_trainer.rendering import Renderer
@@ -41,7 +41,8 @@ class Engine:
         tool_time: runs while at least one environment is at work.
 
     Raises:
-        ValueError: a limit of something that is not there, or below 1.
+        ValueError: a limit of something that is not there, below 1, or of fewer trajectories than a group that branches
+            has.
     """
 
     backend: Backend
@@ -55,6 +56,12 @@ class Engine:
 
     def __post_init__(self) -> None:
         check_limits(self.limits, list(self.env.tools))
+        whole, most = self.settings.num_generations, self.limits.get("trajectory")
+        if self.settings.parts.method is not None and most is not None and most < whole:
+            raise ValueError(
+                f"limits allows {most} trajectories at once, and a group that branches is let in as a whole, with all "
+                f"of its num_generations = {whole}; raise the limit, or limit 'generate' or a tool instead"
+            )
 
     async def rollout(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
         """Play each task as a tree.
@@ -77,7 +84,7 @@ class Engine:
 
     async def play(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
         """Do the same, however many trajectories fail; for one who has others' trees to count with these."""
-        gates = Gates({**DEFAULT_LIMITS, **self.limits})
+        gates = Gates({"trajectory": max(MOST_TRAJECTORIES, self.settings.num_generations), **self.limits})
         groups = [Group(self, task, step, number, gates) for number, task in enumerate(tasks, first_group)]
         await self.backend.begin()
         try:

@@ -51,14 +51,18 @@ def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "re
                          "with at least one")  # fmt: skip
     if estimator == "raw10":
         first = list(top[:REFERENCE_TOP])
-        first += [] if sampled in first else [sampled]
-        return -math.fsum(math.exp(value) * value for value in first)
+        return _plain([*first, sampled] if sampled not in first else first)
     mass = math.fsum(map(math.exp, top))
-    inside = -math.fsum(math.exp(value) * value for value in top)
+    inside = _plain(top)
     if estimator == "renormalised":
         return inside / mass + math.log(mass)
     rest = max(0.0, 1.0 - mass)
     return inside - (rest * math.log(rest) if rest else 0.0)
+
+
+def _plain(logprobs: Sequence[float]) -> float:
+    """Return the sum of -p log p, to which a token that cannot be adds nothing."""
+    return -math.fsum(math.exp(value) * value for value in logprobs if value != -math.inf)
 
 
 def segment_entropy(

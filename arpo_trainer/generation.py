@@ -8,6 +8,7 @@ values may be kept, and an engine that sleeps in between is woken once, not once
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -68,6 +69,22 @@ class Generation:
     queued: float = 0.0
     cached: int = 0
 
+    def add(self, token: int, logprob: float, entropy: float) -> None:
+        """Add a token and its numbers.
+
+        Raises:
+            GenerationError: the numbers are none.
+        """
+        if math.isnan(logprob) or math.isnan(entropy):
+            raise GenerationError(
+                f"the model's log-probability of token {token} is NaN: its weights, or what it computes, hold NaN or "
+                "infinity. Look at the last training steps' loss and gradient norm; lower the learning rate, or take "
+                "bfloat16 instead of float16"
+            )
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.entropies.append(entropy)
+
 
 class Backend(Protocol):
     """Anything that can generate.
@@ -94,7 +111,7 @@ class Backend(Protocol):
                 as soon as they are there; with fewer, if the turn ends before; at the latest just before this returns.
 
         Raises:
-            ValueError: fewer than two ids of context, or no room for a token.
+            ValueError: what `check_request` refuses, or a context that fills the model.
             GenerationError: the model failed.
         """
 
@@ -106,9 +123,15 @@ def check_request(request: Request) -> None:
     """Refuse what no backend can generate.
 
     Raises:
-        ValueError: fewer than two ids of context, or no room for a token.
+        ValueError: fewer than two ids of context, no room for a token, an empty stop string, or a temperature that is
+            negative or no finite number.
     """
     if len(request.ids) < 2 or request.max_tokens < 1:
         raise ValueError(
             f"need 2 or more context ids and max_tokens >= 1, got {len(request.ids)} and {request.max_tokens}"
+        )
+    if not 0 <= request.temperature < math.inf or "" in request.stop:
+        raise ValueError(
+            f"need a temperature of 0 or more and stop strings that are not empty, got {request.temperature} and "
+            f"{list(request.stop)}"
         )

@@ -4,6 +4,10 @@ Each trajectory is a coroutine: generate a turn, act, go on. There are no rounds
 business: after a tool's result the entropy of the next k tokens is compared with that of the first k tokens of the
 tree's root (ARPO, sec. 3.1, Alg. 1). The tokens that were measured stay in the trajectory that wrote them.
 
+A group that branches is let in as a whole: it holds a place for each of its trajectories until it has ended. A branch
+waits for what other paths of its group do, and an episode may need one of few sandboxes to go on: if paths were let in
+one by one, those which hold the sandboxes could wait for those which wait for one.
+
 Every group ends with exactly `num_generations` trajectories. What breaks in an environment voids that sample and no
 other; a model that fails ends the rollout.
 """
@@ -11,12 +15,14 @@ other; a model that fails ends the rollout.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from arpo_env.budget import NO_ROOM
 from arpo_trainer.brancher import Brancher
 from arpo_trainer.budgets import probed_roots, split_budget
 from arpo_trainer.entropy import mean_entropy, segment_entropy
@@ -58,18 +64,23 @@ class Group:
                              self.settings.turn_timeout)  # fmt: skip
         self.brancher = Brancher(self.settings, self.seed_name, len(engine.tokenizer), self.worlds, reserve,
                                  self._spawn, self._start_branch, self._top_up)  # fmt: skip
+        self.whole = parts.method is not None
         self._started = 0
         self._orders: list[tuple[float, ...]] = []
         self._tasks: asyncio.TaskGroup
 
     async def grow(self) -> None:
         """Play until the tree has its trajectories."""
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                for _ in range(self.roots):
-                    self._start_root("root")
-        finally:
-            await self.worlds.close_all()
+        asked = self.gates.now()
+        async with self._place(self.whole, self.settings.num_generations) as waited:
+            try:
+                async with asyncio.TaskGroup() as self._tasks:
+                    for number in range(self.roots):
+                        self._start_root("root")
+                        self._note_start(number, asked, waited)
+                    self.brancher.settle()  # what the roots can never claim need not wait for them
+            finally:
+                await self.worlds.close_all()
         self.tree.reorder(sorted(range(len(self._orders)), key=self._orders.__getitem__))
         self.tree.meta["roots"] = self.roots
         if len(self.tree.trajectories) != self.settings.num_generations:
@@ -82,7 +93,7 @@ class Group:
 
     def _start_root(self, origin: Origin) -> None:
         name, self._started = str(self._started), self._started + 1
-        path = Path(name, 0, (), self.worlds.spawn(), None, list(self.tree.prompt_ids), retries=self.settings.retries)
+        path = Path(name, 0, self.worlds.spawn(), None, list(self.tree.prompt_ids), retries=self.settings.retries)
         topped_up = origin == "top-up"
         path.branches = self.brancher.may_branch(topped_up)
         if path.branches:
@@ -105,13 +116,19 @@ class Group:
         self.tree.trajectories.append(Trajectory(-1 if span is None else span, origin, parent, span))
         self._spawn(self._play(path))
 
+    def _place(self, wanted: bool, count: int) -> contextlib.AbstractAsyncContextManager[float]:
+        return self.gates.place("trajectory", count=count) if wanted else contextlib.nullcontext(0.0)
+
+    def _note_start(self, number: int, asked: float, waited: float) -> None:
+        if waited > 0.001:
+            self.tree.timeline.append(Event(number, "start", asked, asked + waited, waited))
+
     # how they are played
 
     async def _play(self, path: Path) -> None:
         asked = self.gates.now()
-        async with self.gates.place("trajectory") as waited:
-            if waited > 0.001:
-                self.tree.timeline.append(Event(path.number, "start", asked, asked + waited, waited))
+        async with self._place(not self.whole, 1) as waited:
+            self._note_start(path.number, asked, waited)
             try:
                 await self.worlds.begin(path)
                 while await self._turn(path):
@@ -222,13 +239,15 @@ class Group:
         ended = generation.finish == "eos"
         ids, room, withheld = self._result_ids(path, ended, info["results"]), self._room(path), False
         if len(ids) + path.env.budget.answer_tokens >= room:
-            withheld = True
-            short = self._result_ids(path, ended, path.env.withhold_result())
-            ids = short if len(short) < len(ids) else ids
-        if len(ids) >= room:
-            _, reward, _, _, info = await path.env.atruncate()
-            return self._end(path, "truncated", reward, info)
+            short = self._result_ids(path, ended, [NO_ROOM] * len(info["results"]))
+            withheld = len(short) < len(ids)
+        if withheld:
+            path.env.withhold_result()
+            ids = short
         path.note(withheld)
+        if len(ids) >= room:
+            _, reward, _, _, info = await self.worlds.act(path, "", room, cut=True)
+            return self._end(path, "truncated", reward, info)
         text = path.env.episode.turns[-1].result
         span = self.tree.add_span(path.node, "environment", ids, text=text, tool=info.get("tool"))
         path.node = self.tree.trajectories[path.number].leaf = span.index

@@ -92,10 +92,6 @@ class Ledger:
         self.last_clock = max(self.last_clock, clock)
         self._live.pop(path, None)
 
-    def gives_back(self, branches: int) -> None:
-        """Branches that were granted could not be made."""
-        self.taken -= branches
-
     @property
     def left(self) -> int:
         """What is left of the budget; 0 while it is not known."""

@@ -36,7 +36,6 @@ class Path:
     Attributes:
         name: where it began: "3" is the fourth root, "3.1.0" the first branch that left it after its turn 1.
         number: of its trajectory in the tree.
-        order: its place among the group's trajectories, which does not depend on timing.
         env: its copy of the world.
         node: the span it stands at.
         ids: of everything so far, the prompt included.
@@ -54,7 +53,6 @@ class Path:
 
     name: str
     number: int
-    order: tuple[float, ...]
     env: ToolEnv
     node: int | None
     ids: list[int]
@@ -71,9 +69,9 @@ class Path:
 
     @property
     def points(self) -> int:
-        """How many more tool results it can get to."""
+        """How many more tool results it can get to: a result needs a call, and a turn that may follow it."""
         budget, episode = self.env.budget, self.env.episode
-        return max(0, min(budget.calls - len(episode.tools_used), budget.turns - len(episode.turns)))
+        return max(0, min(budget.calls - len(episode.tools_used), budget.turns - 1 - len(episode.turns)))
 
     def note(self, withheld: bool) -> None:
         """Write the last turn down, so that it can be played again."""
@@ -81,7 +79,7 @@ class Path:
         self.history.append(Step(turn.text, self.env.episode.tokens_left or 0, turn.result, withheld))
 
     def twin(self) -> Path:
-        """Return a path that stands where this one stands; name, number, order and world are still this one's."""
+        """Return a path that stands where this one stands; name, number and world are still this one's."""
         return replace(self, ids=list(self.ids), point=None, forking=None, chain=list(self.chain),
                        history=list(self.history))  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from arpo_env.http_faults import blotted
 from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.tree import RolloutTree, write_traces
 
@@ -47,7 +48,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def write_facts(self, **more: Any) -> None:
         """Add to run.json."""
         self._facts.update(more, seconds=round(time.time() - self._began, 1))
-        text = json.dumps(self._facts, indent=2, ensure_ascii=False, default=str)
+        text = blotted(json.dumps(self._facts, indent=2, ensure_ascii=False, default=str))
         (self.folder / "run.json").write_text(text + "\n", encoding="utf-8")
 
     def add_evaluation(self, evaluation: Evaluation) -> None:

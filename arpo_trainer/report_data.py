@@ -25,6 +25,7 @@ _FILES = {
     "eval.jsonl": "nothing has been evaluated",
     "traces.jsonl": "no trees have been written",
 }
+_TRAINING = ("metrics.jsonl", "eval.jsonl")  # a rollout without training need not have them
 
 
 @dataclass
@@ -83,7 +84,8 @@ def load_run(run_dir: Path, *, trees: int = TREES) -> RunData:
     data.metrics = [row for _, row in rows_of(run_dir / "metrics.jsonl", data.running)]
     data.evaluations = [row for _, row in rows_of(run_dir / "eval.jsonl", data.running)]
     _read_trees(data, trees)
-    data.notes = [f"{name} is missing: {what}." for name, what in _FILES.items() if not (run_dir / name).is_file()]
+    wanted = [name for name in _FILES if name not in _TRAINING or data.facts.get("kind") != "rollout"]
+    data.notes = [f"{name} is missing: {_FILES[name]}." for name in wanted if not (run_dir / name).is_file()]
     return data
 
 

@@ -8,12 +8,14 @@ arpo rollout --env arpo/MultiHop-v0 --model FOLDER --vllm-server http://127.0.0.
 from __future__ import annotations
 
 import argparse
+import difflib
+import logging
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.options import read_counts, read_options
+from arpo_trainer.rollout_summary import summary_table
 from arpo_trainer.table import write_table
 
 if TYPE_CHECKING:
@@ -21,7 +23,20 @@ if TYPE_CHECKING:
     from arpo_trainer.settings import RolloutSettings
     from arpo_trainer.tree import RolloutTree
 
+logger = logging.getLogger(__name__)
+
 _KIND = "rollout"
+_FILES = ("run.json", "traces.jsonl", "metrics.jsonl", "eval.jsonl")
+_OTHERS = {  # settings that have no flag, by their names in `ARPOConfig`
+    "branch_alpha": "alpha",
+    "branch_beta": "beta",
+    "branch_threshold": "tau",
+    **{name: name for name in ("budget", "branch", "branch_width", "branch_penalty", "budget_beta", "entropy_window",
+                               "turn_timeout", "retries")},
+}  # fmt: skip
+_ENTROPIES = {"entropy_estimator": "estimator", "entropy_topk": "topk"}  # of those, what the backend takes
+_WORDS = ("budget", "branch", "entropy_estimator")  # all others are numbers
+_WITHOUT_ENTROPY = (None, "random", "tree-grpo")  # branch methods
 
 
 def add_rollout_command(commands: Any) -> None:
@@ -51,24 +66,36 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--algorithm", default="arpo", help="how trees grow: arpo (default), aepo, grpo, ...")
+    parser.add_argument("--algorithm", help="how trees grow: arpo (default), aepo, tree-grpo, random, arpo-reference, "
+                                            "aepo-reference, or grpo, the default with an endpoint")  # fmt: skip
     parser.add_argument("--num-generations", type=int, default=8, metavar="M", help="trajectories a task (default 8)")
     parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default half)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of sampling; 0 is greedy (default 1)")
-    parser.add_argument("--max-turn-tokens", type=int, default=256, help="of the model in one turn (default 256)")
-    parser.add_argument("--max-completion-length", type=int, default=1024, help="tokens after the prompt, in all")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="of sampling; 0 is greedy (default 1)"
+    )
+    parser.add_argument(
+        "--max-turn-tokens", type=int, default=256, metavar="N", help="of the model in one turn (default 256)"
+    )
+    parser.add_argument("--max-completion-length", type=int, default=4096, metavar="TOKENS",
+                        help="after the prompt; a search result may have 1000 (default 4096)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
+                        help="more of ARPOConfig: branch_alpha=0.505, budget=aepo, entropy_estimator=nll")  # fmt: skip
 
 
 def _rollout(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.gates import check_limits
+
     if bool(arguments.endpoint) != bool(arguments.endpoint_model):
         raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
     if arguments.tasks < 1:
         raise ValueError(f"--tasks must be at least 1, got {arguments.tasks}")
+    arguments.algorithm = arguments.algorithm or ("grpo" if arguments.endpoint else "arpo")
     settings, limits = _settings(arguments), read_counts(arguments.limit, "--limit")
     _check_folder(arguments.output)
     env = _open(arguments.env, read_options(arguments.env_kwargs, "--env-kwargs"))
     try:
+        check_limits(limits, list(env.tools))
         trees = _play(arguments, env, settings, limits)
     finally:
         env.close()
@@ -78,11 +105,15 @@ def _rollout(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> RolloutSettings:
-    """Return the settings; nothing is learnt here, so failures are counted and end nothing."""
+    """Return the settings; nothing is learnt here, so failures are counted and end nothing.
+
+    Raises:
+        ValueError: settings that cannot work, or need entropies from an endpoint, which tells none.
+    """
     from arpo_trainer.settings import RolloutSettings
 
     initial = arguments.initial_rollouts
-    return RolloutSettings(
+    settings = RolloutSettings(
         arguments.algorithm,
         arguments.num_generations,
         max(1, arguments.num_generations // 2) if initial is None else initial,
@@ -91,14 +122,42 @@ def _settings(arguments: argparse.Namespace) -> RolloutSettings:
         max_completion_length=arguments.max_completion_length,
         max_invalid=1.0,
         seed=arguments.seed,
+        **{_OTHERS[name]: value for name, value in _more(arguments).items() if name in _OTHERS},
     )
+    parts = settings.parts
+    if arguments.endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget.startswith("aepo")):
+        raise ValueError(
+            f"--algorithm {arguments.algorithm} goes by entropies, which an endpoint does not tell; take grpo, random "
+            "or tree-grpo, or give a vLLM server as --vllm-server"
+        )
+    return settings
+
+
+def _more(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Read --set.
+
+    Raises:
+        ValueError: no such setting; names the nearest.
+    """
+    found, known = read_options(arguments.set, "--set"), {**_OTHERS, **_ENTROPIES}
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
+            raise ValueError(f"--set {name}: no such setting here, or it has a flag of its own; there is {near[0]}")
+        if name not in _WORDS and type(found[name]) not in (int, float):
+            raise ValueError(f"--set {name}={found[name]}: write a number")
+    if arguments.endpoint and set(found) & set(_ENTROPIES):
+        raise ValueError(f"--set {', '.join(sorted(set(found) & set(_ENTROPIES)))}: an endpoint tells no entropies")
+    return found
 
 
 def _check_folder(folder: Path) -> None:
     """Refuse a folder in which something else than a rollout would be lost."""
     from arpo_trainer.report_data import read_facts
 
-    there = [name for name in ("run.json", "traces.jsonl") if (folder / name).exists()]
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output {str(folder)!r} is a file; give a folder")
+    there = [name for name in _FILES if (folder / name).exists()]
     ours = "run.json" in there and read_facts(folder / "run.json").get("kind") == _KIND
     if there and not ours:
         raise ValueError(
@@ -130,26 +189,40 @@ def _play(
 
     count = min(arguments.tasks, env.tasks.size or arguments.tasks)
     tokenizer, backend = _model(arguments)
-    recorder, status = RunRecorder(arguments.output, _facts(arguments)), "failed"
+    engine = Engine(backend, tokenizer, env, settings, limits=limits)
+    recorder, status = RunRecorder(arguments.output, _facts(arguments, limits)), "failed"  # replaces an earlier one
     try:
         with tqdm(total=count * settings.num_generations, desc="rolling out", unit="trajectory") as bar:
-            engine = Engine(backend, tokenizer, env, settings, on_trajectory=bar.update, limits=limits)
+            engine.on_trajectory = bar.update
             trees = run(engine.rollout([env.tasks.task(number) for number in range(count)]))
         recorder.on_rollout(trees)
         if settings.num_generations == 1 and any(tree.trajectories[0].valid for tree in trees):
             recorder.add_evaluation(summarise(trees, _KIND))
         status = "finished"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        logger.warning("no tree was kept: they are written when all are done")
+        raise
     finally:
         recorder.write_facts(status=status)
     return trees
 
 
-def _facts(arguments: argparse.Namespace) -> dict[str, Any]:
+def _facts(arguments: argparse.Namespace, limits: dict[str, int]) -> dict[str, Any]:
+    """Return what run.json says of it, without the passwords and keys that addresses may hold."""
+    from arpo_env.http_faults import bare
+
+    options = {
+        name: bare(value) if isinstance(value, str) and "://" in value else value
+        for name, value in read_options(arguments.env_kwargs, "--env-kwargs").items()
+    }
     settings = {name: value for name, value in vars(arguments).items() if name not in ("run", "traceback")}
-    env = {"id": arguments.env, "kwargs": read_options(arguments.env_kwargs, "--env-kwargs")}
-    named = {"name": arguments.output.name, "kind": _KIND, "env": env, "seed": arguments.seed}
-    return {**named, "model": arguments.endpoint_model or arguments.model, "algorithm": arguments.algorithm,
-            "settings": settings}  # fmt: skip
+    settings |= {"env_kwargs": options, "limit": limits, "set": _more(arguments)}
+    settings["endpoint"] = arguments.endpoint and bare(arguments.endpoint)
+    settings["vllm_server"] = [bare(url) for url in arguments.vllm_server or []]
+    named = {"name": arguments.output.resolve().name, "kind": _KIND, "env": {"id": arguments.env, "kwargs": options}}
+    return {**named, "seed": arguments.seed, "model": arguments.endpoint_model or arguments.model,
+            "algorithm": arguments.algorithm, "settings": settings}  # fmt: skip
 
 
 def _model(arguments: argparse.Namespace) -> tuple[Any, Any]:
@@ -163,18 +236,19 @@ def _model(arguments: argparse.Namespace) -> tuple[Any, Any]:
         check_model_folder(arguments.model)
     path = resolve_model(arguments.model)
     tokenizer = AutoTokenizer.from_pretrained(path)
+    entropy = {_ENTROPIES[name]: value for name, value in _more(arguments).items() if name in _ENTROPIES}
     if arguments.vllm_server:
         from arpo_trainer.backends import VLLMServerBackend
 
-        return tokenizer, VLLMServerBackend(arguments.vllm_server, tokenizer=tokenizer)
+        return tokenizer, VLLMServerBackend(arguments.vllm_server, tokenizer=tokenizer, **entropy)
     if arguments.endpoint:
         from arpo_trainer.backends import EndpointBackend
 
         return tokenizer, EndpointBackend(arguments.endpoint_model, arguments.endpoint, tokenizer=tokenizer)
-    return tokenizer, _transformers(path, tokenizer)
+    return tokenizer, _transformers(path, tokenizer, entropy)
 
 
-def _transformers(path: str, tokenizer: Any) -> Any:
+def _transformers(path: str, tokenizer: Any, entropy: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -182,57 +256,4 @@ def _transformers(path: str, tokenizer: Any) -> Any:
 
     gpu = torch.cuda.is_available()
     model = AutoModelForCausalLM.from_pretrained(path, dtype="auto" if gpu else torch.float32)
-    return transformers_backend(model.to("cuda" if gpu else "cpu"), tokenizer)
-
-
-def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
-    """Return how a rollout went, as rows of a table: what, and how much."""
-    from arpo_trainer.rollout_metrics import invalid_causes, rollout_metrics
-
-    seen = rollout_metrics(trees)
-    trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
-    causes = ", ".join(f"{name} {count}" for name, count in invalid_causes(trajectories).items())
-    names = sorted(name.removeprefix("tool_calls/") for name in seen if name.startswith("tool_calls/"))
-    calls = [f"{name} {seen[f'tool_calls/{name}']:.0f} ({seen[f'tool_seconds/{name}']:.2f} s)" for name in names]
-    waits = [f"{name[5:]} {value:.2f} s" for name, value in seen.items() if name.startswith("wait/") and value >= 0.005]
-    kept = seen["branches"] + seen["top_ups"]
-    return [
-        ("TASKS", f"{len(trees)}, {len(trajectories)} trajectories"),
-        ("NOT SCORED", causes or "none"),
-        *_scores(trees),
-        ("BRANCHES", f"{seen['branches']:.0f} of {kept:.0f} that were kept for them; depth {seen['depth']:.0f}"),
-        ("TOOL CALLS", ", ".join(calls) or "none"),
-        ("WAITS", ", ".join(waits) + " a trajectory" if waits else "none"),
-        ("WAITING", f"{100 * seen.get('wait_share', 0):.1f} % of a trajectory's life"),
-        ("MODEL", f"{seen['tokens_generated']:,.0f} tokens, {seen.get('tokens_per_second', 0):,.0f} a second; "
-                  f"idle {100 * seen.get('model_idle', 0):.1f} %; "
-                  f"context from cache {100 * seen.get('cache_hits', 0):.1f} %"),
-    ]  # fmt: skip
-
-
-def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
-    """Return reward and accuracy, with 95 % intervals over the tasks: trajectories of one task are not independent."""
-    from arpo_trainer.evaluation import bootstrap_interval, wilson_interval
-
-    scored = [[t for t in tree.trajectories if t.valid] for tree in trees]
-    scored = [valid for valid in scored if valid]
-    if not scored:
-        return []
-    rewards = [_mean([t.reward or 0.0 for t in valid]) for valid in scored]
-    right = [[float(t.components.get("accuracy", 0.0) >= 1.0) for t in valid] for valid in scored]
-    shares = [_mean(of) for of in right]
-    single = all(len(tree.trajectories) == 1 for tree in trees)
-    low, high = wilson_interval(sum(shares), len(shares)) if single else bootstrap_interval(shares)
-    rows = [("REWARD", _with_interval(_mean(rewards), *bootstrap_interval(rewards), len(scored))),
-            ("ACCURACY", _with_interval(_mean(shares), low, high, len(scored)))]  # fmt: skip
-    if not single:
-        rows.append(("SOLVED", f"{sum(any(of) for of in right)} of {len(scored)} tasks at least once"))
-    return rows
-
-
-def _with_interval(value: float, low: float, high: float, tasks: int) -> str:
-    return f"{value:.3f} [{low:.3f}, {high:.3f}], 95 % over tasks" if tasks > 1 else f"{value:.3f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return transformers_backend(model.to("cuda" if gpu else "cpu"), tokenizer, **entropy)

@@ -31,8 +31,8 @@ class RolloutSettings:
         branch: instead of the algorithm's, one of `branching.BRANCHES`.
         budget_beta: weight of the entropy difference in AEPO's budget, per nat.
         branch_penalty: slope of AEPO's penalty for high-entropy steps in a row.
-        turn_timeout: seconds that a step of an environment may take; our tools have limits of their own, this one is
-            for what has none.
+        turn_timeout: seconds that a step, a reset or a fork of an environment may take; our tools have limits of their
+            own, this one is for what has none.
         retries: how often an episode whose machinery failed is played again up to where it was, where that is safe.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ class Worlds:
         gates: how many things go on at once, over all groups.
         timeline: where it is noted what they did.
         time: runs while at least one of them is at work.
-        turn_timeout: seconds a step may take.
+        turn_timeout: seconds that a step, a reset, a fork or closing may take.
     """
 
     template: ToolEnv
@@ -67,17 +67,18 @@ class Worlds:
 
         Args:
             path: whose episode.
-            text: of the turn.
+            text: of the turn; "" with `cut`, if the last turn is to stay the last.
             room: tokens left for what follows the turn.
             cut: it is half a turn, which nobody may read: the episode is truncated.
         """
-        tool = self._tool(path, text)
+        tools = [] if cut else self._called(path, text)
+        tool = tools[0] if tools else ""
         while True:
             try:
                 event = Event(path.number, "tool" if tool else "answer", 0.0, 0.0, name=tool)
-                async with self._doing(path, event, tool or "answer"):
+                async with self._doing(path, event, *(tools or ["answer"])):
                     path.env.episode.tokens_left = room
-                    result = await self._in_time(path.env.atruncate(text) if cut else path.env.astep(text))
+                    result = await (path.env.atruncate(text) if cut else path.env.astep(text))
                     event.status = result[4].get("tool", {}).get("status", "") if tool else result[4]["outcome"]
                 return result
             except Exception as error:
@@ -93,7 +94,8 @@ class Worlds:
     async def close(self, env: ToolEnv) -> None:
         """Close an environment; a sandbox that is gone has nothing left to give back."""
         try:
-            await env.aclose()
+            async with asyncio.timeout(self.turn_timeout):
+                await env.aclose()
         except Exception as error:
             logger.warning("closing an environment of %s failed: %r", self.task.id, error)
         self._open.discard(env)
@@ -103,20 +105,19 @@ class Worlds:
         for env in list(self._open):
             await self.close(env)
 
-    async def _in_time(self, step: Coroutine[Any, Any, StepResult]) -> StepResult:
-        try:
-            async with asyncio.timeout(self.turn_timeout) as limit:
-                return await step
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise TimeoutError(f"a step took longer than turn_timeout = {self.turn_timeout:g} s") from error
-
     @contextlib.asynccontextmanager
-    async def _doing(self, path: Path, event: Event, gate: str | None = None) -> AsyncIterator[None]:
-        async with self.gates.doing(self.timeline, event, gate):
+    async def _doing(self, path: Path, event: Event, *kinds: str, steps: int = 1) -> AsyncIterator[None]:
+        """Do what takes as long as so many steps, in its place."""
+        async with self.gates.doing(self.timeline, event, *kinds):
             with self.time.running():
-                yield
+                try:
+                    async with asyncio.timeout(self.turn_timeout * steps) as limit:
+                        yield
+                except TimeoutError as error:
+                    if not limit.expired():
+                        raise
+                    said = f"a {event.kind} took longer than turn_timeout = {self.turn_timeout:g} s"
+                    raise TimeoutError(said) from error
 
     async def _make_again(self, path: Path, error: Exception) -> None:
         """Put a new environment in the place of one that broke down, or raise the error."""
@@ -129,13 +130,14 @@ class Worlds:
         if not path.begun:
             return
         try:
-            async with self._doing(path, Event(path.number, "retry", 0.0, 0.0, name=type(error).__name__)):
+            event = Event(path.number, "retry", 0.0, 0.0, name=type(error).__name__)
+            async with self._doing(path, event, steps=1 + len(path.history)):
                 await played_again(path.env, self.task, path.history)
         except Exception as again:
             error.add_note(f"and it could not be played again: {again}")
             raise error from again
 
-    def _tool(self, path: Path, text: str) -> str:
-        """Return the first tool that a turn calls, or nothing."""
+    def _called(self, path: Path, text: str) -> list[str]:
+        """Return the tools that a turn calls."""
         action = path.env.protocol.parse(text, path.env.schemas)
-        return action.calls[0].name if isinstance(action, ToolCalls) else ""
+        return [call.name for call in action.calls] if isinstance(action, ToolCalls) else []

@@ -55,6 +55,8 @@ SUBJECTS = (
 PAIRS = (("arpo", "arpo-reference"), ("arpo-reference", "arpo-reference"), ("grpo", "grpo"))  # ours, barrier
 LEVELS = "3,4,6"  # one, two and three calls
 RECIPES = ("arithmetic-cpu", "multihop-cpu")
+# the format is learned from fewer demonstrations, whose results are long
+CHANGES = {"multihop-cpu": ["cold_start_examples=48"]}
 ROOTS = ((4, 2), (2, 2), (2, 4), (1, 2), (1, 8))  # N and Z
 Numbers = dict[str, float]
 
@@ -189,7 +191,7 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
     from arpo_trainer.train import idle_threads, read_settings, resolve_model, split_settings
 
     torch.set_num_threads(idle_threads())
-    settings = read_settings(recipe, [])
+    settings = read_settings(recipe, CHANGES.get(recipe, []))
     run, values = split_settings(settings)
     args = ARPOConfig(**values, use_cpu=True, report_to=[])
     path = resolve_model(run.model)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,34 @@ def test_the_code_of_the_docs_runs(isolation: str, page: str) -> None:
         code = code.replace("open_sync()", f"open_sync({backend!r})")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_code_of_the_rollout_page_runs(tiny_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its functions are called, on a tiny model; the algorithm it adds is taken out again."""
+    from transformers import AutoTokenizer
+
+    from arpo_env.background import run
+    from arpo_trainer import Engine, RolloutSettings
+    from arpo_trainer.algorithms import ALGORITHMS
+    from arpo_trainer.branching import BRANCHES
+
+    page: dict[str, Any] = {}
+    for code in snippets(ROOT / "docs" / "rollout.md"):
+        exec(code, page)
+    try:
+        [tree] = page["rollout"](str(tiny_policy), 1)
+        page["show"](tree)
+        assert tree.prompt in capsys.readouterr().out
+        tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+        parrot = page["Parrot"](tokenizer.encode("<think>So.</think><answer>Ada</answer>"))
+        env = page["gym"].make("arpo/MultiHop-v0").unwrapped
+        engine = Engine(
+            parrot, tokenizer, env, RolloutSettings(algorithm="calm", num_generations=2, initial_rollouts=1)
+        )
+        [said] = run(engine.rollout([env.tasks.task(0)]))
+        assert [trajectory.answer for trajectory in said.trajectories] == ["Ada", "Ada"]
+    finally:
+        del ALGORITHMS["calm"], BRANCHES["calm"]
 
 
 def test_every_function_that_the_formula_table_names_is_there() -> None:

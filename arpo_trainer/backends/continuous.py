@@ -8,6 +8,7 @@ named. Models with full attention only; `PaddedBackend` serves the others.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -143,11 +144,20 @@ def why_not_continuous(model: Any) -> str:
         kinds = {"sliding_attention"}
     if getattr(model, "_is_stateful", False):
         return "it is recurrent"
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        return "it has a learned prompt (PEFT), which is in no cache of ours"
+    takes = inspect.signature(_inside(model).forward).parameters
+    if "input_ids" in takes and not {"position_ids", "logits_to_keep"} <= set(takes):
+        return "it takes no position_ids or no logits_to_keep"
     if kinds != {"full_attention"}:
         return f"it has layers other than full attention ({', '.join(sorted(kinds))})"
     if config._attn_implementation != "sdpa":
         return f"it was loaded with attn_implementation={config._attn_implementation!r} instead of 'sdpa'"
     return ""
+
+
+def _inside(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _first_wave(rows: list[Row]) -> tuple[list[Row], list[Row]]:

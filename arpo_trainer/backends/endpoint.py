@@ -136,9 +136,9 @@ class EndpointBackend:
             tokens = _tokens(choice.get("logprobs") or {})
             cached = ((reply.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens") or 0
             text, finish = _ended(text, choice["finish_reason"], choice.get("stop_reason"), request.stop)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            return self._generation(text, finish, request.max_tokens, tokens, cached)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise self._http.fault(f"answered with no completion ({error!r}): {str(reply)[:200]}") from error
-        return self._generation(text, finish, request.max_tokens, tokens, cached)
 
     def _generation(self, text: str, finish: Finish, limit: int, tokens: Sequence[_Token], cached: int) -> Generation:
         ids = [int(number) for number in self.tokenizer.encode(text, add_special_tokens=False)]
@@ -152,7 +152,7 @@ class EndpointBackend:
         """Return log-probabilities and entropies, as far as the endpoint's tokens are these."""
         logprobs, entropies = [0.0] * len(ids), [0.0] * len(ids)
         for n, (number, (text, logprob, top)) in enumerate(zip(ids, tokens, strict=False)):
-            if self.tokenizer.decode([number]) != text:
+            if self.tokenizer.decode([number]) != text or not top:
                 break
             logprobs[n] = logprob
             entropies[n] = estimated_entropy(sorted(top, reverse=True)[: self.topk], logprob, self.estimator)

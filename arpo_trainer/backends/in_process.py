@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from arpo_trainer.backends.kv import PrefixStore
 from arpo_trainer.backends.rows import Row
 from arpo_trainer.backends.sampling import Drawn, Sampler
 from arpo_trainer.backends.stops import StopFinder
+from arpo_trainer.backends.worker import Worker, at_work, finished
 from arpo_trainer.generation import Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.stopwatch import Stopwatch
 
@@ -56,28 +60,45 @@ class InProcessBackend(ABC):
             raise ValueError(f"max_rows must be at least 1, got {max_rows}")
         self.model, self.tokenizer, self.max_rows = model, tokenizer, max_rows
         self.eos = eos_token_ids or _eos_ids(model, tokenizer)
+        self.positions = _positions(model)
         self.sampler = Sampler(estimator, topk)
         self.prefixes = PrefixStore(prefix_tokens)
         self.time = Stopwatch()
         self._waiting: list[Row] = []
-        self._worker: asyncio.Task[None] | None = None
+        self._worker: Worker = None
+        self._thread = ThreadPoolExecutor(1, "arpo-model")  # one: a closed loop's last piece comes before the next
 
     async def begin(self) -> None:
         """Drop all kept keys and values: the weights may have changed."""
         self.prefixes = PrefixStore(self.prefixes.capacity)
 
     async def end(self) -> None:
-        """Give back the memory of kept prefixes."""
+        """Wait until the model is at rest, as it was before, and give back the memory of kept prefixes."""
+        await finished(self._worker)
         self.prefixes = PrefixStore(self.prefixes.capacity)
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
-        """Generate one turn; see `Backend.generate`."""
+        """Generate one turn; see `Backend.generate`. It ends where the model's positions do.
+
+        Raises:
+            ValueError: also if the context leaves no position for a token.
+        """
         check_request(request)
+        room = self.positions - len(request.ids)
+        if room < 1:
+            raise ValueError(
+                f"a context of {len(request.ids)} ids leaves no room for a token: the model has {self.positions} "
+                "positions. Lower max_completion_length, or take a model with a longer context"
+            )
+        request = replace(request, max_tokens=min(request.max_tokens, room))
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         stops = StopFinder(self.tokenizer, request.stop)
         rng = torch.Generator(self.model.device).manual_seed(request.seed % 2**63)
-        self._waiting.append(Row(request, future, on_window, stops, self.prefixes, rng))
-        if self._worker is None or self._worker.done():
+        row = Row(request, future, on_window, stops, self.prefixes, rng)
+        if at_work(self._worker):
+            self._waiting.append(row)
+        else:
+            self._waiting = [row]  # what may be left is of a loop that was closed
             self._worker = asyncio.create_task(self._work())
         return await future
 
@@ -98,8 +119,9 @@ class InProcessBackend(ABC):
                     await asyncio.sleep(0)  # let everybody who is ready ask first
                     await self._piece(rows)
         except BaseException as error:
+            known = isinstance(error, GenerationError)
             for row in [*rows, *self._waiting]:
-                failed = GenerationError(f"generation failed: {error!r}")
+                failed = GenerationError(str(error) if known else f"generation failed: {error!r}")
                 failed.__cause__ = error
                 row.fail(failed)
             self._waiting.clear()
@@ -116,7 +138,8 @@ class InProcessBackend(ABC):
         for row in joining:
             row.begin()
         with self.time.running():
-            ended = await asyncio.to_thread(self._compute, rows, len(joining))
+            loop = asyncio.get_running_loop()
+            ended = await loop.run_in_executor(self._thread, self._compute, rows, len(joining))
         for row in rows:
             row.tell()
         for row in ended:
@@ -136,9 +159,7 @@ class InProcessBackend(ABC):
     def _take(self, row: Row, drawn: Drawn) -> bool:
         """Add a token to a row; return whether that was its last."""
         out, request = row.out, row.request
-        out.ids.append(drawn.token)
-        out.logprobs.append(drawn.logprob)
-        out.entropies.append(drawn.entropy)
+        out.add(*drawn)
         if drawn.token in self.eos:
             out.finish = "eos"
         elif row.stops.end(out.ids, len(out.ids) - 1):
@@ -163,3 +184,10 @@ def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
     ids = getattr(model.generation_config, "eos_token_id", None)
     listed = ids if isinstance(ids, list) else [ids]
     return {number for number in (*listed, tokenizer.eos_token_id) if number is not None}
+
+
+def _positions(model: Any) -> int:
+    """Return how long a sequence may be. Rotations can be computed for any position; a learned table has an end."""
+    config = model.config.get_text_config()
+    rotary = getattr(config, "rope_parameters", None)
+    return sys.maxsize if rotary else getattr(config, "max_position_embeddings", None) or sys.maxsize

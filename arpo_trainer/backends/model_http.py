@@ -43,10 +43,16 @@ class ModelHttp:
     Args:
         key: sent as bearer token; no message holds it.
         timeout: seconds without a byte, the wait for the first token included.
+
+    Raises:
+        ValueError: a key that no header can hold.
     """
 
     def __init__(self, key: str = "", timeout: float = 600.0) -> None:
         hide_keys_in_logs()
+        key = key.strip()
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("the key cannot be sent: look for line breaks or odd letters in it")
         self.timeout = timeout
         self._secrets = (key,) if key else ()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -148,6 +154,8 @@ class ModelHttp:
 
     def _refused(self, response: httpx2.Response, body: bytes) -> Fault:
         status, pause = response.status_code, seconds(response.headers.get("Retry-After"))
+        if target := response.headers.get("Location"):
+            return self.fault(f"redirects to {bare(target)}; give that address if you trust it", status=status)
         asks = f" (asks to wait {pause:.0f} s)" if pause else ""
         return self.fault(
             f"answered with status {status}: {_said(_parsed(body))}{asks}", status in RETRIED, status, pause

@@ -50,6 +50,14 @@ class PaddedBackend(InProcessBackend):
 
     def _advance(self, rows: list[Row], new: int) -> list[Row]:
         """Decode all rows, which are all new, to their ends."""
+        longest = max(len(row.request.ids) for row in rows) + max(row.request.max_tokens for row in rows)
+        # `generate` goes on with every row until the last is over, even beyond a table of positions
+        for batch in [rows] if longest <= self.positions else [[row] for row in rows]:
+            self._decode(batch)
+        ended, rows[:] = rows[:], []
+        return ended
+
+    def _decode(self, rows: list[Row]) -> None:
         ids, mask = _left_padded(rows, self.model.device)
         config = GenerationConfig(
             max_new_tokens=max(row.request.max_tokens for row in rows), do_sample=False, pad_token_id=0
@@ -64,8 +72,6 @@ class PaddedBackend(InProcessBackend):
                 logits_processor=[player],
                 stopping_criteria=[_AllOver(player)],
             )
-        ended, rows[:] = rows[:], []
-        return ended
 
 
 class _Player(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
@@ -109,9 +115,15 @@ def _left_padded(rows: list[Row], device: torch.device) -> tuple[torch.Tensor, t
 
 @contextlib.contextmanager
 def _own_settings_only(model: Any) -> Iterator[None]:
-    """Hide the model's generation config, from which `generate` fills in whatever is not given (penalties, top-p)."""
-    kept, model.generation_config = model.generation_config, GenerationConfig()
+    """Hide the generation configs, from which `generate` fills in whatever is not given (penalties, top-p).
+
+    PEFT has one of its own and overwrites the one of the model inside.
+    """
+    kept = [(part, part.generation_config) for part in model.modules() if "generation_config" in vars(part)]
+    for part, _ in kept:
+        part.generation_config = GenerationConfig()
     try:
         yield
     finally:
-        model.generation_config = kept
+        for part, config in kept:
+            part.generation_config = config

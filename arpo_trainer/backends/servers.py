@@ -9,6 +9,7 @@ second, then twice that, up to ten.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import random
@@ -110,7 +111,7 @@ class Servers:
         server, ends, tries = choose(), 0.0, 0
         while True:
             if server.rest:
-                await asyncio.sleep(server.rest * random.uniform(1.0, 1.25))
+                await asyncio.sleep(min(server.rest, self.patience) * random.uniform(1.0, 1.25))
             tries += 1
             try:
                 answer = await attempt(server.url)
@@ -130,8 +131,8 @@ class Servers:
         said = f"{bare(server.url)} {fault.message}"
         if fault.passing:
             return f"{said} ({tries} tries, patience={self.patience:g} s). Is it running? Look at what it prints"
-        cure = next((cure for words, cure in self._cures.items() if words in fault.message.lower()), "")
-        return f"{said}. {cure}" if cure else said
+        cures = (cure for words, cure in self._cures.items() if fault.status and words in fault.message.lower())
+        return ". ".join([said, *itertools.islice(cures, 1)])
 
 
 def _only(server: _Server) -> Callable[[], _Server]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from arpo_trainer.backends.lockstep import Lockstep, Tick
+from arpo_trainer.backends.worker import Worker, at_work, finished
 from arpo_trainer.entropy import ESTIMATORS, estimated_entropy
 from arpo_trainer.generation import Finish, Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.stopwatch import Stopwatch
@@ -82,7 +83,7 @@ class VLLMEngineBackend:
         self._running: dict[str, _Asked] = {}
         self._inside: set[str] = set()  # what the engine has, also of others; for the engine's thread only
         self._over = True
-        self._worker: asyncio.Task[None] | None = None
+        self._worker: Worker = None
 
     async def begin(self) -> None:
         """Forget all kept keys and values: the weights may have changed.
@@ -92,6 +93,9 @@ class VLLMEngineBackend:
         Raises:
             GenerationError: requests are still under way.
         """
+        if not at_work(self._worker):  # whoever still waits is on a loop that was closed
+            self._new, self._running = [], {}
+            await self._in_thread(self._abort_all)
         if not await self._in_thread(self.llm.reset_prefix_cache):
             raise GenerationError(
                 "vLLM still holds keys and values of requests that are under way, which would be stale: begin a "
@@ -104,8 +108,7 @@ class VLLMEngineBackend:
     async def end(self) -> None:
         """Wait until nothing is under way, on any process of the group."""
         self._over = True
-        if self._worker and not self._worker.done():
-            await self._worker
+        await finished(self._worker)
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn; see `Backend.generate`.
@@ -128,7 +131,7 @@ class VLLMEngineBackend:
         return await asked.future
 
     def _start(self) -> None:
-        if self._worker is None or self._worker.done():
+        if not at_work(self._worker):
             self._worker = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
@@ -187,8 +190,9 @@ class VLLMEngineBackend:
         return over, began, outputs
 
     def _abort_all(self) -> None:
-        self.llm.llm_engine.abort_request(sorted(self._inside))
-        self._inside.clear()
+        if self._inside:
+            self.llm.llm_engine.abort_request(sorted(self._inside))
+            self._inside.clear()
 
     def _sampling(self, request: Request) -> Any:
         from vllm import SamplingParams
@@ -219,9 +223,11 @@ class VLLMEngineBackend:
         for token, entries in zip(made.token_ids, made.logprobs or (), strict=True):
             sampled = entries[token].logprob  # by id: the engine sorts by rank
             top = sorted((entry.logprob for entry in entries.values()), reverse=True)[: self.topk]
-            out.ids.append(token)
-            out.logprobs.append(sampled)
-            out.entropies.append(estimated_entropy(top, sampled, self.estimator))
+            try:
+                out.add(token, sampled, estimated_entropy(top, sampled, self.estimator))
+            except GenerationError as error:  # of this request alone: processes in lockstep have to go on
+                asked.future.set_exception(error)
+                return
         asked.tell(last=output.finished)
         if output.finished:
             del self._running[asked.name]

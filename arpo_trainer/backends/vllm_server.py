@@ -14,12 +14,14 @@ The first option is needed at temperatures other than 1, the others fill `Genera
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from arpo_env.http_faults import bare
 from arpo_env.search.addresses import checked_address
 from arpo_trainer.backends.model_http import Fault, ModelHttp
 from arpo_trainer.backends.servers import Servers
@@ -121,8 +123,9 @@ class VLLMServerBackend:
         check_request(request)
         await self._meet()
         if self._raw and request.temperature not in (0.0, 1.0):
+            names = ", ".join(map(bare, self._raw))
             raise GenerationError(
-                f"{', '.join(self._raw)} gives log-probabilities at temperature 1, not at {request.temperature:g}: "
+                f"{names} gives log-probabilities at temperature 1, not at {request.temperature:g}: "
                 "start it with --logprobs-mode processed_logprobs, or take temperature 1"
             )
         window = _Window(request.window, on_window)
@@ -242,12 +245,12 @@ class _Answer:
         self._window.tell(self._out.entropies, last=True)
         return self._out
 
-    def _add(self, token: str, top: Mapping[str, float]) -> None:
+    def _add(self, token: str, given: Mapping[str, float | None]) -> None:
+        top = {name: math.nan if value is None else value for name, value in given.items()}  # JSON has no NaN
         drawn = top[token]  # by id: the first of them is the drawn one on some servers, the likeliest on others
         self.last = sorted(top.values(), reverse=True)[: self.topk]
-        self._out.ids.append(int(token.removeprefix("token_id:")))
-        self._out.logprobs.append(drawn)
-        self._out.entropies.append(estimated_entropy(self.last, drawn, self._estimator))
+        number, entropy = int(token.removeprefix("token_id:")), estimated_entropy(self.last, drawn, self._estimator)
+        self._out.add(number, drawn, entropy)
 
     def _account(self, event: Mapping[str, Any]) -> None:
         details = (event.get("usage") or {}).get("prompt_tokens_details") or {}

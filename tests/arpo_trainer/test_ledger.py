@@ -169,17 +169,6 @@ def test_the_best_come_first_when_all_have_ended() -> None:
     assert (best[0].path, best[1], rest[0].path, rest[1]) == ("1", 1, "0", 0)
 
 
-def test_branches_that_could_not_be_made_are_surplus_again() -> None:
-    ledger = Ledger(1, 2, first)
-    ledger.opens("0", 1, 1)
-    ledger.claims(Claim("0", 1, 1))
-    assert ledger.settle() is not None
-    ledger.ends("0", 1)
-    assert ledger.surplus() == 0
-    ledger.gives_back(1)
-    assert ledger.surplus() == 1
-
-
 @pytest.mark.parametrize("points", [1, 3])
 def test_roots_that_can_claim_nothing_more_free_the_rest(points: int) -> None:
     ledger = Ledger(3, 2, first)

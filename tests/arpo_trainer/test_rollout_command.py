@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli import main
-from arpo_trainer.rollout_command import summary_table
+from arpo_trainer.cli import _parser, main
+from arpo_trainer.rollout_command import _facts
+from arpo_trainer.rollout_summary import summary_table
 from arpo_trainer.tree import read_traces
 from tests.arpo_trainer.sample_timeline import sample_tree
 
@@ -81,11 +82,33 @@ def test_a_summary_of_nothing_scored_has_no_scores() -> None:
         (["--limit", "python=many"], "write a whole number, such as python=8"),
         (["--algorithm", "arpoo"], "arpo"),
         (["--initial-rollouts", "0"], "initial_rollouts"),
+        (["--limit", "pyton=2"], "limits names pyton; there are"),
+        (["--set", "branch_alfa=1"], "there is branch_alpha"),
+        (["--set", "branch_width=wide"], "write a number"),
+        (["--endpoint", "http://127.0.0.1:1/v1", "--endpoint-model", "m", "--algorithm", "aepo"], "take grpo, random"),
     ],
 )
-def test_errors_name_the_cure(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*ENV, "--model", "smollm2-135m-instruct", *arguments]) == 1
+def test_errors_name_the_cure_and_come_before_anything_is_written(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    assert main([*ENV, "--model", "smollm2-135m-instruct", *arguments, "--output", str(output)]) == 1
     assert said in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_settings_without_a_flag_reach_the_trees(tiny_policy: Path, quick: list[str], tmp_path: Path) -> None:
+    more = ["--set", "branch_alpha=0.9", "budget=grpo", "--algorithm", "grpo", "--num-generations", "2"]
+    assert main([*ENV, "--model", str(tiny_policy), *quick, *more, "--output", str(tmp_path)]) == 0
+    facts = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert facts["settings"]["set"] == {"branch_alpha": 0.9, "budget": "grpo"}
+    assert {tree.meta["budget"] for tree in read_traces(tmp_path / "traces.jsonl")} == {"grpo"}
+
+
+def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
+    asked = ["--env-kwargs", "data=https://me:hush@host/a?key=hush", "--vllm-server", "http://me:hush@host:8000"]
+    arguments = _parser().parse_args([*ENV, *asked, "--model", "m", "--output", str(tmp_path)])
+    assert "hush" not in json.dumps(_facts(arguments, {}), default=str)
 
 
 def test_the_folder_of_a_training_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

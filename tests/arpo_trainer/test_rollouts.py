@@ -17,6 +17,7 @@ from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
 from arpo_env.schema import function_schema
 from arpo_trainer.algorithms import ALGORITHMS
 from arpo_trainer.engine import Engine, RolloutSettings
+from arpo_trainer.gates import Gates
 from arpo_trainer.generation import Generation, OnWindow, Request
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import RolloutTree
@@ -194,11 +195,94 @@ def test_a_limit_of_something_that_is_not_there_is_refused(tokenizer: Any) -> No
         play(tokenizer, limits={"serach": 2})
 
 
-def test_few_places_for_trajectories_are_enough(tokenizer: Any) -> None:
-    trees = play(tokenizer, groups=3, limits={"trajectory": 1})
-    assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in play(tokenizer, groups=3)]
+@pytest.mark.parametrize(("algorithm", "places", "waiting"), [("grpo", 1, 3 * 8 - 1), ("arpo", 8, 2 * 3)])
+def test_few_places_for_trajectories_are_enough(tokenizer: Any, algorithm: str, places: int, waiting: int) -> None:
+    trees = play(tokenizer, groups=3, algorithm=algorithm, limits={"trajectory": places})
+    free = play(tokenizer, groups=3, algorithm=algorithm)
+    assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in free]
     starts = [event for tree in trees for event in tree.timeline if event.kind == "start"]
-    assert len(starts) == 3 * 8 - 1
+    assert len(starts) == waiting
+
+
+def test_too_few_places_for_a_group_that_branches_are_refused(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match=r"limits allows 7 trajectories at once.*num_generations = 8"):
+        play(tokenizer, limits={"trajectory": 7})
+
+
+class Slots:
+    """Sandboxes, of which there are few: an episode takes one at its first call, and shares it with its forks."""
+
+    def __init__(self, number: int) -> None:
+        self.free, self.holders = asyncio.Semaphore(number), dict[object, int]()
+
+    async def enter(self) -> object:
+        try:
+            await asyncio.wait_for(self.free.acquire(), 5)
+        except TimeoutError:
+            raise ServiceError("sandbox", "no session became free") from None
+        family = object()
+        self.holders[family] = 1
+        return family
+
+    def leave(self, family: object) -> None:
+        self.holders[family] -= 1
+        if not self.holders[family]:
+            self.free.release()
+
+
+class Slotted(Look):
+    repeatable = False
+
+    def __init__(self, hurry: Any, slots: Slots, family: object = None) -> None:
+        super().__init__(hurry)
+        self.slots, self.family = slots, family
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        self.family = self.family or await self.slots.enter()
+        return await super().call(**arguments)
+
+    async def fork(self, n: int) -> list[Tool]:
+        if self.family:
+            self.slots.holders[self.family] += n
+        copies = [Slotted(self.hurry, self.slots, self.family) for _ in range(n)]
+        for copy in copies:
+            copy.calls = self.calls
+        return list(copies)
+
+    async def close(self) -> None:
+        if self.family:
+            self.slots.leave(self.family)
+        self.family = None
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "arpo", "aepo", "tree-grpo"])
+def test_as_many_sandboxes_as_places_are_enough(tokenizer: Any, algorithm: str) -> None:
+    """Nobody who holds one waits for those who wait for one."""
+    slots = Slots(8)
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Slotted(at_once, slots)], max_tool_calls=5, max_turns=7)
+    limits = {"trajectory": 8, "look": 8, "fork": 1}
+    for tree in play(tokenizer, groups=4, env=env, algorithm=algorithm, alpha=0.6, limits=limits):
+        assert all(trajectory.valid for trajectory in tree.trajectories)
+    assert not any(slots.holders.values())
+
+
+def test_a_turn_that_calls_several_tools_holds_a_place_of_each() -> None:
+    async def most() -> int:
+        gates, now, seen = Gates({"search": 2, "python": 3}), 0, [0]
+
+        async def turn(*kinds: str) -> None:
+            nonlocal now
+            async with gates.place(*kinds):
+                now += "search" in kinds
+                seen.append(now)
+                await asyncio.sleep(0)
+                now -= "search" in kinds
+
+        orders = [("search", "python"), ("python", "search"), ("search",), ("python",)]
+        await asyncio.wait_for(asyncio.gather(*(turn(*orders[n % 4]) for n in range(40))), 20)
+        return max(seen)
+
+    assert asyncio.run(most()) == 2
 
 
 class Breaks:
@@ -262,7 +346,21 @@ def test_a_tool_that_hangs_is_given_up(tokenizer: Any) -> None:
 
     trees = play(tokenizer, env=make_env(Hangs(RuntimeError())), algorithm="grpo", turn_timeout=0.3, retries=0)
     failed = [trajectory.error for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
-    assert failed == ["TimeoutError: a step took longer than turn_timeout = 0.3 s"]
+    assert failed == ["TimeoutError: a tool took longer than turn_timeout = 0.3 s"]
+
+
+@pytest.mark.parametrize("what", ["reset", "fork", "close"])
+def test_nothing_of_a_tool_may_hang_for_ever(tokenizer: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    real, calls = getattr(Look, what), iter(range(10**6))
+
+    async def hangs_once(self: Look, *arguments: Any) -> Any:
+        if next(calls) == 2:
+            await asyncio.Event().wait()
+        return await real(self, *arguments)
+
+    monkeypatch.setattr(Look, what, hangs_once)
+    trees = play(tokenizer, env=make_env(), alpha=0.6, turn_timeout=0.3)
+    assert all(trajectory.valid for tree in trees for trajectory in tree.trajectories)
 
 
 def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,3 +426,70 @@ def test_a_tree_with_its_timeline_is_read_back(tokenizer: Any) -> None:
     again = RolloutTree.from_json(tree.to_json())
     assert again == tree
     assert again.timeline == tree.timeline
+
+
+class SometimesForks(Look):
+    """Whether it can be forked depends on what it was asked last, not on when."""
+
+    def __init__(self, hurry: Any, last: str = "") -> None:
+        super().__init__(hurry)
+        self.last = last
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        self.last = arguments["at"]
+        return await super().call(**arguments)
+
+    async def fork(self, n: int) -> list[Tool]:
+        copies = [SometimesForks(self.hurry, self.last) for _ in await super().fork(n)]
+        if int(self.last) % 3 == 0:
+            raise RuntimeError("something in it cannot be copied")
+        for copy in copies:
+            copy.calls = self.calls
+        return list(copies)
+
+
+@pytest.mark.parametrize("algorithm", ["arpo", "random", "aepo"])
+def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm: str) -> None:
+    def once(speed: int) -> list[RolloutTree]:
+        rng = random.Random(-speed)
+
+        async def slowly(tool: Look) -> None:
+            await asyncio.sleep(rng.random() ** 4 * 0.05)
+
+        env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: SometimesForks(slowly)], max_tool_calls=5, max_turns=7)
+        return [without_seconds(tree) for tree in play(tokenizer, speed, 3, env, algorithm=algorithm, branch_width=3)]
+
+    first, *others = (once(speed) for speed in range(4))
+    assert all(trees == first for trees in others)
+    reasons = [span.decision.reason for tree in first for span in tree.spans if span.decision]
+    assert any(reason.startswith("fork failed") for reason in reasons)
+
+
+@pytest.mark.parametrize("room", [60, 75, 90])
+def test_what_the_tree_says_was_shown_was_shown(tokenizer: Any, room: int) -> None:
+    """Also where a word that there is no room would take more room than the result."""
+    trees = play(tokenizer, groups=2, env=make_env(), algorithm="grpo", max_completion_length=room)
+    spans = [span for tree in trees for span in tree.spans if span.kind == "environment"]
+    assert spans
+    assert [tokenizer.decode(span.ids) for span in spans] == [span.text for span in spans]
+
+
+def test_grading_for_want_of_room_keeps_its_limit_and_is_noted(tokenizer: Any) -> None:
+    class Long(Look):
+        async def call(self, **arguments: Any) -> ToolResult:
+            return ToolResult("word " * 300)
+
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Long(at_once)], max_tool_calls=5, max_turns=7)
+    (tree,) = play(tokenizer, groups=1, env=env, algorithm="grpo", max_completion_length=30)
+    cut = {number for number, trajectory in enumerate(tree.trajectories) if trajectory.outcome == "truncated"}
+    noted = {event.trajectory for event in tree.timeline if (event.kind, event.status) == ("answer", "truncated")}
+    assert cut
+    assert noted == cut
+
+
+def test_what_roots_can_never_claim_starts_with_them(tokenizer: Any) -> None:
+    (tree,) = play(tokenizer, groups=1, initial_rollouts=1, branch_width=1)
+    first = min(event.end for event in tree.timeline if event.kind == "generate")
+    started = [event.start for event in tree.timeline if event.kind == "reset"]
+    assert len(started) == 8
+    assert max(started) < first

@@ -206,6 +206,11 @@ class BackendConformance:
         for request in (Request((1,), 5), Request((1, 2), 0)):
             with pytest.raises(ValueError, match="need 2 or more context ids"):
                 self.run(rollout(backend, [request]))
+        for request in (Request((1, 2), 5, temperature=-0.5), Request((1, 2), 5, temperature=float("nan"))):
+            with pytest.raises(ValueError, match="need a temperature of 0 or more"):
+                self.run(rollout(backend, [request]))
+        with pytest.raises(ValueError, match="stop strings that are not empty"):
+            self.run(rollout(backend, [Request((1, 2), 5, ("",))]))
 
     # Many at once.
 

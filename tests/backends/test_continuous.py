@@ -12,7 +12,7 @@ import torch
 
 from arpo_trainer.backends import PaddedBackend, TransformersBackend, transformers_backend
 from arpo_trainer.entropy import ESTIMATORS
-from arpo_trainer.generation import Backend, Generation, Request
+from arpo_trainer.generation import Backend, Generation, GenerationError, Request
 from tests.backends.conformance import CONTEXTS, BackendConformance, broken, expected, rollout
 from tests.conftest import tiny_llama
 
@@ -186,6 +186,75 @@ def test_training_mode_is_given_back(tokenizer: Any) -> None:
     assert model.training
 
 
+def test_the_end_of_a_rollout_that_was_cancelled_leaves_the_model_at_rest(tokenizer: Any) -> None:
+    model = tiny_llama(len(tokenizer)).train()
+    backend = TransformersBackend(model, tokenizer, eos_token_ids={2})
+
+    async def main() -> bool:
+        begun = asyncio.Event()
+        task = asyncio.create_task(backend.generate(Request((1, 2), 900, window=1), lambda _: begun.set()))
+        await begun.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await backend.end()
+        return bool(model.training)
+
+    assert asyncio.run(main())
+
+
+def test_a_loop_that_was_closed_in_the_middle_is_forgotten(backend: TransformersBackend) -> None:
+    gone = asyncio.new_event_loop()
+    with pytest.raises(TimeoutError):
+        gone.run_until_complete(asyncio.wait_for(backend.generate(Request((1, 2), 10_000)), 0.05))
+    gone.close()
+    assert len(generate(backend, Request((1, 2), 3))[0].ids) == 3
+
+
+def test_a_second_loop_is_refused_while_the_first_generates(backend: TransformersBackend) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+        task = asyncio.create_task(backend.generate(Request((1, 2), 900, window=1), lambda _: begun.set()))
+        await begun.wait()
+        with pytest.raises(GenerationError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, backend.generate(Request((1, 2), 3)))
+        task.cancel()
+        await backend.end()
+
+    asyncio.run(main())
+
+
+# Where a model ends.
+
+
+@pytest.fixture(scope="module")
+def gpt(tokenizer: Any) -> Any:
+    """A model with a table of 64 positions."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=32, n_layer=2, n_head=2)).eval()
+
+
+@pytest.mark.parametrize("kind", [TransformersBackend, PaddedBackend])
+def test_a_turn_ends_where_the_models_positions_do(gpt: Any, tokenizer: Any, kind: type[Any]) -> None:
+    backend = kind(gpt, tokenizer, eos_token_ids={2})
+    requests = [Request(words(1, 60), 30, seed=1), Request(words(2, 10), 40, seed=2)]
+    got = generate(backend, *requests)
+    assert [(len(one.ids), one.finish) for one in got] == [(4, "length"), (40, "length")]
+    same_numbers(gpt, requests, got)
+    with pytest.raises(ValueError, match="the model has 64 positions"):
+        generate(backend, Request(words(1, 64), 1))
+
+
+@pytest.mark.parametrize("kind", [TransformersBackend, PaddedBackend])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_of_nan_are_named(tokenizer: Any, kind: type[Any], value: float) -> None:
+    model = tiny_llama(len(tokenizer)).eval()
+    torch.nn.init.constant_(model.lm_head.weight, value)
+    with pytest.raises(GenerationError, match="its weights, or what it computes, hold NaN"):
+        generate(kind(model, tokenizer, eos_token_ids={2}), Request((1, 2), 5))
+
+
 # Entropy, and the choice of a backend.
 
 
@@ -220,6 +289,15 @@ def test_models_without_full_attention_get_padded_batches(
         TransformersBackend(model, tokenizer)
     assert isinstance(transformers_backend(model, tokenizer), PaddedBackend)
     assert reason in caplog.text
+
+
+@pytest.mark.parametrize("missing", ["position_ids", "logits_to_keep"])
+def test_models_that_take_no_positions_get_padded_batches(tokenizer: Any, missing: str) -> None:
+    model = tiny_llama(64)
+    taken = {name: None for name in ("input_ids", "position_ids", "logits_to_keep") if name != missing}
+    exec(f"def forward({', '.join(taken)}, **others): ...", taken)
+    model.forward = taken["forward"]
+    assert isinstance(transformers_backend(model, tokenizer), PaddedBackend)
 
 
 def test_models_with_full_attention_are_served_continuously(llama: Any, tokenizer: Any) -> None:

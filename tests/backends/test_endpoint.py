@@ -130,6 +130,19 @@ def test_logprobs_are_taken_as_far_as_the_tokens_agree(tokenizer: Any) -> None:
     assert got.entropies[2:] == [0.0, 0.0, 0.0]
 
 
+def test_a_token_without_likelier_ones_has_no_numbers(tokenizer: Any) -> None:
+    content = [{"token": tokenizer.decode(tokenizer.encode("42")[:1]), "logprob": -1.0, "top_logprobs": []}]
+    got, _ = ask(tokenizer, always(saying("42", logprobs={"content": content})), topk=3)
+    assert set(got.logprobs + got.entropies) == {0.0}
+
+
+def test_what_an_answer_says_is_no_reason_for_a_cure(tokenizer: Any) -> None:
+    with pytest.raises(GenerationError, match="answered with no completion") as failed:
+        ask(tokenizer, always(saying(None, message={"content": ["text"]})))
+    assert "'stop'" in str(failed.value)
+    assert "Give extra" not in str(failed.value)
+
+
 def test_a_plain_endpoints_logprobs_are_taken(tokenizer: Any) -> None:
     logprobs = {"tokens": [" is"], "token_logprobs": [-0.5], "top_logprobs": [{" is": -0.5, " was": -1.0}]}
     reply = {"choices": [{"text": " is", "finish_reason": "length", "logprobs": logprobs}]}

@@ -78,3 +78,21 @@ def test_the_models_generation_config_does_not_leak_in(mistral: Any, tokenizer: 
         mistral.generation_config = kept
     assert got.ids == plain.ids
     assert got.logprobs == plain.logprobs
+
+
+def test_the_generation_config_of_a_model_inside_another_comes_back(mistral: Any, tokenizer: Any) -> None:
+    """As PEFT does it: the outer model overwrites the inner one's before it generates."""
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mistral
+            self.config, self.device, self.generation_config = mistral.config, mistral.device, mistral.generation_config
+
+        def generate(self, *args: Any, **options: Any) -> Any:
+            self.inner.generation_config = self.generation_config
+            return self.inner.generate(*args, **options)
+
+    kept = mistral.generation_config
+    asyncio.run(rollout(PaddedBackend(Outer(), tokenizer, eos_token_ids={2}), [Request(CONTEXTS[0], 2)]))
+    assert mistral.generation_config is kept

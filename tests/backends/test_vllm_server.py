@@ -184,6 +184,17 @@ def test_what_a_server_asks_to_wait_is_waited(one: VLLMServerBackend, server: Fa
         ask(one, in_group("g"))
 
 
+def test_who_comes_after_a_long_pause_was_asked_for_waits_no_longer_than_patience(
+    server: FakeVLLM, tokenizer: Any
+) -> None:
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, patience=0.5)
+    ask(backend, in_group("g"))
+    server.wrong = [refused(503, "loading", Retry_After="3600")]
+    with pytest.raises(GenerationError, match="3600"):
+        ask(backend, in_group("g"))
+    assert len(ask(backend, in_group("g"))[0].ids) == 5
+
+
 STREAM = "text/event-stream"
 USELESS = [
     (PlainTextResponse("<html>welcome</html>"), "answered with no stream of events"),
@@ -216,6 +227,22 @@ def test_an_answer_that_breaks_off_is_asked_for_again(one: VLLMServerBackend, se
     assert ask(one, in_group("g"))[0].ids == want
 
 
+@pytest.mark.parametrize("value", ["null", "NaN"])
+def test_log_probabilities_that_are_none_are_named(one: VLLMServerBackend, server: FakeVLLM, value: str) -> None:
+    ask(one, in_group("g"))
+    choice = f'{{"logprobs": {{"tokens": ["token_id:7"], "top_logprobs": [{{"token_id:7": {value}}}]}}}}'
+    server.wrong = [PlainTextResponse(f'data: {{"choices": [{choice}]}}\n\n', media_type=STREAM)]
+    with pytest.raises(GenerationError, match="token 7 is NaN"):
+        ask(one, in_group("g"))
+
+
+def test_a_redirection_is_named(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    ask(one, in_group("g"))
+    server.wrong = [Response(status_code=307, headers={"Location": "https://user:hunter2@elsewhere/v1?key=1"})]
+    with pytest.raises(GenerationError, match=r"redirects to https://elsewhere/v1; give that address"):
+        ask(one, in_group("g"))
+
+
 # Errors of setting up, which name the cure.
 
 
@@ -244,9 +271,10 @@ def test_a_model_that_is_not_served(server: FakeVLLM, tokenizer: Any) -> None:
 
 def test_logprobs_at_another_temperature_are_refused(llama: Any, tokenizer: Any) -> None:
     with FakeVLLM(llama, tokenizer, processed=False) as raw:
-        backend = VLLMServerBackend([raw.url + "/v1/"], tokenizer=tokenizer)
+        address = raw.url.replace("//", "//user:hunter2@") + "/v1/"
+        backend = VLLMServerBackend([address], tokenizer=tokenizer)
         ask(backend, in_group("g"), Request((5, 6), 2, temperature=0.0))
-        with pytest.raises(GenerationError, match="--logprobs-mode processed_logprobs"):
+        with pytest.raises(GenerationError, match=f"^{raw.url} gives.*--logprobs-mode processed_logprobs"):
             ask(backend, Request((5, 6), 2, temperature=0.7))
 
 
@@ -318,3 +346,10 @@ def test_a_key_is_sent_and_never_said(server: FakeVLLM, tokenizer: Any) -> None:
     backend = VLLMServerBackend([server.url], tokenizer=tokenizer, api_key="hunter2")
     with pytest.raises(GenerationError, match=r"key \*\*\* is wrong.*VLLM_API_KEY"):
         ask(backend, in_group("g"))
+
+
+def test_a_keys_line_break_is_cut_off_and_odd_letters_are_refused(server: FakeVLLM, tokenizer: Any) -> None:
+    ask(VLLMServerBackend([server.url], tokenizer=tokenizer, api_key="hunter2\n"), in_group("g"))
+    for key in ("hunt\ner2", "hünter2"):
+        with pytest.raises(ValueError, match=r"^the key cannot be sent: look for line breaks or odd letters in it$"):
+            VLLMServerBackend([server.url], tokenizer=tokenizer, api_key=key)

@@ -124,6 +124,30 @@ def test_a_rollout_does_not_begin_while_requests_are_under_way(llm: Any) -> None
     asyncio.run(main())
 
 
+def test_a_loop_that_was_closed_in_the_middle_is_forgotten(llm: Any) -> None:
+    backend, gone = VLLMEngineBackend(llm), asyncio.new_event_loop()
+    with pytest.raises(TimeoutError):
+        gone.run_until_complete(asyncio.wait_for(backend.generate(Request(CONTEXTS[0], 900)), 0.3))
+    gone.close()
+    assert len(asyncio.run(rollout(backend, [Request(CONTEXTS[0], 3)]))[0].ids) == 3
+
+
+def test_log_probabilities_that_are_none_are_named(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = llm.llm_engine.step
+
+    def broken() -> list[Any]:
+        outputs = step()
+        for entries in [entries for output in outputs for entries in output.outputs[0].logprobs]:
+            for entry in entries.values():
+                entry.logprob = float("nan")
+        return list(outputs)
+
+    monkeypatch.setattr(llm.llm_engine, "step", broken)
+    with pytest.raises(GenerationError, match="is NaN"):
+        asyncio.run(rollout(VLLMEngineBackend(llm), [Request(CONTEXTS[0], 3)]))
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
 def test_a_context_that_fills_the_engine_is_refused(llm: Any) -> None:
     with pytest.raises(ValueError, match="vllm_max_model_length"):
         asyncio.run(rollout(VLLMEngineBackend(llm), [Request((7,) * 1024, 1)]))
