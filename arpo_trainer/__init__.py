@@ -58,7 +58,7 @@ _HOMES = {
     "group_advantages": "advantages",
     "read_traces": "tree",
     "split_budget": "budgets",
-    "token_advantages": "advantages",
+    "token_advantages": "attribution",
     "write_report": "report",
     "write_traces": "tree",
 }
