@@ -15,9 +15,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from arpo_trainer.attribution import Attribution as Attribution
-from arpo_trainer.attribution import span_advantages as span_advantages
-from arpo_trainer.attribution import token_advantages as token_advantages
 from arpo_trainer.names import check_name
 
 EPSILON = 1e-6
