@@ -188,7 +188,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         loss = get_loss(self.policy_loss or "")
         if loss == LOSSES["clipped"]:  # TRL's own, whatever its bounds
             return
-        low = getattr(self, "epsilon")  # noqa: B009  (of an untyped base)
+        low: float = self.epsilon
         low = loss.low if low == GRPOConfig.epsilon else low
         unset = {"epsilon_high": low if loss.low == loss.high else loss.high, "delta": loss.dual}
         for name, value in {"epsilon": low, **{n: v for n, v in unset.items() if getattr(self, n) is None}}.items():
