@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from arpo_trainer.packing.layout import Layout, gather_index, lay_out
+from arpo_trainer.packing.layout import Layout, gather_index, idle_layout, lay_out
 from arpo_trainer.packing.leaves import read_leaves
-from arpo_trainer.packing.masks import accept_block_masks, block_mask, dense_mask, pad_to_blocks
+from arpo_trainer.packing.masks import BLOCK, accept_block_masks, block_mask, dense_mask
 from arpo_trainer.packing.splitting import split_leaves
 
 
@@ -69,49 +69,41 @@ def packed_logps(
     leaves = read_leaves(input_ids, attention_mask, logits_to_keep)
     cuts = split_leaves(leaves.lengths, leaves.shared, budget or max(1, sum(leaves.lengths)))
     layouts = [lay_out(leaves, cut.start, cut.stop) for cut in cuts]
-    shape = (len(input_ids), logits_to_keep)
-    index = torch.from_numpy(gather_index(leaves, layouts, shape)).to(input_ids.device)
-    outputs = [_score(model, _columns(layout, input_ids.device)) for layout in layouts]
+    needed = sum(len(layout) for layout in layouts)
     wanted = max(1, forwards(len(layouts)) if forwards else 1)
-    idle = [_score(model, _idle(input_ids.device)) for _ in range(wanted - len(layouts))]
-    return PackedLogps(
-        _rows([output[0] for output in outputs], [output[0] for output in idle], index),
-        _rows([output[1] for output in outputs], [output[1] for output in idle], index) if compute_entropy else None,
-        sum(len(layout) for layout in layouts),
-        int(attention_mask.sum()),
-    )
-
-
-def _columns(layout: Layout, device: torch.device) -> list[torch.Tensor]:
-    arrays = (layout.ids, layout.depths, layout.labels, layout.ends)
-    return [torch.from_numpy(array).to(device) for array in arrays]
-
-
-def _idle(device: torch.device) -> list[torch.Tensor]:
-    """A row of one token that nobody asks about: it keeps a process in step with the others."""
-    return [torch.full((1,), value, device=device) for value in (0, 0, -100, 1)]
-
-
-def _score(model: Any, columns: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return log-probabilities and entropies at each position of a packed row, (N,) each."""
-    size = len(columns[0])
-    blocks = columns[0].is_cuda and find_spec("triton") is not None
-    if blocks:
+    layouts += [idle_layout()] * (wanted - len(layouts))
+    if blocks := _in_blocks(input_ids.device):
         accept_block_masks()
-        columns = pad_to_blocks(*columns)
-        columns[2][size:] = -100
-    ids, depths, labels, ends = columns
-    output = model(
+        layouts = [layout.padded(BLOCK) for layout in layouts]
+    outputs = [_score(model, layout, blocks, input_ids.device) for layout in layouts]
+    index = torch.from_numpy(gather_index(leaves, layouts, (len(input_ids), logits_to_keep))).to(input_ids.device)
+    logps = _rows([output.log_probs for output in outputs], index)
+    entropies = _rows([output.entropy for output in outputs], index) if compute_entropy else None
+    return PackedLogps(logps, entropies, needed, int(attention_mask.sum()))
+
+
+def _in_blocks(device: torch.device) -> bool:
+    """Whether to use FlexAttention, which has to be compiled for its device."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> Any:
+    """Return what the fused head says of a packed row: log_probs and entropy, (1, N) each."""
+    arrays = (layout.ids, layout.depths, layout.labels, layout.ends)
+    ids, depths, labels, ends = (torch.from_numpy(array).to(device) for array in arrays)
+    return model(
         input_ids=ids[None],
         attention_mask=block_mask(ends) if blocks else dense_mask(ends),
         position_ids=depths[None],
         shift_labels=labels[None],
         fused_lm_head=True,
     )
-    return output.log_probs[0, :size], output.entropy[0, :size] if output.entropy is not None else None
 
 
-def _rows(values: list[torch.Tensor], idle: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
-    """Gather (B, T) rows from positions; padding reads a zero that hangs on the idle forwards."""
-    zero = sum((value.sum() for value in idle), start=index.new_zeros((), dtype=torch.float32)) * 0
-    return torch.cat([*values, zero[None].to((values or idle)[0].dtype)])[index]
+def _rows(values: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
+    """Gather (B, T) rows from the positions of all packed rows; padding reads a zero.
+
+    The zero hangs on every position, so that a forward whose positions nobody reads still takes part in backward.
+    """
+    positions = torch.cat([value[0] for value in values])
+    return torch.cat([positions, 0 * positions.sum()[None]])[index]

@@ -34,6 +34,21 @@ class Layout:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def padded(self, multiple: int) -> Layout:
+        """Return the layout filled up to a multiple with tokens that see only themselves and are asked for nothing."""
+        n = -len(self) % multiple
+        zeros, place = np.zeros(n, dtype=np.int64), np.arange(len(self), len(self) + n)
+        ids, depths, labels, ends = (
+            np.concatenate(pair)
+            for pair in ((self.ids, zeros), (self.depths, zeros), (self.labels, zeros - 100), (self.ends, place + 1))
+        )
+        return Layout(ids, depths, labels, ends, self.nodes)
+
+
+def idle_layout() -> Layout:
+    """Return one token that is asked for nothing: it keeps a process in step with the others."""
+    return Layout(*(np.array([value]) for value in (0, 0, -100, 1)), nodes=[])
+
 
 def lay_out(leaves: Leaves, first: int, last: int) -> Layout:
     """Lay the leaves `first` to `last` - 1 out; time and memory grow with the number of their tokens."""

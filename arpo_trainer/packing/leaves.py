@@ -12,6 +12,7 @@ position for each token but the trees' first), and each position has exactly one
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -88,7 +89,7 @@ def depth_first(tokens: Sequence[np.ndarray], names: Sequence[int]) -> list[int]
 
 def shared_predictions(ordered: Sequence[np.ndarray]) -> list[int]:
     """Return how many predictions each row has in common with the one before it."""
-    pairs = zip(ordered, ordered[1:], strict=False)
+    pairs = itertools.pairwise(ordered)
     return [0, *(max(0, common_prefix(a, b) - 1) for a, b in pairs)][: len(ordered)]
 
 

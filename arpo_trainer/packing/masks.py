@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch.nn.attention.flex_attention import BlockMask
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -52,11 +51,6 @@ def _listed(wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return how many blocks each row has, and their columns first in each row: (1, 1, n) and (1, 1, n, n)."""
     order = torch.argsort(wanted.int(), dim=1, descending=True, stable=True)
     return wanted.sum(dim=1).int()[None, None], order.int()[None, None]
-
-
-def pad_to_blocks(*columns: torch.Tensor) -> list[torch.Tensor]:
-    """Return equally long tensors (N,) filled up with zeros to a whole number of blocks."""
-    return [F.pad(column, (0, -len(column) % BLOCK)) for column in columns]
 
 
 def accept_block_masks() -> None:

@@ -8,6 +8,7 @@ keeps each group together and puts siblings side by side, larger families first,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,5 +109,5 @@ def _larger_first(shared: Sequence[int], first: int, last: int) -> list[int]:
         return list(range(first, last))
     least = min(shared[first + 1 : last])
     cuts = [first, *(leaf for leaf in range(first + 1, last) if shared[leaf] == least), last]
-    families = sorted(zip(cuts, cuts[1:], strict=False), key=lambda family: (family[0] - family[1], family[0]))
+    families = sorted(itertools.pairwise(cuts), key=lambda family: (family[0] - family[1], family[0]))
     return [leaf for start, end in families for leaf in _larger_first(shared, start, end)]
