@@ -47,7 +47,7 @@ class Layout:
 
 def idle_layout() -> Layout:
     """Return one token that is asked for nothing: it keeps a process in step with the others."""
-    return Layout(*(np.array([value]) for value in (0, 0, -100, 1)), nodes=[])
+    return Layout(np.array([0]), np.array([0]), np.array([-100]), np.array([1]), [])
 
 
 def lay_out(leaves: Leaves, first: int, last: int) -> Layout:

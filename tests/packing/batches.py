@@ -85,7 +85,7 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
 def assert_equal_gradients(
     wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor], tolerance: float = 1e-5
 ) -> None:
-    """Each parameter's gradients differ by no more than a part of their size (or, near zero, of a thousandth of all)."""
+    """Each parameter's gradients differ by no more than a part of their size (near zero: of a thousandth of all)."""
     assert wanted.keys() == found.keys()
     floor = 1e-3 * torch.stack([gradient.norm() for gradient in wanted.values()]).norm()
     for name, gradient in wanted.items():
