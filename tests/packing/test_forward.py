@@ -92,6 +92,23 @@ def test_under_autocast_packed_is_near_flat() -> None:
     torch.testing.assert_close(packed, wanted, atol=0.1, rtol=0.05)
 
 
+def test_block_masks_through_sdpa_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of CUDA, as far as a CPU goes: FlexAttention without its compiler, forward only."""
+    import transformers.integrations.flex_attention as integration
+    from torch.nn.attention.flex_attention import flex_attention
+
+    import arpo_trainer.packing.forward as forward
+
+    monkeypatch.setattr(forward, "_in_blocks", lambda device: True)
+    monkeypatch.setattr(
+        integration, "compile_friendly_flex_attention", lambda *qkv, training, **how: flex_attention(*qkv, **how)
+    )
+    model, batch = tiny_model("qwen2", hidden_size=64, head_dim=16), random_batch(4)
+    with torch.no_grad():
+        packed = packed_logps(model, *batch, budget=200)
+        torch.testing.assert_close(packed.logps, flat(model, *batch)[0], atol=1e-5, rtol=1e-5)
+
+
 def test_special_rows() -> None:
     model = tiny_model()
     shared = [1, 5, 6, 7]
