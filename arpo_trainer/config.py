@@ -110,6 +110,17 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default=None,
         metadata={"help": "New tokens in one turn of the model. Default: max_completion_length."},
     )
+    packing: str = field(
+        default="flat",
+        metadata={
+            "help": "'tree' computes what the rows of a micro-batch share once, with the same numbers up to rounding; "
+            "'flat' each row in full."
+        },
+    )
+    packing_tokens: int | None = field(
+        default=None,
+        metadata={"help": "Most tokens in one packed forward; default: what the flat rows would have taken."},
+    )
     max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
     prefix_tokens: int = field(
         default=32_768,
@@ -155,6 +166,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_name("advantage", self.advantage, ADVANTAGES)
         self._fit_loss()
         _one_of("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
+        check_name("packing", self.packing, ("tree", "flat"))
         check_name("attribution", self.attribution, ATTRIBUTIONS)
         for name, unused in _UNUSED_SAMPLING.items():
             if getattr(self, name) != unused:

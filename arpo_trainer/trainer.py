@@ -10,6 +10,8 @@ Everything else is TRL's: loss, KL, PEFT, accumulation, checkpoints, logging. Of
     _calculate_rewards                 wrapped: all ranks' rewards are put aside, before a group's mean is taken off
     _get_per_token_logps_and_entropies wrapped: after the loss's pass the anchors are moved (see `reanchoring`)
 
+and what `packing.training` lists, where trees are packed.
+
 `tests/arpo_trainer/test_trl_seams.py` fails when one of them changes. Under several processes each group is played
 whole by one of them (see `ranks`); advantages and measurements are the same as with one.
 """
@@ -24,7 +26,6 @@ from typing import Any, ClassVar
 
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
-from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer.advantages import Scale, batch_advantages, silent_groups
@@ -34,6 +35,7 @@ from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
 from arpo_trainer.entropy_factor import entropy_factor, tree_moments
 from arpo_trainer.gates import check_limits
+from arpo_trainer.packing.training import PackedGRPOTrainer
 from arpo_trainer.padding import trim_padding
 from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
@@ -50,7 +52,7 @@ def env_reward(completions: Sequence[Any], env_reward: Sequence[float | None], *
     return list(env_reward)
 
 
-class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+class ARPOTrainer(PackedGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with GRPO as the control.
 
     Args:
@@ -120,6 +122,7 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
         self._check_sharding()
+        self.pack_if_possible()
         self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}
         self.engine = Engine(

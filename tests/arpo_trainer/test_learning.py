@@ -111,3 +111,21 @@ def test_aepo_s_update_is_another_than_that_of_the_plain_clip(
         kept = [e["arpo/kept_gradients"] for e in trainer.state.log_history if "arpo/kept_gradients" in e]
         assert (max(kept, default=0.0) > 0) == (loss == "aepo")
     assert not torch.equal(weights["clipped"], weights["aepo"])
+
+
+def test_packed_trees_teach_what_flat_rows_teach(
+    tiny_policy: Path, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    weights, shared = {}, {}
+    for packing in ("flat", "tree"):
+        model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+        before = torch.cat([value.flatten() for value in model.state_dict().values()])
+        trainer = train(model, tokenizer, tmp_path / packing, packing=packing, optim="sgd", learning_rate=0.1)
+        weights[packing] = torch.cat([value.flatten() for value in model.state_dict().values()]) - before
+        shared[packing] = [e["arpo/packing"] for e in trainer.state.log_history if "arpo/packing" in e]
+    assert shared["flat"] == []
+    assert min(shared["tree"]) > 1.2  # the prompt at least is shared
+    difference = (weights["flat"] - weights["tree"]).norm() / weights["flat"].norm()
+    assert difference < 1e-4
