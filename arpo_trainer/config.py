@@ -188,7 +188,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         lowest = {"max_rows": 1, "trace_every": 0, "max_invalid": 0, "entropy_topk": 1, "prefix_tokens": 1}
         for name, low in lowest.items():
             if not isinstance(getattr(self, name), int | float) or getattr(self, name) < low:
-                raise ValueError(f"{name} must be a number, at least {low}; got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
         self._check_vllm()
         self.rollout_settings()
         super().__post_init__()
