@@ -8,7 +8,8 @@ trainer.train()
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arpo_trainer.advantages import group_advantages, token_advantages
+    from arpo_trainer.advantages import group_advantages
+    from arpo_trainer.attribution import token_advantages
     from arpo_trainer.backends import TransformersBackend
     from arpo_trainer.branching import branch_score
     from arpo_trainer.budgets import split_budget
@@ -58,7 +59,7 @@ _HOMES = {
     "group_advantages": "advantages",
     "read_traces": "tree",
     "split_budget": "budgets",
-    "token_advantages": "advantages",
+    "token_advantages": "attribution",
     "write_report": "report",
     "write_traces": "tree",
 }

@@ -1,25 +1,34 @@
-"""Algorithms are rows: a budget and a branch method, by name; advantage and loss are settings of the trainer."""
+"""Algorithms are rows: budget, branch method, advantage and loss, each by name.
+
+The engine looks at the first two alone; the others are defaults of `ARPOConfig`.
+"""
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arpo_trainer.branching import BRANCHES, BranchMethod
 from arpo_trainer.budgets import BUDGETS
+from arpo_trainer.names import check_name
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """How a group is rolled out.
+    """How a group is rolled out, and how it is learned from.
 
     Attributes:
         budget: one of `budgets.BUDGETS`.
         branch: one of `branching.BRANCHES`; None never branches.
+        advantage: one of `advantages.ADVANTAGES`.
+        loss: one of `losses.LOSSES`.
+        entropy_weight: a of AEPO's entropy-aware advantage; 0 leaves it out.
     """
 
     budget: str
     branch: str | None
+    advantage: str = "grpo"
+    loss: str = "clipped"
+    entropy_weight: float = 0.0
 
     @property
     def method(self) -> BranchMethod | None:
@@ -30,11 +39,13 @@ class Algorithm:
 ALGORITHMS: dict[str, Algorithm] = {
     "grpo": Algorithm("grpo", None),
     "arpo": Algorithm("arpo", "arpo"),
-    "aepo": Algorithm("aepo", "aepo"),
+    "aepo": Algorithm("aepo", "aepo", loss="aepo", entropy_weight=0.2),
+    "dapo": Algorithm("grpo", None, loss="dapo"),
+    "reinforce++": Algorithm("grpo", None, advantage="reinforce++"),
     "random": Algorithm("arpo", "random"),
     "tree-grpo": Algorithm("arpo", "tree-grpo"),
-    "arpo-reference": Algorithm("arpo", "arpo-reference"),
-    "aepo-reference": Algorithm("arpo", "aepo-reference"),
+    "arpo-reference": Algorithm("arpo", "arpo-reference", loss="clipped-reference"),
+    "aepo-reference": Algorithm("arpo", "aepo-reference", loss="aepo-reference"),  # their factor was never on
 }
 
 
@@ -56,16 +67,4 @@ def get_algorithm(name: str, budget: str | None = None, branch: str | None = Non
         raise ValueError(
             f"budget {budget!r} does not go with branch {branch!r}: 'grpo' keeps nothing for branches, the others do"
         )
-    return Algorithm(budget, branch)
-
-
-def check_name(what: str, given: str, known: list[str]) -> None:
-    """Refuse a name that is not known.
-
-    Raises:
-        ValueError: names the nearest one.
-    """
-    if given not in known:
-        near = difflib.get_close_matches(str(given), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}; not {given!r}{hint}")
+    return replace(row, budget=budget, branch=branch)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import torch
 from trl import GRPOConfig
 
+from arpo_trainer.advantages import ADVANTAGES
 from arpo_trainer.algorithms import get_algorithm
+from arpo_trainer.attribution import ATTRIBUTIONS
 from arpo_trainer.entropy import ESTIMATORS
+from arpo_trainer.entropy_factor import Moments, entropy_factor
+from arpo_trainer.losses import LOSSES, Loss, get_loss
+from arpo_trainer.names import check_name
+from arpo_trainer.reanchoring import check_reanchoring, no_op
 from arpo_trainer.settings import RolloutSettings
 
-ATTRIBUTIONS = ("soft", "hard")
+logger = logging.getLogger(__name__)
 _UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 
 
@@ -33,9 +41,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     algorithm: str = field(
         default="arpo",
         metadata={
-            "help": "How groups are rolled out: 'arpo' grows trees (branches after tool results), 'aepo' balances "
-            "roots and branches by entropy, 'grpo' starts all at the prompt; also 'random', 'tree-grpo', "
-            "'arpo-reference', 'aepo-reference'."
+            "help": "A row of rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances "
+            "roots and branches by entropy and keeps gradients that the clip drops, 'grpo' starts all at the prompt; "
+            "also 'dapo', 'reinforce++', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference'."
         },
     )
     budget: str | None = field(
@@ -74,11 +82,44 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     entropy_topk: int = field(default=20, metadata={"help": "Tokens an estimate of the entropy is made from."})
     attribution: str = field(
         default="soft",
-        metadata={"help": "'soft': each copy of a shared token keeps its trajectory's advantage; 'hard': their mean."},
+        metadata={
+            "help": "'soft': each copy of a shared token keeps its trajectory's advantage; 'hard': their mean; "
+            "'dedup': a shared token weighs once; 'turn': values backed up turn by turn; 'at2po': by entropy."
+        },
     )
+    advantage: str | None = field(
+        default=None,
+        metadata={
+            "help": "Instead of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'reinforce++'."
+        },
+    )
+    policy_loss: str | None = field(
+        default=None,
+        metadata={
+            "help": "Instead of the algorithm's: 'clipped', 'dapo', 'aepo', 'gppo', 'cispo', 'gspo', 'gspo-turn', or a "
+            "'-reference'. `epsilon`, `epsilon_high` and `delta` follow it unless they are given; `loss_type` says how "
+            "tokens are added up."
+        },
+    )
+    entropy_weight: float | None = field(
+        default=None,
+        metadata={"help": "a: advantages times 1 + a z, z a token's entropy in standard deviations (AEPO); 0 is off."},
+    )
+    entropy_limit: float = field(default=3.0, metadata={"help": "Largest |z| of the entropy-aware advantage."})
     max_turn_length: int | None = field(
         default=None,
         metadata={"help": "New tokens in one turn of the model. Default: max_completion_length."},
+    )
+    packing: str = field(
+        default="flat",
+        metadata={
+            "help": "'tree' computes what the rows of a micro-batch share once, with the same numbers up to rounding; "
+            "'flat' each row in full."
+        },
+    )
+    packing_tokens: int | None = field(
+        default=None,
+        metadata={"help": "Most tokens in one packed forward; default: what the flat rows would have taken."},
     )
     max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
     prefix_tokens: int = field(
@@ -119,9 +160,14 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
         self._check_budget()
-        get_algorithm(self.algorithm, self.budget, self.branch)
+        row = get_algorithm(self.algorithm, self.budget, self.branch)
+        self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
+        self.entropy_weight = row.entropy_weight if self.entropy_weight is None else self.entropy_weight
+        check_name("advantage", self.advantage, ADVANTAGES)
+        self._fit_loss()
         _one_of("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
-        _one_of("attribution", self.attribution, ATTRIBUTIONS)
+        check_name("packing", self.packing, ("tree", "flat"))
+        check_name("attribution", self.attribution, ATTRIBUTIONS)
         for name, unused in _UNUSED_SAMPLING.items():
             if getattr(self, name) != unused:
                 raise ValueError(
@@ -147,6 +193,37 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         self.rollout_settings()
         super().__post_init__()
         self._check_limits()
+        self._check_loss()
+
+    def _fit_loss(self) -> None:
+        """Give TRL's bounds the loss's values where nobody has set them."""
+        loss = get_loss(self.policy_loss or "")
+        if loss == LOSSES["clipped"]:  # TRL's own, whatever its bounds
+            return
+        low: float = self.epsilon
+        low = loss.low if low == GRPOConfig.epsilon else low
+        unset = {"epsilon_high": low if loss.low == loss.high else loss.high, "delta": loss.dual}
+        for name, value in {"epsilon": low, **{n: v for n, v in unset.items() if getattr(self, n) is None}}.items():
+            setattr(self, name, value)
+
+    def token_loss(self) -> Loss:
+        """Return the loss of a token, with the bounds that hold."""
+        high = self.epsilon if self.epsilon_high is None else self.epsilon_high
+        return replace(get_loss(self.policy_loss or ""), low=self.epsilon, high=high, dual=self.delta)
+
+    def _check_loss(self) -> None:
+        if self.policy_loss != "clipped":
+            loss = self.token_loss()
+            check_reanchoring(loss, self)
+            if idle := no_op(loss, self):
+                logger.warning("%s", idle)
+        entropy_factor(torch.zeros(1), Moments(), self.entropy_weight or 0.0, self.entropy_limit)
+        whole = self.scale_rewards == "batch" or self.multi_objective_aggregation != "sum_then_normalize"
+        if whole and self.advantage != "grpo":
+            raise ValueError(
+                f"advantage={self.advantage!r} compares rewards itself: leave scale_rewards and "
+                "multi_objective_aggregation at their defaults"
+            )
 
     def _check_vllm(self) -> None:
         if not self.use_vllm:

@@ -7,6 +7,10 @@ Everything else is TRL's: loss, KL, PEFT, accumulation, checkpoints, logging. Of
                                        after it the advantages become one number a token, shape (B, T)
     _metrics                           where a step's own measurements are added to TRL's log
     _compute_loss                      wrapped: a micro-batch's own padding is cut off first; it takes (B, T) advantages
+    _calculate_rewards                 wrapped: all ranks' rewards are put aside, before a group's mean is taken off
+    _get_per_token_logps_and_entropies wrapped: after the loss's pass the anchors are moved (see `reanchoring`)
+
+and what `packing.training` lists, where trees are packed.
 
 `tests/arpo_trainer/test_trl_seams.py` fails when one of them changes. Under several processes each group is played
 whole by one of them (see `ranks`); advantages and measurements are the same as with one.
@@ -22,16 +26,19 @@ from typing import Any, ClassVar
 
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
-from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
-from arpo_trainer.advantages import Scale, group_advantages, token_advantages
+from arpo_trainer.advantages import Scale, batch_advantages, silent_groups
+from arpo_trainer.attribution import deduplication_scale, token_advantages
 from arpo_trainer.backends import trainer_backend
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
+from arpo_trainer.entropy_factor import entropy_factor, tree_moments
 from arpo_trainer.gates import check_limits
+from arpo_trainer.packing.training import PackedGRPOTrainer
 from arpo_trainer.padding import trim_padding
 from arpo_trainer.ranks import gather, group_tasks, play_groups
+from arpo_trainer.reanchoring import needs_anchors, reanchor
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree
 from envs_registry import TaskSource
@@ -45,7 +52,7 @@ def env_reward(completions: Sequence[Any], env_reward: Sequence[float | None], *
     return list(env_reward)
 
 
-class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+class ARPOTrainer(PackedGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with GRPO as the control.
 
     Args:
@@ -100,6 +107,10 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         self.env, self.on_rollout = env, on_rollout
         self.trees: list[RolloutTree] = []
         self._rows: list[dict[str, Any]] = []
+        self._rewards: list[float] = []
+        self._silent = 0
+        self._batch: dict[str, Any] | None = None
+        self._token_loss = args.token_loss()
         super().__init__(
             model=model,
             reward_funcs=env_reward if reward_funcs is None else reward_funcs,
@@ -111,6 +122,7 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
         self._check_sharding()
+        self.pack_if_possible()
         self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}
         self.engine = Engine(
@@ -143,15 +155,36 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         mode = "train" if self.model.training else "eval"
         measured = rollout_metrics(self.trees)
         measured["seconds_rollout"] = self._rollout_seconds
+        measured["groups_silent"] = self._silent
         measured.update({name: statistics.fmean(rank[name] for rank in spent) for name in spent[0]})
         for name, value in measured.items():
             self._metrics[mode][f"arpo/{name}"].append(value)
         if mode == "train" and self.on_rollout and self.accelerator.is_main_process:
             self.on_rollout(self.trees)
 
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)  # of all ranks, (rows, functions)
+        weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        self._rewards = weighted.where(~rewards.isnan().all(dim=1), torch.nan).tolist()
+        return rewards
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        loss: torch.Tensor = super()._compute_loss(model, trim_padding(inputs))
+        self._batch = trim_padding(inputs)
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, self._batch)
+        finally:
+            self._batch = None
         return loss
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        logps, *rest = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._batch is not None and needs_anchors(self._token_loss):  # the loss's pass, not the old policy's
+            mask = self._batch["completion_mask"] * self._batch.get("tool_mask", 1)
+            moved = reanchor(self._batch, logps, self._token_loss, mask)
+            kept, counted = self.accelerator.reduce(torch.stack([moved.sum(), mask.sum()]), "sum").tolist()
+            mode = "train" if self.model.training else "eval"
+            self._metrics[mode]["arpo/kept_gradients"].append(kept / max(1, counted))
+        return (logps, *rest)
 
     def play(self) -> dict[str, list[Any]]:
         """Play the rows put aside and return them in the form `rollout_func` has to have."""
@@ -170,20 +203,37 @@ class ARPOTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         return range(rank * count, (rank + 1) * count)
 
     def _token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
-        """Spread the advantages of this rank's rows over their tokens: (B,) to (B, T)."""
+        """Make the advantages of this rank's tokens: from TRL's (B,) to (B, T)."""
+        rows = [row for tree, own in zip(self.trees, self._group_advantages(centred), strict=True)
+                for row in token_advantages(tree, own, self.args.attribution)]  # fmt: skip
         result = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
-        values, own_rows, first = self.accelerator.gather(centred).tolist(), self._own_rows, 0
-        for tree in self.trees:
-            size = len(tree.trajectories)
-            own = values[first : first + size]
-            if self._scale:
-                known = [value if t.valid else None for value, t in zip(own, tree.trajectories, strict=True)]
-                own = group_advantages(known, self._scale)
-            for row, tokens in enumerate(token_advantages(tree, own, self.args.attribution), first):
-                if row in own_rows:
-                    result[row - own_rows.start, : len(tokens)] = torch.tensor(tokens, dtype=result.dtype)
-            first += size
-        return result
+        for place, number in enumerate(self._own_rows):
+            result[place, : len(rows[number])] = torch.tensor(rows[number], dtype=result.dtype)
+        if self.args.attribution == "dedup" and self.args.loss_type in ("dapo", "bnpo"):
+            result *= deduplication_scale(self.trees)
+        return result * self._entropy_factor(result) if self.args.entropy_weight else result
+
+    def _group_advantages(self, centred: torch.Tensor) -> list[list[float]]:
+        """Return one advantage a trajectory, of all ranks' groups."""
+        raw = self.args.advantage == "reinforce++"  # the only one that compares across groups
+        values = iter(self._rewards if raw else self.accelerator.gather(centred).tolist())
+        groups = [[(next(values), t.valid) for t in tree.trajectories] for tree in self.trees]
+        if self._scale is None:
+            return [[value for value, _ in group] for group in groups]
+        name = "grpo-no-std" if (self.args.advantage, self._scale) == ("grpo", "none") else self.args.advantage
+        known = [[value if valid and value == value else None for value, valid in group] for group in groups]
+        self._silent = silent_groups(known)
+        lengths = [[sum(tree.row(n).mask) for n in range(len(tree.trajectories))] for tree in self.trees]
+        return batch_advantages(name, known, lengths)
+
+    def _entropy_factor(self, like: torch.Tensor) -> torch.Tensor:
+        entropies = torch.zeros_like(like)
+        every = [(tree, number) for tree in self.trees for number in range(len(tree.trajectories))]
+        for place, number in enumerate(self._own_rows):
+            tree, trajectory = every[number]
+            row = tree.row(trajectory).entropies
+            entropies[place, : len(row)] = torch.tensor(row, dtype=like.dtype)
+        return entropy_factor(entropies, tree_moments(self.trees), self.args.entropy_weight, self.args.entropy_limit)
 
 
 def _rollout(prompts: list[Any], trainer: ARPOTrainer) -> dict[str, list[Any]]:

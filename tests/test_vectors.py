@@ -13,13 +13,11 @@ import torch
 from arpo_env import paper_reward
 from arpo_env.grading import published
 from arpo_env.rewards import reference_reward
-from arpo_trainer import RolloutSettings, RolloutTree, branch_score, group_advantages, token_advantages
+from arpo_trainer import RolloutSettings, branch_score
 from arpo_trainer import published as rollout
-from arpo_trainer.advantages import span_advantages
 from arpo_trainer.branching import BRANCHES, Point, chain_length
 from arpo_trainer.budgets import balanced_roots, generated_tokens, probed_roots
 from arpo_trainer.entropy import segment_entropy, token_entropy
-from arpo_trainer.tree import Trajectory
 
 Vector = dict[str, Any]
 
@@ -65,52 +63,6 @@ def test_branch_scores_of_the_papers(vectors: list[Vector]) -> None:
         score = branch_score(given["delta_H"], given["alpha"], slope, given.get("l", 0), given.get("lam", 0.0))
         assert score == pytest.approx(vector["expected"]["P"], abs=vector["tol"])
         assert (score > given["tau"]) is vector["expected"]["branch"]
-
-
-def test_group_advantages(vectors: list[Vector]) -> None:
-    for vector in pick(vectors, "advantage", start="adv.grpo"):
-        got = group_advantages(vector["inputs"]["rewards"])
-        assert got == pytest.approx(vector["expected"]["advantages"], abs=vector["tol"])
-
-
-def tree_of(
-    lengths: dict[str, int], segments: dict[str, list[int]], rewards: list[float]
-) -> tuple[RolloutTree, dict[str, int]]:
-    """A tree whose spans are the vector's segments, longest-shared first."""
-    tree, names = RolloutTree([1, 2]), {}
-    last: dict[int, int | None] = dict.fromkeys(range(len(rewards)))
-    for name, leaves in sorted(segments.items(), key=lambda item: -len(item[1])):
-        n = lengths[name]
-        span = tree.add_span(last[leaves[0]], "model", [7] * n, logprobs=[-1.0] * n, entropies=[0.5] * n)
-        names[name] = span.index
-        last.update(dict.fromkeys(leaves, span.index))
-    tree.trajectories = [Trajectory(last[i] or 0, reward=reward) for i, reward in enumerate(rewards)]
-    return tree, names
-
-
-def test_hard_and_soft_advantages_on_a_tree(vectors: list[Vector]) -> None:
-    for vector in pick(vectors, "advantage", start="adv.tree"):
-        given, want = vector["inputs"], vector["expected"]
-        tree, names = tree_of(given["lengths"], given["segments"], given["rewards"])
-        own = group_advantages(given["rewards"])
-        assert own == pytest.approx(want["leaf_advantages"], abs=vector["tol"])
-        hard = span_advantages(tree, own)
-        assert {name: hard[index] for name, index in names.items()} == pytest.approx(want["hard"], abs=vector["tol"])
-        assert (tree.copied_tokens(), tree.unique_tokens()) == (want["copied_tokens"], want["unique_tokens"])
-        # the scalar on grad log pi of one token, summed over its copies, for both attributions: they agree on a tree
-        for attribution in ("soft", "hard"):
-            rows = token_advantages(tree, own, attribution)  # type: ignore[arg-type]
-            for name, index in names.items():
-                copies = [
-                    value
-                    for number, row in enumerate(rows)
-                    for value, span in zip(row, tree.row(number).span, strict=True)
-                    if span == index
-                ]
-                total = sum(copies) / given["lengths"][name] / tree.copied_tokens()
-                assert total == pytest.approx(want["soft_token_mean_coef"][name], abs=vector["tol"])
-        for name, index in names.items():
-            assert hard[index] / tree.unique_tokens() == pytest.approx(want["dedup_hard_coef"][name], abs=vector["tol"])
 
 
 def test_hierarchical_reward(vectors: list[Vector]) -> None:

@@ -6,10 +6,10 @@ import statistics
 
 import pytest
 
-from arpo_trainer import group_advantages, token_advantages
+from arpo_trainer import group_advantages
+from arpo_trainer.advantages import ADVANTAGES, batch_advantages, leave_one_out, reinforce_plus_plus, silent_groups
 from arpo_trainer.branching import branch_score
 from arpo_trainer.budgets import split_budget
-from tests.arpo_trainer.test_tree import small_tree
 
 
 def test_advantages_have_mean_zero_and_unit_deviation() -> None:
@@ -32,25 +32,54 @@ def test_scale_none_leaves_the_deviation_in() -> None:
     assert group_advantages([1.0, 0.0], "none") == [0.5, -0.5]
 
 
-def test_hard_attribution_is_equal_on_shared_spans_and_own_elsewhere() -> None:
-    tree = small_tree()
-    rows = token_advantages(tree, [1.0, -0.5, 9.0], "hard")
-    assert rows[0][:5] == rows[1][:5] == [0.25] * 5
-    assert rows[0][5:] == [1.0] * 4
-    assert rows[1][5:] == [-0.5]
-    assert rows[2] == [0.0, 0.0]  # invalid: no gradient, whatever its number
+def test_a_population_deviation_divides_by_the_group_s_size() -> None:
+    assert group_advantages([1.0, 0.0], "population") == pytest.approx([1.0, -1.0], abs=1e-5)
 
 
-def test_soft_attribution_keeps_each_trajectory_s_own() -> None:
-    rows = token_advantages(small_tree(), [1.0, -0.5, 9.0], "soft")
-    assert rows == [[1.0] * 9, [-0.5] * 6, [0.0] * 2]
+def test_a_lone_valid_trajectory_has_nothing_to_be_compared_with() -> None:
+    for estimate in (group_advantages, leave_one_out):
+        assert estimate([0.7, None, None]) == [0.0] * 3
 
 
-def test_bad_attribution_or_count_is_refused() -> None:
-    with pytest.raises(ValueError, match="'soft' or 'hard', not 'firm'"):
-        token_advantages(small_tree(), [0.0] * 3, "firm")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="2 advantages for 3"):
-        token_advantages(small_tree(), [0.0] * 2, "soft")
+def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
+    rewards = [1.0, 0.25, None, -0.5]
+    valid = [reward for reward in rewards if reward is not None]
+    wanted = [0.0 if r is None else r - (sum(valid) - r) / (len(valid) - 1) for r in rewards]
+    assert leave_one_out(rewards) == pytest.approx(wanted)
+
+
+def test_whitening_is_over_the_tokens_of_the_whole_batch() -> None:
+    groups, lengths = [[1.0, 0.0], [0.0, None, 0.5]], [[4, 1], [2, 100, 3]]
+    got = reinforce_plus_plus(groups, lengths)
+    assert got[1][1] == 0.0
+    tokens = [a for group, sizes in zip(got, lengths, strict=True)
+              for a, n in zip(group, sizes, strict=True) if n != 100 for _ in range(n)]  # fmt: skip
+    assert statistics.fmean(tokens) == pytest.approx(0, abs=1e-9)
+    assert statistics.stdev(tokens) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_where_all_score_the_same_nothing_is_learned(name: str) -> None:
+    groups = [[0.1] * 3, [0.1, None, 0.1]]
+    assert batch_advantages(name, groups, [[3, 4, 5]] * 2) == [[0.0] * 3] * 2
+    assert silent_groups(groups) == 2
+    assert silent_groups([*groups, [0.0, 1.0, None], [None] * 3, [1.0, None]]) == 4
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_named(name: str, reward: float) -> None:
+    with pytest.raises(ValueError, match=f"group 1: the reward of trajectory 2 is {reward}: .* or None"):
+        batch_advantages(name, [[0.0, 1.0, 0.0], [0.0, 1.0, reward]], [[1] * 3] * 2)
+
+
+def test_bad_names_and_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not 'reinforce'; did you mean 'reinforce\+\+'"):
+        batch_advantages("reinforce", [[1.0]], [[1]])
+    with pytest.raises(ValueError, match="scale must be one of"):
+        group_advantages([1.0, 0.0], "batch")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one length a trajectory"):
+        reinforce_plus_plus([[1.0, 0.0]], [[3]])
 
 
 @pytest.mark.parametrize(("algorithm", "split"), [("grpo", (16, 0)), ("arpo", (8, 8))])

@@ -12,7 +12,8 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
-from arpo_trainer.advantages import group_advantages, span_advantages
+from arpo_trainer.advantages import group_advantages
+from arpo_trainer.attribution import span_advantages
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.trainer import task_dataset
 from sandbox import SessionLost

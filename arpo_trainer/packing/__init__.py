@@ -1,0 +1,13 @@
+"""Packed tree training: the rows of a micro-batch as a prefix tree, each shared span through the model once.
+
+    if (reason := why_not_packable(model)) is None:
+        result = packed_logps(model, input_ids, attention_mask, logits_to_keep, compute_entropy=True)
+
+Same numbers as the flat batch, to rounding; fewer tokens. See `forward` for how, `splitting` for what goes together.
+"""
+
+from arpo_trainer.packing.forward import PackedLogps, packed_logps
+from arpo_trainer.packing.splitting import deal_rows, regroup, split_leaves
+from arpo_trainer.packing.support import why_not_packable
+
+__all__ = ["PackedLogps", "deal_rows", "packed_logps", "regroup", "split_leaves", "why_not_packable"]

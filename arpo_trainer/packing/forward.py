@@ -1,0 +1,109 @@
+"""Log-probabilities of a batch, each shared span computed once: what TRL's forward gives, to rounding.
+
+`packed_logps` takes what TRL hands to `_get_per_token_logps_and_entropies` and returns what that returns. The model is
+called as TRL calls it: through whatever wraps it (DDP, PEFT, gradient checkpointing), with the head that TRL put on it
+(`fused_lm_head=True`), which scales by the temperature and never holds all logits at once. Three arguments are new: the
+tree's attention mask, the position ids, and `shift_labels`, one label a position. The gradient of a shared span is the
+sum over its rows: autograd adds it up where the rows are gathered.
+
+It does not decide whether a model can be packed: see `why_not_packable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from arpo_trainer.packing.layout import Layout, gather_index, idle_layout, lay_out
+from arpo_trainer.packing.leaves import read_leaves
+from arpo_trainer.packing.masks import BLOCK, accept_block_masks, block_mask, dense_mask
+from arpo_trainer.packing.splitting import split_leaves
+
+
+@dataclass
+class PackedLogps:
+    """What a packed forward gives.
+
+    Attributes:
+        logps: log-probability of each completion token, (B, T); 0 at padding.
+        entropies: entropy of the distribution it is drawn from, in nats, (B, T), or None.
+        computed: positions that went through the model.
+        flat: tokens of the rows, padding excluded: what a flat forward has to compute at least.
+    """
+
+    logps: torch.Tensor
+    entropies: torch.Tensor | None
+    computed: int
+    flat: int
+
+
+def packed_logps(
+    model: Any,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    logits_to_keep: int,
+    *,
+    budget: int | None = None,
+    compute_entropy: bool = False,
+    forwards: Callable[[int], int] | None = None,
+) -> PackedLogps:
+    """Compute the log-probabilities of all completion tokens.
+
+    Args:
+        model: a causal language model with TRL's fused head (`add_fused_lm_head`), wrapped or not.
+        input_ids: prompts and completions, (B, P + T).
+        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
+        logits_to_keep: T.
+        budget: positions in one forward at most; by default all in one. A row longer than it is computed by itself.
+        compute_entropy: whether to return entropies.
+        forwards: from the number of forwards that these rows need to the number to make. Where weights are sharded
+            (FSDP, ZeRO-3) all processes must make equally many: give the maximum over processes.
+
+    Raises:
+        ValueError: a row has a completion but no prompt.
+    """
+    leaves = read_leaves(input_ids, attention_mask, logits_to_keep)
+    cuts = split_leaves(leaves.lengths, leaves.shared, budget or max(1, sum(leaves.lengths)))
+    layouts = [lay_out(leaves, cut.start, cut.stop) for cut in cuts]
+    needed = sum(len(layout) for layout in layouts)
+    wanted = max(1, forwards(len(layouts)) if forwards else 1)
+    layouts += [idle_layout()] * (wanted - len(layouts))
+    if blocks := _in_blocks(input_ids.device):
+        accept_block_masks()
+        layouts = [layout.padded(BLOCK) for layout in layouts]
+    outputs = [_score(model, layout, blocks, input_ids.device) for layout in layouts]
+    index = torch.from_numpy(gather_index(leaves, layouts, (len(input_ids), logits_to_keep))).to(input_ids.device)
+    logps = _rows([output.log_probs for output in outputs], index)
+    entropies = _rows([output.entropy for output in outputs], index) if compute_entropy else None
+    return PackedLogps(logps, entropies, needed, int(attention_mask.sum()))
+
+
+def _in_blocks(device: torch.device) -> bool:
+    """Whether to use FlexAttention, which has to be compiled for its device."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> Any:
+    """Return what the fused head says of a packed row: log_probs and entropy, (1, N) each."""
+    arrays = (layout.ids, layout.depths, layout.labels, layout.ends)
+    ids, depths, labels, ends = (torch.from_numpy(array).to(device) for array in arrays)
+    return model(
+        input_ids=ids[None],
+        attention_mask=block_mask(ends) if blocks else dense_mask(ends),
+        position_ids=depths[None],
+        shift_labels=labels[None],
+        fused_lm_head=True,
+    )
+
+
+def _rows(values: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
+    """Gather (B, T) rows from the positions of all packed rows; padding reads a zero.
+
+    The zero hangs on every position, so that a forward whose positions nobody reads still takes part in backward.
+    """
+    positions = torch.cat([value[0] for value in values])
+    return torch.cat([positions, 0 * positions.sum()[None]])[index]

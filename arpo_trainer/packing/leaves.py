@@ -1,0 +1,101 @@
+"""`Leaves`: the rows of a micro-batch as the leaves of a prefix tree, in depth-first order.
+
+The tree is read off the token ids alone: two rows share what their first tokens have in common, whether that is a
+branch's trunk, a group's prompt, or the system prompt of two groups. So it works for plain GRPO as for trees, and needs
+nothing from the rollout. Rows that share nothing are separate trees.
+
+A row of n tokens makes n - 1 predictions, and a prediction is the unit that is shared here: prediction t reads token t
+and is asked for token t + 1; two rows share it when they agree up to and including token t + 1. Where rows part, the
+last common token is thus read once for each way on, and the last token of a row is read by nobody. That evens out (one
+position for each token but the trees' first), and each position has exactly one label.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Rows in depth-first order: rows with a common beginning stand next to each other.
+
+    Attributes:
+        tokens: of each leaf its token ids without padding, shape (n,).
+        prompts: of each leaf, how many of these belong to its prompt.
+        rows: of each leaf, which row of the batch it is. Rows without completion tokens are not among them.
+        columns: of each leaf, the columns of (B, T) where its completion tokens stand.
+        shared: how many predictions each leaf shares with the one before it; 0 for the first.
+    """
+
+    tokens: list[np.ndarray]
+    prompts: list[int]
+    rows: list[int]
+    columns: list[np.ndarray]
+    shared: list[int]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many predictions each leaf makes, shared ones included."""
+        return [len(tokens) - 1 for tokens in self.tokens]
+
+
+def read_leaves(input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_width: int) -> Leaves:
+    """Find the prefix tree in a batch as TRL pads it.
+
+    Args:
+        input_ids: prompts and completions side by side, (B, P + T).
+        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
+        completion_width: T.
+
+    Raises:
+        ValueError: a row has completion tokens but no prompt: nothing predicts its first token.
+    """
+    ids, mask = input_ids.cpu().numpy(), attention_mask.cpu().numpy().astype(bool)
+    width = ids.shape[1] - completion_width
+    completions = mask[:, width:].sum(axis=1)
+    prompts = mask[:, :width].sum(axis=1)
+    empty = np.flatnonzero((prompts == 0) & (completions > 0))
+    if len(empty):
+        raise ValueError(
+            f"row {empty[0]} has completion tokens but no prompt token to predict the first of them from; "
+            "give every prompt at least one token, a BOS for instance"
+        )
+    rows = np.flatnonzero(completions).tolist()
+    tokens = {row: ids[row, mask[row]] for row in rows}
+    rows = depth_first([tokens[row] for row in rows], rows)
+    ordered = [tokens[row] for row in rows]
+    return Leaves(
+        ordered,
+        [int(prompts[row]) for row in rows],
+        rows,
+        [np.flatnonzero(mask[row, width:]) for row in rows],
+        shared_predictions(ordered),
+    )
+
+
+def depth_first(tokens: Sequence[np.ndarray], names: Sequence[int]) -> list[int]:
+    """Return names in lexicographic order of what they name: a depth-first walk over the leaves of their tree."""
+    keys = [row.astype(">u4").tobytes() for row in tokens]
+    return [names[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+def shared_predictions(ordered: Sequence[np.ndarray]) -> list[int]:
+    """Return how many predictions each row has in common with the one before it."""
+    pairs = itertools.pairwise(ordered)
+    return [0, *(max(0, common_prefix(a, b) - 1) for a, b in pairs)][: len(ordered)]
+
+
+def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    """Return how many leading entries of two arrays are equal."""
+    n = min(len(a), len(b))
+    differs = a[:n] != b[:n]
+    first = int(differs.argmax()) if n else 0
+    return first if n and differs[first] else n

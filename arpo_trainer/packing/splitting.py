@@ -1,0 +1,113 @@
+"""Cuts a tree that is too large into smaller ones, and deals rows out so that siblings meet.
+
+Two cuts are made. Under a token budget, `split_leaves` finds the intervals of leaves that compute the fewest tokens in
+all; it is exact among intervals of the given order (dynamic programming: cutting before a leaf costs what that leaf
+shares with the one before it). Into micro-batches of equally many rows, as TRL's accumulation wants them, `deal_rows`
+keeps each group together and puts siblings side by side, larger families first, so that cuts fall between families.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from arpo_trainer.packing.leaves import depth_first, shared_predictions
+
+
+def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> list[range]:
+    """Return intervals of leaves of at most `budget` positions each, computing as few positions in all as can be.
+
+    Among equally cheap ways the one with the fewest intervals is taken. A leaf that is longer than the budget stands
+    alone.
+
+    Args:
+        lengths: positions of each leaf, in depth-first order.
+        shared: how many of these each leaf shares with the one before it.
+        budget: positions in an interval at most.
+
+    Raises:
+        ValueError: the budget is not positive.
+    """
+    if budget < 1:
+        raise ValueError(f"the token budget must be at least 1, got {budget}")
+    best = [(0, 0, 0)]  # up to each leaf: positions recomputed, intervals, where the last one begins
+    for last in range(len(lengths)):
+        size, options = lengths[last], []
+        for first in range(last, -1, -1):
+            if first < last:
+                size += lengths[first] - shared[first + 1]
+                if size > budget:
+                    break
+            recomputed, intervals, _ = best[first]
+            options.append((recomputed + shared[first], intervals + 1, first))
+        best.append(min(options))
+    cuts, end = [], len(lengths)
+    while end:
+        cuts.append(range(best[end][2], end))
+        end = best[end][2]
+    return cuts[::-1]
+
+
+def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
+    """Return the order in which rows are cut into micro-batches: groups shuffled whole, siblings side by side.
+
+    Args:
+        batch: TRL's generation batch: prompt_ids, prompt_mask (B, P), completion_ids, completion_mask (B, T).
+        generator: the source of the shuffle; equally seeded ones give equal orders.
+
+    Returns:
+        A permutation of the rows, (B,), on the CPU.
+    """
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).cpu().numpy()
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1).cpu().numpy().astype(bool)
+    width = batch["prompt_ids"].shape[1]
+    groups: dict[bytes, list[int]] = {}
+    for row in range(len(ids)):
+        groups.setdefault(ids[row, :width][mask[row, :width]].tobytes(), []).append(row)
+    members = list(groups.values())
+    shuffled = [members[i] for i in torch.randperm(len(members), generator=generator).tolist()]
+    return torch.tensor([row for group in shuffled for row in _family_order(group, ids, mask)])
+
+
+def regroup(micro_batches: Sequence[dict[str, Any]], generator: torch.Generator) -> list[dict[str, Any]]:
+    """Deal the rows of one rollout out anew, into as many micro-batches of equal size.
+
+    Args:
+        micro_batches: as TRL splits them: tensors and lists whose first dimension is the rows, and numbers (0-d).
+        generator: as in `deal_rows`.
+    """
+    joined = {name: _join([part[name] for part in micro_batches]) for name in micro_batches[0]}
+    chunks = deal_rows(joined, generator).chunk(len(micro_batches))
+    return [{name: _pick(value, rows) for name, value in joined.items()} for rows in chunks]
+
+
+def _join(parts: list[Any]) -> Any:
+    if isinstance(parts[0], torch.Tensor) and parts[0].dim():
+        return torch.cat(parts)
+    return [entry for part in parts for entry in part] if isinstance(parts[0], list) else parts[0]
+
+
+def _pick(value: Any, rows: torch.Tensor) -> Any:
+    if isinstance(value, torch.Tensor) and value.dim():
+        return value[rows.to(value.device)]
+    return [value[i] for i in rows.tolist()] if isinstance(value, list) else value
+
+
+def _family_order(rows: list[int], ids: np.ndarray, mask: np.ndarray) -> list[int]:
+    """Return rows in a depth-first order that visits the child with the most leaves first."""
+    tokens = {row: ids[row, mask[row]] for row in rows}
+    ordered = depth_first([tokens[row] for row in rows], rows)
+    return [ordered[i] for i in _larger_first(shared_predictions([tokens[row] for row in ordered]), 0, len(ordered))]
+
+
+def _larger_first(shared: Sequence[int], first: int, last: int) -> list[int]:
+    if last - first < 2:
+        return list(range(first, last))
+    least = min(shared[first + 1 : last])
+    cuts = [first, *(leaf for leaf in range(first + 1, last) if shared[leaf] == least), last]
+    families = sorted(itertools.pairwise(cuts), key=lambda family: (family[0] - family[1], family[0]))
+    return [leaf for start, end in families for leaf in _larger_first(shared, start, end)]

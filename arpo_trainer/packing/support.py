@@ -1,0 +1,54 @@
+"""Which models can be packed, and why the others cannot.
+
+A packed tree needs three things of a model: attention that takes any mask, positions that can be set for each token,
+and no other way for tokens to influence each other. Whoever lacks one is trained flat.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+ATTENTION = ("sdpa", "flex_attention")
+
+
+def why_not_packable(model: Any) -> str | None:
+    """Return why a model cannot be trained on packed trees and what to do about it, or None if it can.
+
+    Args:
+        model: a transformers model, wrapped by PEFT or not; unwrap what accelerate wrapped around it.
+    """
+    if any(
+        getattr(entry, "is_prompt_learning", False) for entry in (getattr(model, "peft_config", None) or {}).values()
+    ):
+        return "its PEFT adapter puts virtual tokens before each row; use LoRA, or packing='flat'"
+    base = model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model
+    return _why_not(base, base.config.get_text_config())
+
+
+def _why_not(model: Any, config: Any) -> str | None:
+    flat = "use packing='flat'"
+    attention = config._attn_implementation
+    kinds = sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention"})
+    parameters = inspect.signature(type(model).forward).parameters
+    if config is not model.config or config.is_encoder_decoder:
+        return f"it is no decoder of text alone ({model.config.model_type}); {flat}"
+    if getattr(model, "_is_stateful", False) or any(_mixes(kind) for kind in kinds):
+        return f"its layers carry a state from token to token ({', '.join(kinds) or config.model_type}); {flat}"
+    if kinds or getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
+        return f"its attention is cut to a window; set sliding_window=None if all rows are shorter than it, or {flat}"
+    if "position_ids" not in parameters or getattr(config, "alibi", False):
+        return f"positions cannot be set for each token (ALiBi, or counted by the model itself); {flat}"
+    if attention not in ATTENTION:
+        return f"its attention ({attention!r}) takes no mask of its own; load it with attn_implementation='sdpa'"
+    if attention == "flex_attention" and model.device.type == "cpu":
+        return "FlexAttention does not train on a CPU; load the model with attn_implementation='sdpa'"
+    if getattr(config, "attention_dropout", 0.0):
+        return "it drops attention weights at random; set attention_dropout=0.0 in its config"
+    if getattr(config, "output_router_logits", False):
+        return f"its routers' balancing loss counts tokens, and shared ones would count once; {flat}"
+    return None
+
+
+def _mixes(kind: str) -> bool:
+    return any(word in kind for word in ("linear", "mamba", "conv", "recurrent", "delta", "ssm"))

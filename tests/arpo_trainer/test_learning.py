@@ -1,0 +1,131 @@
+"""How trees are learned from, in TRL's own loop: advantages, the entropy factor, losses by moved anchors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import arpo_trainer.trainer as module
+from arpo_env import ToolEnv
+from arpo_trainer import RolloutTree
+from arpo_trainer.advantages import batch_advantages
+from arpo_trainer.attribution import deduplication_scale, token_advantages
+from arpo_trainer.entropy_factor import entropy_factor, tree_moments
+from tests.arpo_trainer.test_trainer import GROUP, Watched, config
+
+
+def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that every trajectory has another one of."""
+    return [float(sum(ids) % 7) for ids in completion_ids]
+
+
+def train(tiny_model: Any, tokenizer: Any, folder: Path, **settings: Any) -> Watched:
+    trainer = Watched(
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        reward_funcs=odd,
+        args=config(folder, **{"max_steps": 1, **settings}),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return trainer
+
+
+def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list[list[float]]:
+    rewards = [[odd([tree.row(n).ids])[0] for n in range(GROUP)] for tree in trees]
+    lengths = [[sum(tree.row(n).mask) for n in range(GROUP)] for tree in trees]
+    groups = batch_advantages(advantage, rewards, lengths)
+    return [row for tree, own in zip(trees, groups, strict=True) for row in token_advantages(tree, own, attribution)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("advantage", "attribution"), [("grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup")]
+)
+def test_a_token_s_advantage_is_that_of_the_named_functions(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str
+) -> None:
+    trainer = train(tiny_model, tokenizer, tmp_path, advantage=advantage, attribution=attribution)
+    trees, batch = trainer.kept[0]
+    scale = deduplication_scale(trees) if attribution == "dedup" else 1.0
+    for row, got in zip(expected(trees, advantage, attribution), batch["advantages"], strict=True):
+        assert got[: len(row)].tolist() == pytest.approx([scale * value for value in row], abs=1e-4)
+        assert got[len(row) :].abs().sum() == 0
+    assert batch["advantages"].abs().max() > 0.1
+
+
+def test_the_entropy_factor_is_of_the_whole_batch(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    trainer = train(tiny_model, tokenizer, tmp_path, entropy_weight=0.2, attribution="soft")
+    trees, batch = trainer.kept[0]
+    rows = [tree.row(number) for tree in trees for number in range(GROUP)]
+    plain = expected(trees, "grpo", "soft")
+    for row, own, got in zip(rows, plain, batch["advantages"], strict=True):
+        factor = entropy_factor(torch.tensor(row.entropies), tree_moments(trees)).tolist()
+        wanted = [value * f for value, f in zip(own, factor, strict=True)]
+        assert got[: len(wanted)].tolist() == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize(("loss", "moves"), [("aepo", True), ("gspo", True), ("clipped", False)])
+def test_the_loss_s_own_pass_has_its_anchors_moved(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch, loss: str,
+    moves: bool,
+) -> None:  # fmt: skip
+    real, seen = module.reanchor, []
+
+    def watched(inputs: dict[str, Any], logps: torch.Tensor, *rest: Any) -> torch.Tensor:
+        old = inputs.get("old_per_token_logps")
+        kept: torch.Tensor = real(inputs, logps, *rest)
+        seen.append((old, inputs.get("old_per_token_logps"), kept))
+        return kept
+
+    monkeypatch.setattr(module, "reanchor", watched)
+    trainer = train(tiny_model, tokenizer, tmp_path, policy_loss=loss, num_iterations=2, learning_rate=5e-2,
+                    gradient_accumulation_steps=1, steps_per_generation=2, max_steps=3)  # fmt: skip
+    assert (len(seen) > 0) == moves
+    assert all(anchors is not None for _, anchors, _ in seen)
+    if loss == "gspo":
+        assert any(not torch.equal(old, anchors) for old, anchors, _ in seen)
+    logged = [entry["arpo/kept_gradients"] for entry in trainer.state.log_history if "arpo/kept_gradients" in entry]
+    assert bool(logged) == moves
+
+
+def test_aepo_s_update_is_another_than_that_of_the_plain_clip(
+    tiny_policy: Path, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    weights = {}
+    for loss in ("clipped", "aepo"):
+        model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+        trainer = Watched(
+            model, ToolEnv("arpo/Arithmetic-v0", level=3), reward_funcs=odd, processing_class=tokenizer,
+            args=config(tmp_path / loss, max_steps=4, policy_loss=loss, num_iterations=2, learning_rate=2e-2,
+                        gradient_accumulation_steps=1, steps_per_generation=2, seed=1),
+        )  # fmt: skip
+        trainer.train()
+        weights[loss] = torch.cat([value.flatten() for value in model.state_dict().values()])
+        kept = [e["arpo/kept_gradients"] for e in trainer.state.log_history if "arpo/kept_gradients" in e]
+        assert (max(kept, default=0.0) > 0) == (loss == "aepo")
+    assert not torch.equal(weights["clipped"], weights["aepo"])
+
+
+def test_packed_trees_teach_what_flat_rows_teach(
+    tiny_policy: Path, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    weights, shared = {}, {}
+    for packing in ("flat", "tree"):
+        model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+        before = torch.cat([value.flatten() for value in model.state_dict().values()])
+        trainer = train(model, tokenizer, tmp_path / packing, packing=packing, optim="sgd", learning_rate=0.1)
+        weights[packing] = torch.cat([value.flatten() for value in model.state_dict().values()]) - before
+        shared[packing] = [e["arpo/packing"] for e in trainer.state.log_history if "arpo/packing" in e]
+    assert shared["flat"] == []
+    assert min(shared["tree"]) > 1.2  # the prompt at least is shared
+    difference = (weights["flat"] - weights["tree"]).norm() / weights["flat"].norm()
+    assert difference < 1e-4

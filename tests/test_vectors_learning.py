@@ -1,0 +1,209 @@
+"""The shared vectors of learning: advantages, clipping, aggregation, ratios of segments, in the mode each names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arpo_trainer.advantages import batch_advantages, group_advantages
+from arpo_trainer.attribution import deduplication_scale, span_advantages, token_advantages
+from arpo_trainer.entropy_factor import Moments, entropy_factor, entropy_moments, published_factor
+from arpo_trainer.losses import Loss, aggregate, k1, k3, level_log_ratio, segment_log_ratio
+from arpo_trainer.toolpo import fold_preference
+from arpo_trainer.tree import RolloutTree, Trajectory
+
+Vector = dict[str, Any]
+
+
+def double(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def vectors(shared: Path) -> list[Vector]:
+    path = shared / "spec" / "vectors.json"
+    if not path.is_file():
+        pytest.skip(f"{path} is not here")
+    return list(json.loads(path.read_text(encoding="utf-8"))["vectors"])
+
+
+def pick(vectors: list[Vector], start: str) -> list[Vector]:
+    found = [vector for vector in vectors if vector["id"].startswith(start)]
+    assert found, f"no vector {start}"
+    return found
+
+
+def test_group_advantages(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "adv.grpo"):
+        rewards, expected = vector["inputs"]["rewards"], vector["expected"]
+        assert group_advantages(rewards) == pytest.approx(expected["advantages"], abs=vector["tol"])
+        if expected["population_std_variant"]:
+            got = group_advantages(rewards, "population")
+            assert got == pytest.approx(expected["population_std_variant"], abs=vector["tol"])
+
+
+def test_reinforce_plus_plus(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "adv.reinforce_pp"):
+        given = vector["inputs"]
+        lengths = [sum(row) for row in given["mask"]]
+        (got,) = batch_advantages("reinforce++", [given["rewards"]], [lengths])
+        assert got == pytest.approx(vector["expected"]["adv_row"], abs=vector["tol"])
+
+
+def tree_of(given: Vector) -> tuple[RolloutTree, dict[str, int]]:
+    """A tree whose spans are the vector's segments, longest-shared first."""
+    tree, names = RolloutTree([1, 2]), {}
+    last: dict[int, int | None] = dict.fromkeys(range(len(given["rewards"])))
+    for name, leaves in sorted(given["segments"].items(), key=lambda item: -len(item[1])):
+        n = given["lengths"][name]
+        span = tree.add_span(last[leaves[0]], "model", [7] * n, logprobs=[-1.0] * n, entropies=[0.5] * n)
+        names[name] = span.index
+        last.update(dict.fromkeys(leaves, span.index))
+    tree.trajectories = [Trajectory(last[i] or 0, reward=reward) for i, reward in enumerate(given["rewards"])]
+    return tree, names
+
+
+def coefficients(tree: RolloutTree, attribution: Any, how: Any) -> list[float]:
+    """For each span, what multiplies grad log pi of one of its tokens at ratio 1, summed over its copies."""
+    own = group_advantages(tree.rewards)
+    rows = token_advantages(tree, own, attribution)
+    width = max(map(len, rows))
+    pad = [width - len(row) for row in rows]
+    advantages = double([row + [0.0] * n for row, n in zip(rows, pad, strict=True)])
+    mask = double([[1.0] * len(row) + [0.0] * n for row, n in zip(rows, pad, strict=True)])
+    spans = torch.tensor([tree.row(i).span + [-1] * n for i, n in enumerate(pad)])
+    log_ratio = torch.zeros_like(advantages, requires_grad=True)
+    aggregate(Loss().per_token(log_ratio, advantages, mask), mask, how).backward()
+    assert log_ratio.grad is not None
+    return [-float(log_ratio.grad[spans == span.index].sum()) / len(span.ids) for span in tree.spans]
+
+
+def test_soft_hard_and_deduplicated_coefficients_on_a_tree(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "adv.tree"):
+        expected, tol = vector["expected"], vector["tol"]
+        tree, names = tree_of(vector["inputs"])
+        own = group_advantages(tree.rewards)
+        assert own == pytest.approx(expected["leaf_advantages"], abs=tol)
+        hard = span_advantages(tree, own)
+        assert {name: hard[index] for name, index in names.items()} == pytest.approx(expected["hard"], abs=tol)
+        scale = deduplication_scale([tree])
+        assert scale == expected["copied_tokens"] / expected["unique_tokens"]
+        for attribution, how, factor, key in (
+            ("soft", "token-mean", 1.0, "soft_token_mean_coef"),
+            ("hard", "token-mean", 1.0, "soft_token_mean_coef"),  # on a tree, unclipped, the two agree
+            ("soft", "seq-mean-token-mean", 1.0, "soft_seq_mean_coef"),
+            ("dedup", "token-mean", scale, "dedup_hard_coef"),
+        ):
+            got = coefficients(tree, attribution, how)
+            named = {name: factor * got[index] for name, index in names.items()}
+            assert named == pytest.approx(expected[key], abs=tol), (attribution, how)
+
+
+def test_any_segmentation_has_the_same_gradient(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "gpg.segmentation"):
+        given, expected = vector["inputs"], vector["expected"]
+        logps = double(given["token_logp"]).requires_grad_()
+        segments = torch.stack([logps[part].sum() for part in given["segmentation"]])
+        assert segments.tolist() == pytest.approx(expected["segment_logp"], abs=vector["tol"])
+        assert segments.sum().item() == pytest.approx(expected["total"], abs=vector["tol"])
+        (by_segment,) = torch.autograd.grad(segments.sum(), logps)
+        log_ratio, mask = (logps - logps.detach())[None], torch.ones(1, len(logps))
+        loss = aggregate(Loss().per_token(log_ratio, torch.ones(1), mask), mask, "seq-mean-token-sum")
+        (by_token,) = torch.autograd.grad(-loss, logps)
+        assert torch.equal(by_segment, by_token)
+
+
+def test_published_entropy_aware_advantages(vectors: list[Vector]) -> None:
+    for vector in [v for v in pick(vectors, "aepo.entropy_adv") if "entropy" in v["inputs"]]:
+        given, expected = vector["inputs"], vector["expected"]
+        entropies, mask = double(given["entropy"]), double(given["mask"])
+        factor = published_factor(entropies, mask, given["a"])
+        got = double(given["advantages_row"])[:, None] * factor
+        assert torch.allclose(got, double(expected["advantages"]), atol=vector["tol"], rtol=0)
+        if "mean" in expected:
+            moments = entropy_moments(entropies, mask)
+            assert (moments.mean, moments.deviation) == pytest.approx((expected["mean"], expected["std_unbiased"]))
+
+
+def test_the_published_factor_flips_signs_and_ours_does_not(vectors: list[Vector]) -> None:
+    standard = Moments(2, 0.0, 1.0)  # mean 0, deviation 1: entropies are z themselves
+    for vector in pick(vectors, "aepo.entropy_adv.signflip"):
+        z, weight = double(vector["inputs"]["z"]), vector["inputs"]["a"]
+        got = entropy_factor(z, standard, weight, limit=None).tolist()
+        assert got == pytest.approx(vector["expected"]["factor"], abs=vector["tol"])
+        assert entropy_factor(z, standard, weight).min() > 0
+
+
+def slope(loss: Loss, ratio: float, advantage: float) -> float:
+    """The derivative of the loss of one token with respect to its log pi."""
+    log_ratio = double([[ratio]]).log().requires_grad_()
+    loss.per_token(log_ratio, double([advantage]), double([[1]])).sum().backward()
+    assert log_ratio.grad is not None
+    return log_ratio.grad.item()
+
+
+def test_asymmetric_clip(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "aepo.clip"):
+        given = vector["inputs"]
+        bounds = {"low": given["eps_low"], "high": given["eps_high"], "dual": given["c"]}
+        for row in vector["expected"]["grid"]:
+            for key, loss in (("ppo_dlogp", Loss(**bounds)), ("aepo_dlogp", Loss("aepo", **bounds))):
+                assert slope(loss, row["ratio"], row["A"]) == pytest.approx(row[key], abs=vector["tol"]), (key, row)
+
+
+def test_clip_family(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "clip.family_factor"):
+        eps = vector["inputs"]["eps"]
+        bounds = {"low": eps, "high": eps}
+        family = {
+            "PPO": Loss(**bounds),
+            "PPO_dual_c3": Loss(**bounds, dual=3.0),
+            "GPPO": Loss("gppo", **bounds),
+            "AEPO": Loss("aepo", **bounds),
+            "CISPO_upper_only": Loss("cispo", low=1.0, high=eps),
+        }
+        for row in vector["expected"]["table"]:
+            for name, loss in family.items():
+                factor = -slope(loss, row["ratio"], row["A"]) / row["A"]
+                assert factor == pytest.approx(row[name], abs=vector["tol"]), (name, row)
+
+
+def test_aggregation(vectors: list[Vector]) -> None:
+    for vector in [v for v in pick(vectors, "loss.agg") if isinstance(v["inputs"].get("loss"), list)]:
+        losses, mask = double(vector["inputs"]["loss"]), double(vector["inputs"]["mask"])
+        for how, expected in vector["expected"].items():
+            assert aggregate(losses, mask, how).item() == pytest.approx(expected, abs=vector["tol"]), how
+
+
+def test_kl_estimates(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "kl.k3"):
+        given, expected = (double(vector["inputs"][name]) for name in ("logp", "ref_logp")), vector["expected"]
+        logp, ref = given
+        assert k1(logp, ref).item() == pytest.approx(expected["k1"], abs=vector["tol"])
+        assert k3(logp, ref).item() == pytest.approx(expected["k3"], abs=vector["tol"])
+
+
+def test_turn_ratios(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "gspo.turn_ratio"):
+        given, expected = vector["inputs"], vector["expected"]["turn_ratio"]
+        log_ratio = double([given["logp"]]) - double([given["old_logp"]])
+        turns = torch.zeros_like(log_ratio, dtype=torch.long)
+        for number, part in enumerate(given["turns"]):
+            turns[0, part] = number
+        got = segment_log_ratio(log_ratio, torch.ones_like(log_ratio), turns).exp()[0]
+        assert [got[part[0]].item() for part in given["turns"]] == pytest.approx(expected, abs=vector["tol"])
+        assert [got[part[-1]].item() for part in given["turns"]] == pytest.approx(expected, abs=vector["tol"])
+        spread, mask = double([[log_ratio[0, 0], log_ratio[0, 1], 9.0, log_ratio[0, 2]]]), double([[1, 1, 0, 1]])
+        by_mask = level_log_ratio(spread, mask, "turn").exp()[0]
+        assert by_mask[[0, 1, 3]].tolist() == pytest.approx([expected[0], expected[0], expected[1]])
+
+
+def test_fold_preference(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "toolpo.spref"):
+        given = vector["inputs"]
+        got = fold_preference(given["L_direct"], given["L_fold"])
+        assert got == pytest.approx(vector["expected"]["S_pref"], abs=vector["tol"])
