@@ -123,7 +123,7 @@ def test_a_tree_does_not_depend_on_who_was_faster(tokenizer: Any, algorithm: str
         assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in first]
     origins = [trajectory.origin for tree in first for trajectory in tree.trajectories]
     assert len(origins) == 16
-    assert ("branch" in origins) == (algorithm != "grpo")
+    assert ("branch" in origins) == (ALGORITHMS[algorithm].branch is not None)
 
 
 def without_seconds(tree: RolloutTree) -> RolloutTree:

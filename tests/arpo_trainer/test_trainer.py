@@ -260,7 +260,7 @@ def test_evaluation_during_training_plays_plain_roots(
         ({"num_generations": 1}, "num_generations must be at least 2"),
         ({"num_generations": 3, "initial_rollouts": 1}, r"must be a multiple of num_generations \(3\)"),
         ({"algorithm": "ppo"}, "algorithm must be one of 'grpo', 'arpo'"),
-        ({"attribution": "firm"}, "'soft' or 'hard', not 'firm'"),
+        ({"attribution": "firm"}, "attribution must be one of 'soft', 'hard'"),
         ({"top_p": 0.9}, "only `temperature` can be set"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"loss_type": "luspo"}, "one advantage a row"),
