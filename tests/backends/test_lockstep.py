@@ -41,8 +41,12 @@ async def give_up(backend):
 
 async def rollout(backend, paths, answers, leaves=False):
     await backend.begin()
-    try:
-        await asyncio.gather(*(path(backend, n, answers) for n in range(paths)), *[give_up(backend)] * leaves)
+    try:  # as the engine does: who is left over when one fails asks for nothing more
+        async with asyncio.TaskGroup() as tasks:
+            for coroutine in [*(path(backend, n, answers) for n in range(paths)), *([give_up(backend)] if leaves else [])]:
+                tasks.create_task(coroutine)
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0]
     finally:
         await backend.end()
 
