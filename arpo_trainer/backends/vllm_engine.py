@@ -148,6 +148,7 @@ class VLLMEngineBackend:
         except BaseException as error:
             waiting = [*self._new, *self._running.values()]
             self._thread.submit(self._abort_all)
+            self._over = True  # nobody asks again before `begin`: the processes would fall out of step
             self._new, self._running = [], {}
             for asked in waiting:
                 if not asked.future.done():

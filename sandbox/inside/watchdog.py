@@ -50,7 +50,7 @@ class Watchdog:
     def _look(self) -> None:
         busy = any(handle.current for handle in self._supervisor.sessions.values())
         used = self._used()
-        if used > _ACT_AT * self._limit and not self._still_ending():
+        if used > _ACT_AT * self._limit and not (self._still_ending() or self._dying()):
             self._end_the_largest(used)
             busy = True
         self.share_fairly()
@@ -65,6 +65,16 @@ class Watchdog:
         if not handle.lost or slot.sweeping or self._supervisor.strangers():
             self._calm = now + _CALM
         return now < self._calm
+
+    def _dying(self) -> bool:
+        """Whether one that somebody else has ended, such as the kernel, has not given back its memory yet."""
+        for handle in self._supervisor.sessions.values():
+            if not handle.slot or (self._ended and handle is self._ended[0]):
+                continue
+            if handle.home.sweeping if handle.lost else handle.pid and not memory_of(handle.pid):
+                self._ended, self._patience = (handle, handle.home), time.monotonic() + _PATIENCE
+                return True
+        return False
 
     def share_fairly(self) -> None:
         """End sessions whose family takes more of /dev/shm, which all share, than it may."""

@@ -43,8 +43,10 @@ async def rollout(backend, paths, answers, leaves=False):
     await backend.begin()
     try:  # as the engine does: who is left over when one fails asks for nothing more
         async with asyncio.TaskGroup() as tasks:
-            for coroutine in [*(path(backend, n, answers) for n in range(paths)), *([give_up(backend)] if leaves else [])]:
-                tasks.create_task(coroutine)
+            for number in range(paths):
+                tasks.create_task(path(backend, number, answers))
+            if leaves:
+                tasks.create_task(give_up(backend))
     except BaseExceptionGroup as several:
         raise several.exceptions[0]
     finally:
