@@ -207,7 +207,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             setattr(self, name, value)
 
     def token_loss(self) -> Loss:
-        """Return the loss of a token, with the bounds that hold."""
+        """Return the loss of a token, with the bounds that hold; TRL's own, "clipped", has its bounds from TRL."""
+        if self.policy_loss == "clipped":
+            return LOSSES["clipped"]
         high = self.epsilon if self.epsilon_high is None else self.epsilon_high
         return replace(get_loss(self.policy_loss or ""), low=self.epsilon, high=high, dual=self.delta)
 
