@@ -30,7 +30,7 @@ _CURES = {
     "context length": "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
     "status 401": "Set OPENAI_API_KEY to a key of that endpoint",
     "status 403": "Set OPENAI_API_KEY to a key that may use this model",
-    "status 404": "Set OPENAI_BASE_URL to the address that ends in /v1, and look at /models there for the model's name",
+    "status 404": "The address ends in /v1 as a rule (--endpoint or OPENAI_BASE_URL); model names are at /models there",
 }
 _Token = tuple[str, float, list[float]]  # text, log-probability, and those of the most likely ones
 
