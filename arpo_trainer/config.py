@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
-from trl import GRPOConfig
 
 from arpo_trainer.advantages import ADVANTAGES
 from arpo_trainer.algorithms import get_algorithm
@@ -20,6 +19,7 @@ from arpo_trainer.losses import LOSSES, Loss, get_loss
 from arpo_trainer.names import check_name
 from arpo_trainer.reanchoring import check_reanchoring, no_op
 from arpo_trainer.settings import RolloutSettings
+from arpo_trainer.trl_seams import GRPOConfig
 
 logger = logging.getLogger(__name__)
 _UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}

@@ -1,28 +1,17 @@
 """`ARPOTrainer`: TRL's `GRPOTrainer`, whose groups are trees played in a forkable environment.
 
-Everything else is TRL's: loss, KL, PEFT, accumulation, checkpoints, logging. Of its inside we use
-
-    rollout_func (constructor)         a batch of prompts becomes completions: here the engine plays
-    _generate_and_score_completions    wrapped: before it the rows are put aside (rollout_func sees only prompts),
-                                       after it the advantages become one number a token, shape (B, T)
-    _metrics                           where a step's own measurements are added to TRL's log
-    _compute_loss                      wrapped: a micro-batch's own padding is cut off first; it takes (B, T) advantages
-    _calculate_rewards                 wrapped: all ranks' rewards are put aside, before a group's mean is taken off
-    _get_per_token_logps_and_entropies wrapped: after the loss's pass the anchors are moved (see `reanchoring`)
-
-and what `packing.training` lists, where trees are packed.
-
-`tests/arpo_trainer/test_trl_seams.py` fails when one of them changes. Under several processes each group is played
-whole by one of them (see `ranks`); advantages and measurements are the same as with one.
+Everything else is TRL's: loss, KL, PEFT, accumulation, checkpoints, logging. What is ours hangs on the hooks of
+`trl_seams`: the engine plays, the advantages become one number a token, a micro-batch's own padding is cut off, and the
+anchors of the ratio are moved (see `reanchoring`). Under several processes each group is played whole by one of them
+(see `ranks`); advantages and measurements are the same as with one.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -41,6 +30,7 @@ from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree
+from arpo_trainer.trl_seams import tokenizer_of
 from envs_registry import TaskSource
 from envs_registry.sources import LimitedSource
 
@@ -72,14 +62,6 @@ class ARPOTrainer(PackedGRPOTrainer):
         ValueError: the weights are sharded over processes (FSDP, ZeRO-3), and rollouts run on transformers.
     """
 
-    _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
-    _name = "ARPO"
-    _paper: ClassVar[dict[str, str]] = {
-        "title": "Agentic Reinforced Policy Optimization",
-        "id": "2507.19849",
-        "citation": "",
-    }
-
     def __init__(
         self,
         model: Any,
@@ -106,17 +88,14 @@ class ARPOTrainer(PackedGRPOTrainer):
         self._scale: Scale | None = None if as_trl else args.scale_rewards
         self.env, self.on_rollout = env, on_rollout
         self.trees: list[RolloutTree] = []
-        self._rows: list[dict[str, Any]] = []
         self._rewards: list[float] = []
         self._silent = 0
-        self._batch: dict[str, Any] | None = None
         self._token_loss = args.token_loss()
         super().__init__(
             model=model,
             reward_funcs=env_reward if reward_funcs is None else reward_funcs,
             args=args,
             train_dataset=train_dataset if train_dataset is not None else task_dataset(env, args),
-            rollout_func=_rollout,
             **kwargs,
         )
         if self._scale:
@@ -126,7 +105,7 @@ class ARPOTrainer(PackedGRPOTrainer):
         self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}
         self.engine = Engine(
-            self.backend, self._tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
+            self.backend, tokenizer_of(self), env, args.rollout_settings(), template, limits=args.rollout_limits()
         )
 
     def _check_sharding(self) -> None:
@@ -136,73 +115,58 @@ class ARPOTrainer(PackedGRPOTrainer):
                 "train with DDP or ZeRO-2, or generate with vLLM (use_vllm=True)"
             )
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        started = time.perf_counter()
+    def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """Play the rows' groups, those of all processes, as trees."""
+        training = self.model.training
+        size = self.num_generations if training else self.num_generations_eval
+        tasks = group_tasks(gather([row["task"] for row in rows]), size)
+        evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
+        self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
         before = (self.backend.time.seconds, self.engine.tool_time.seconds)
-        # TRL writes results back into its rows; rows that share one dict would overwrite each other
-        self._rows = [dict(row) for row in inputs]
-        output: dict[str, Any] = super()._generate_and_score_completions(self._rows)
-        output["advantages"] = self._token_advantages(output["advantages"], output["completion_ids"])
-        spent = {
+        self.trees, self._rollout_seconds = play_groups(self.engine, tasks, self.state.global_step + 1)
+        self._spent = {
             "seconds_generate": self.backend.time.seconds - before[0],
             "seconds_tools": self.engine.tool_time.seconds - before[1],
-            "seconds_score": time.perf_counter() - started - self._rollout_seconds,
         }
-        self._log_rollout(gather([spent]))
-        return output
+        return _as_rows(self.trees, self._own_rows)
 
-    def _log_rollout(self, spent: list[dict[str, float]]) -> None:
-        mode = "train" if self.model.training else "eval"
+    def batch_made(self, seconds: float) -> None:
+        """Log the rollout."""
+        spent = gather([{**self._spent, "seconds_score": seconds - self._rollout_seconds}])
         measured = rollout_metrics(self.trees)
         measured["seconds_rollout"] = self._rollout_seconds
         measured["groups_silent"] = self._silent
         measured.update({name: statistics.fmean(rank[name] for rank in spent) for name in spent[0]})
         for name, value in measured.items():
-            self._metrics[mode][f"arpo/{name}"].append(value)
-        if mode == "train" and self.on_rollout and self.accelerator.is_main_process:
+            self.add_metric(f"arpo/{name}", value)
+        if self.model.training and self.on_rollout and self.accelerator.is_main_process:
             self.on_rollout(self.trees)
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)  # of all ranks, (rows, functions)
+    def rewards_seen(self, rewards: torch.Tensor) -> None:
+        """Put the rewards of all trajectories aside."""
         weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         self._rewards = weighted.where(~rewards.isnan().all(dim=1), torch.nan).tolist()
-        return rewards
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        self._batch = trim_padding(inputs)
-        try:
-            loss: torch.Tensor = super()._compute_loss(model, self._batch)
-        finally:
-            self._batch = None
-        return loss
+    def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Cut the micro-batch's own padding off."""
+        return trim_padding(inputs)
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        logps, *rest = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        if self._batch is not None and needs_anchors(self._token_loss):  # the loss's pass, not the old policy's
-            mask = self._batch["completion_mask"] * self._batch.get("tool_mask", 1)
-            moved = reanchor(self._batch, logps, self._token_loss, mask)
-            kept, counted = self.accelerator.reduce(torch.stack([moved.sum(), mask.sum()]), "sum").tolist()
-            mode = "train" if self.model.training else "eval"
-            self._metrics[mode]["arpo/kept_gradients"].append(kept / max(1, counted))
-        return (logps, *rest)
-
-    def play(self) -> dict[str, list[Any]]:
-        """Play the rows put aside and return them in the form `rollout_func` has to have."""
-        training = self.model.training
-        size = self.num_generations if training else self.num_generations_eval
-        tasks = group_tasks(gather([row["task"] for row in self._rows]), size)
-        evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
-        self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
-        self.trees, self._rollout_seconds = play_groups(self.engine, tasks, self.state.global_step + 1)
-        return _as_rows(self.trees, self._own_rows)
+    def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
+        """Move the anchors, where the loss is another one than TRL's."""
+        if not needs_anchors(self._token_loss):
+            return
+        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        moved = reanchor(inputs, logps, self._token_loss, mask)
+        kept, counted = self.accelerator.reduce(torch.stack([moved.sum(), mask.sum()]), "sum").tolist()
+        self.add_metric("arpo/kept_gradients", kept / max(1, counted))
 
     @property
     def _own_rows(self) -> range:
         """Which of all ranks' rows are this rank's."""
-        count, rank = len(self._rows), self.accelerator.process_index
+        count, rank = len(self.rows), self.accelerator.process_index
         return range(rank * count, (rank + 1) * count)
 
-    def _token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
+    def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Make the advantages of this rank's tokens: from TRL's (B,) to (B, T)."""
         rows = [row for tree, own in zip(self.trees, self._group_advantages(centred), strict=True)
                 for row in token_advantages(tree, own, self.args.attribution)]  # fmt: skip
@@ -234,10 +198,6 @@ class ARPOTrainer(PackedGRPOTrainer):
             row = tree.row(trajectory).entropies
             entropies[place, : len(row)] = torch.tensor(row, dtype=like.dtype)
         return entropy_factor(entropies, tree_moments(self.trees), self.args.entropy_weight, self.args.entropy_limit)
-
-
-def _rollout(prompts: list[Any], trainer: ARPOTrainer) -> dict[str, list[Any]]:
-    return trainer.play()
 
 
 def _as_rows(trees: list[RolloutTree], wanted: range) -> dict[str, list[Any]]:

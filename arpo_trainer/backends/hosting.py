@@ -4,8 +4,7 @@
     use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
     use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
 
-TRL makes the engine and knows how to push weights; of its inside we use `trainer.vllm_generation` (`llm`,
-`sync_weights`, `enable_sleep_mode`, `_llm_weights_sleeping`, `tensor_parallel_size`) and `trainer._last_loaded_step`.
+TRL makes the engine, `trainer.vllm_generation`, and knows how to push weights (see `trl_seams`).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 from arpo_trainer.backends.lockstep import Lockstep
 from arpo_trainer.generation import Backend, Generation, OnWindow, Request
+from arpo_trainer.trl_seams import end_ids, push_weights, put_to_sleep, tokenizer_of, weights_are_old
 
 
 def trainer_backend(trainer: Any) -> Backend:
@@ -69,14 +69,12 @@ class HostedBackend:
         await self.backend.end()
         if self.sleeps and self._awake:
             with self._device():
-                self.host.llm.sleep(level=2)
-            self.host._llm_weights_sleeping, self._awake = True, False
+                put_to_sleep(self.trainer)
+            self._awake = False
 
     def _load(self) -> None:
-        step = self.trainer.state.global_step
-        if step != self.trainer._last_loaded_step or (self.sleeps and self.host._llm_weights_sleeping):
-            self.host.sync_weights()
-            self.trainer._last_loaded_step = step
+        if weights_are_old(self.trainer):
+            push_weights(self.trainer)
         if not self._awake:
             self.host.llm.wake_up(tags=["kv_cache"])
             self._awake = True
@@ -92,14 +90,14 @@ class HostedBackend:
 def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
     from arpo_trainer.backends.choice import transformers_backend
 
-    model, eos = trainer.accelerator.unwrap_model(trainer.model), set(trainer.eos_token_ids)
+    model = trainer.accelerator.unwrap_model(trainer.model)
     args = trainer.args
     return transformers_backend(
         model,
-        trainer._tokenizer,
+        tokenizer_of(trainer),
         max_rows=args.max_rows,
         prefix_tokens=args.prefix_tokens,
-        eos_token_ids=eos,
+        eos_token_ids=end_ids(trainer),
         **entropy,
     )
 
@@ -115,7 +113,7 @@ def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
         size = host.tensor_parallel_size  # the same processes as TRL's own groups, but for objects on the CPU
         groups = [list(range(first, first + size)) for first in range(0, dist.get_world_size(), size)]
         group, _ = dist.new_subgroups_by_enumeration(groups, backend="gloo")  # type: ignore[no-untyped-call]
-    return VLLMEngineBackend(host.llm, eos_token_ids=set(trainer.eos_token_ids), lockstep=Lockstep(group), **entropy)
+    return VLLMEngineBackend(host.llm, eos_token_ids=end_ids(trainer), lockstep=Lockstep(group), **entropy)
 
 
 def _server(trainer: Any, entropy: dict[str, Any]) -> Backend:
@@ -123,5 +121,4 @@ def _server(trainer: Any, entropy: dict[str, Any]) -> Backend:
 
     args = trainer.args
     url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-    eos = set(trainer.eos_token_ids)
-    return VLLMServerBackend([url], tokenizer=trainer._tokenizer, eos_token_ids=eos, **entropy)
+    return VLLMServerBackend([url], tokenizer=tokenizer_of(trainer), eos_token_ids=end_ids(trainer), **entropy)

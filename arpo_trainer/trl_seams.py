@@ -1,0 +1,251 @@
+"""Everything we use of TRL's inside, in one place to mend: `SeamedGRPOTrainer` turns it into hooks with names of ours.
+
+    rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
+    _calculate_rewards                    rewards_seen: of all processes, before a group's mean is taken off
+    _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; batch_made
+    _prepare_inputs, _buffered_inputs, _step   deal: which rows meet in a micro-batch
+    _compute_loss                         before_loss: a micro-batch, as the loss will see it
+    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
+    _metrics                              add_metric
+    _tokenizer, eos_token_ids             tokenizer_of, end_ids
+    _last_loaded_step, _llm_weights_sleeping   weights_are_old, push_weights, put_to_sleep
+    _name, _paper, _tag_names             what the model card says
+
+`tests/arpo_trainer/test_trl_seams.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on each release
+of `TESTED`. A TRL that cannot work is refused when this module is imported, one that lacks an attribute when the first
+trainer is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import trl
+from packaging.version import Version
+
+logger = logging.getLogger(__name__)
+
+TESTED = ("1.16.0",)
+BELOW = "2"
+REQUIREMENT = f"trl>={Version(TESTED[0]).major}.{Version(TESTED[0]).minor},<{BELOW}"
+_METHODS: dict[str, tuple[str, ...]] = {
+    "__init__": ("rollout_func",),
+    "_calculate_rewards": (),
+    "_compute_loss": ("model", "inputs"),
+    "_generate_and_score_completions": ("inputs",),
+    "_get_per_token_logps_and_entropies": ("model",),
+    "_prepare_inputs": ("generation_batch",),
+}
+_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer", "eos_token_ids")
+
+
+def missing_methods(trainer: type) -> list[str]:
+    """Return the methods and parameters that we need and this `GRPOTrainer` has not."""
+    missing = []
+    for name, wanted in _METHODS.items():
+        method = getattr(trainer, name, None)
+        given = inspect.signature(method).parameters if method else {}
+        missing += [f"{name}({parameter})" for parameter in wanted if parameter not in given]
+        missing += [] if method else [name]
+    return missing
+
+
+def check_trl(version: str, missing: list[str]) -> None:
+    """Refuse a TRL that we cannot work with; warn of one that is newer than those tried.
+
+    Args:
+        version: of TRL.
+        missing: what it lacks of what we need.
+
+    Raises:
+        ImportError: names the version found, what is missing, and the command that mends it.
+    """
+    found, tried = Version(version), f"{TESTED[0]} to {TESTED[-1]}" if TESTED[1:] else TESTED[0]
+    cure = f"pip install '{REQUIREMENT}'"
+    lacking = f"; it lacks {', '.join(missing)}" if missing else ""
+    if missing or not Version(TESTED[0]) <= found < Version(BELOW):
+        raise ImportError(f"TRL {version} does not go with this package (tested with {tried}){lacking}. Run: {cure}")
+    if found > Version(TESTED[-1]):
+        logger.warning("TRL %s is newer than those tested (%s); if training fails: %s", version, tried, cure)
+
+
+check_trl(trl.__version__, missing_methods(trl.GRPOTrainer))
+GRPOConfig = trl.GRPOConfig
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What log-probabilities are asked for.
+
+    Attributes:
+        model: to ask, as accelerate has wrapped it.
+        input_ids: prompts and completions, (B, P + T).
+        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
+        logits_to_keep: T.
+        batch_size: rows that may go through the model together.
+        entropy: whether entropies are asked for.
+        aux_loss: whether the routers' balancing loss is asked for.
+    """
+
+    model: Any
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    logits_to_keep: int
+    batch_size: int
+    entropy: bool
+    aux_loss: bool
+
+
+class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+    """TRL's `GRPOTrainer`, with the hooks `play`, ..., `logps_seen`; but for `play` they change nothing by themselves.
+
+    Attributes:
+        rows: of the data set, those of this process that are rolled out or scored.
+
+    Raises:
+        ImportError: this TRL's trainer lacks an attribute that we need.
+    """
+
+    _name = "ARPO"
+    _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
+    _paper: ClassVar[dict[str, str]] = {
+        "title": "Agentic Reinforced Policy Optimization",
+        "id": "2507.19849",
+        "citation": "",
+    }
+    _buffered_inputs: Any
+    _loss_inputs: dict[str, Any] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.rows: list[dict[str, Any]] = []
+        super().__init__(*args, rollout_func=_play, **kwargs)
+        check_trl(trl.__version__, [name for name in _ATTRIBUTES if not hasattr(self, name)])
+
+    def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """Roll out; called once for all rows of this process.
+
+        Returns:
+            For each row "prompt_ids", "completion_ids", "logprobs" and "env_mask"; anything else is handed to the
+            reward functions, under its name.
+        """
+        raise NotImplementedError
+
+    def rewards_seen(self, rewards: torch.Tensor) -> None:
+        """Look at the rewards of all processes, (rows, functions); NaN is what could not be scored."""
+
+    def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
+        """Return the advantages of this process's tokens, (B, T), or of its rows, (B,).
+
+        Args:
+            centred: TRL's advantages, (B,).
+            completion_ids: padded on the right, (B, T).
+        """
+        return centred
+
+    def batch_made(self, seconds: float) -> None:
+        """Look at what happened when rows have been rolled out and scored, which took so long."""
+
+    def deal(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows of a rollout in as many micro-batches of the same sizes."""
+        return micro_batches
+
+    def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a micro-batch as the loss shall see it."""
+        return inputs
+
+    def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Return log-probabilities and entropies, each (B, T); or None, and TRL computes them."""
+        return None
+
+    def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
+        """Look at log pi of a micro-batch, (B, T), before the loss reads on in its inputs; these may be changed."""
+
+    @property
+    def mode(self) -> str:
+        """Under which name TRL logs now: "train" or "eval"."""
+        return "train" if self.model.training else "eval"
+
+    def add_metric(self, name: str, value: float) -> None:
+        """Add a measurement to TRL's log, which shows the mean of all since the last time."""
+        self._metrics[self.mode][name].append(value)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        started = time.perf_counter()
+        # TRL writes results back into its rows; rows that share one dict would overwrite each other
+        self.rows = [dict(row) for row in inputs]
+        output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
+        output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
+        self.batch_made(time.perf_counter() - started)
+        return output
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)
+        self.rewards_seen(rewards)
+        return rewards
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self.model.training and self._buffered_inputs is not before:
+            self._buffered_inputs = self.deal(self._buffered_inputs)
+            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return inputs
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self._loss_inputs = self.before_loss(inputs)
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
+        finally:
+            self._loss_inputs = None
+        return loss
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, batch_size: int | None = None,
+        **more: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        what = (model, input_ids, attention_mask, logits_to_keep)
+        wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
+        own = self.own_logps(Forward(*what, batch_size or len(input_ids), *wanted))
+        theirs = super()._get_per_token_logps_and_entropies
+        logps, *rest = (*own, None) if own else theirs(*what, batch_size=batch_size, **more)
+        if self._loss_inputs is not None:  # the loss's pass, not the old or the reference policy's
+            self.logps_seen(logps, self._loss_inputs)
+        return (logps, *rest)
+
+
+def _play(prompts: list[Any], trainer: SeamedGRPOTrainer) -> dict[str, list[Any]]:
+    return trainer.play(trainer.rows)
+
+
+def tokenizer_of(trainer: Any) -> Any:
+    """Return the tokenizer of a trainer, its processor's if it has one."""
+    return trainer._tokenizer
+
+
+def end_ids(trainer: Any) -> set[int]:
+    """Return the ids that end a turn: the tokenizer's and those that the model declares."""
+    return set(trainer.eos_token_ids)
+
+
+def weights_are_old(trainer: Any) -> bool:
+    """Say whether vLLM has other weights than the trainer: none since the last update, or thrown away in its sleep."""
+    host = trainer.vllm_generation
+    asleep: bool = host.mode == "colocate" and host.enable_sleep_mode and host._llm_weights_sleeping
+    return asleep or bool(trainer.state.global_step != trainer._last_loaded_step)
+
+
+def push_weights(trainer: Any) -> None:
+    """Give vLLM the trainer's weights; a joint act of all processes where they are sharded or served."""
+    trainer.vllm_generation.sync_weights()
+    trainer._last_loaded_step = trainer.state.global_step
+
+
+def put_to_sleep(trainer: Any) -> None:
+    """Let the engine in this process sleep; its weights are gone then."""
+    trainer.vllm_generation.llm.sleep(level=2)
+    trainer.vllm_generation._llm_weights_sleeping = True
