@@ -26,13 +26,14 @@ from typing import Any, ClassVar
 
 import torch
 import trl
+import trl.trainer.utils
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 logger = logging.getLogger(__name__)
 
-TESTED = ("1.16.0",)
-BELOW = "2"
-REQUIREMENT = f"trl>={Version(TESTED[0]).major}.{Version(TESTED[0]).minor},<{BELOW}"
+TESTED = ("1.10.0", "1.13.0", "1.14.2", "1.16.0")
+REQUIREMENT = "trl>=1.10,!=1.15.*,<2"  # 1.15 needs a GPU's compiler, also on a CPU
 _METHODS: dict[str, tuple[str, ...]] = {
     "__init__": ("rollout_func",),
     "_calculate_rewards": (),
@@ -41,7 +42,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "_get_per_token_logps_and_entropies": ("model",),
     "_prepare_inputs": ("generation_batch",),
 }
-_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer", "eos_token_ids")
+_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer")
 
 
 def missing_methods(trainer: type) -> list[str]:
@@ -65,17 +66,17 @@ def check_trl(version: str, missing: list[str]) -> None:
     Raises:
         ImportError: names the version found, what is missing, and the command that mends it.
     """
-    found, tried = Version(version), f"{TESTED[0]} to {TESTED[-1]}" if TESTED[1:] else TESTED[0]
-    cure = f"pip install '{REQUIREMENT}'"
+    tried, cure = f"tested with {TESTED[0]} to {TESTED[-1]}", f"pip install '{REQUIREMENT}'"
     lacking = f"; it lacks {', '.join(missing)}" if missing else ""
-    if missing or not Version(TESTED[0]) <= found < Version(BELOW):
-        raise ImportError(f"TRL {version} does not go with this package (tested with {tried}){lacking}. Run: {cure}")
-    if found > Version(TESTED[-1]):
-        logger.warning("TRL %s is newer than those tested (%s); if training fails: %s", version, tried, cure)
+    if missing or not Requirement(REQUIREMENT).specifier.contains(version, prereleases=True):
+        raise ImportError(f"TRL {version} does not go with this package ({tried}){lacking}. Run: {cure}")
+    if Version(version) > Version(TESTED[-1]):
+        logger.warning("TRL %s is newer than what this package was %s; if it fails, run: %s", version, tried, cure)
 
 
 check_trl(trl.__version__, missing_methods(trl.GRPOTrainer))
 GRPOConfig = trl.GRPOConfig
+HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
     Raises:
         ImportError: this TRL's trainer lacks an attribute that we need.
+        ValueError: `use_liger_kernel`, where TRL goes past our hooks then.
     """
 
     _name = "ARPO"
@@ -125,6 +127,11 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         self.rows: list[dict[str, Any]] = []
         super().__init__(*args, rollout_func=_play, **kwargs)
         check_trl(trl.__version__, [name for name in _ATTRIBUTES if not hasattr(self, name)])
+        if self.args.use_liger_kernel and hasattr(self, "compute_liger_loss"):
+            raise ValueError(
+                f"use_liger_kernel=True: TRL {trl.__version__} has a loss of its own there, which takes one advantage "
+                "a row; leave it out, or pip install 'trl>=1.16'"
+            )
 
     def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         """Roll out; called once for all rows of this process.
@@ -229,7 +236,11 @@ def tokenizer_of(trainer: Any) -> Any:
 
 def end_ids(trainer: Any) -> set[int]:
     """Return the ids that end a turn: the tokenizer's and those that the model declares."""
-    return set(trainer.eos_token_ids)
+    if hasattr(trainer, "eos_token_ids"):  # since TRL 1.14
+        return set(trainer.eos_token_ids)
+    declared = trainer.accelerator.unwrap_model(trainer.model).generation_config.eos_token_id
+    own = {declared} if isinstance(declared, int) else set(declared or ())
+    return own | {trainer._tokenizer.eos_token_id}
 
 
 def weights_are_old(trainer: Any) -> bool:

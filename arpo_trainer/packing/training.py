@@ -14,7 +14,7 @@ import torch
 from arpo_trainer.packing.forward import packed_logps
 from arpo_trainer.packing.splitting import regroup
 from arpo_trainer.packing.support import why_not_packable
-from arpo_trainer.trl_seams import Forward, SeamedGRPOTrainer
+from arpo_trainer.trl_seams import HAS_FUSED_HEAD, Forward, SeamedGRPOTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ class PackedGRPOTrainer(SeamedGRPOTrainer):
             return
         models = [self.model] if self.ref_model is None else [self.model, self.ref_model]
         reasons = [why_not_packable(self.accelerator.unwrap_model(model)) for model in models]
+        if not HAS_FUSED_HEAD:
+            reasons = ["this TRL puts no fused head on the model, which packed rows need; pip install 'trl>=1.16'"]
         reason = next((reason for reason in reasons if reason), None)
         if reason:
             logger.warning("training on flat rows: %s", reason)

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Tries the releases of TRL that we say we work with, or those given: the tests of the seams, of the losses that go
+# through them, and of the trainer. Each release is laid over .venv, which stays as it is. About 5 minutes a release.
+# Usage: scripts/trl_versions.sh [VERSION ...]    (TRL_OVERLAYS=folder keeps what was downloaded)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PY=${PY:-.venv/bin/python}
+tests=(tests/arpo_trainer/test_trl_seams.py tests/arpo_trainer/test_reanchoring.py tests/arpo_trainer/test_trainer.py)
+overlays=${TRL_OVERLAYS:-$(mktemp -d)}
+[ -n "${TRL_OVERLAYS:-}" ] || trap 'rm -rf "$overlays"' EXIT
+export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false ARPO_SANDBOX=${ARPO_SANDBOX:-$(cat .venv/.sandbox)}
+
+if [ $# -eq 0 ]; then
+    # shellcheck disable=SC2046
+    set -- $(sed -n '/^TESTED = /s/[^0-9. ]//gp' arpo_trainer/trl_seams.py)
+fi
+transformers=$("$PY" -c 'import importlib.metadata; print(importlib.metadata.version("transformers"))')
+table="TRL       transformers  result"
+failed=0
+for version in "$@"; do
+    folder=$overlays/$version
+    if [ ! -d "$folder/trl" ]; then
+        "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --target "$folder" "trl==$version"
+    fi
+    log=$overlays/$version.log
+    echo "== TRL $version"
+    if PYTHONPATH=$folder:$PWD "$PY" -m pytest -q "${tests[@]}" >"$log" 2>&1; then :; else failed=1; tail -n 30 "$log"; fi
+    table+=$(printf '\n%-9s %-13s %s' "$version" "$transformers" "$(tail -n 1 "$log")")
+done
+echo "$table"
+exit $failed
