@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from arpo_trainer.evaluation import evaluate
     from arpo_trainer.generation import Backend, Generation, Request
     from arpo_trainer.report import write_report
+    from arpo_trainer.rewards import env_reward
     from arpo_trainer.settings import RolloutSettings
-    from arpo_trainer.trainer import ARPOTrainer, env_reward
+    from arpo_trainer.trainer import ARPOTrainer
     from arpo_trainer.tree import RolloutTree, read_traces, write_traces
 
 __all__ = [
@@ -54,7 +55,7 @@ _HOMES = {
     "RolloutTree": "tree",
     "TransformersBackend": "backends",
     "branch_score": "branching",
-    "env_reward": "trainer",
+    "env_reward": "rewards",
     "evaluate": "evaluation",
     "group_advantages": "advantages",
     "read_traces": "tree",

@@ -18,10 +18,18 @@ from arpo_trainer.entropy_factor import Moments, entropy_factor
 from arpo_trainer.losses import LOSSES, Loss, get_loss
 from arpo_trainer.names import check_name
 from arpo_trainer.reanchoring import check_reanchoring, no_op
+from arpo_trainer.setting_types import check_types
 from arpo_trainer.settings import RolloutSettings
+from arpo_trainer.trl_losses import check_trl_loss
 from arpo_trainer.trl_seams import GRPOConfig
 
 logger = logging.getLogger(__name__)
+_READ = {
+    "num_generations": "int", "num_generations_eval": "int | None", "per_device_train_batch_size": "int",
+    "gradient_accumulation_steps": "int", "steps_per_generation": "int | None", "num_iterations": "int",
+    "max_completion_length": "int", "temperature": "float", "beta": "float", "epsilon": "float",
+    "epsilon_high": "float | None", "delta": "float | None", "seed": "int",
+}  # fmt: skip
 _UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 
 
@@ -157,6 +165,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     )
 
     def __post_init__(self) -> None:
+        check_types(self, {**_READ, **ARPOConfig.__annotations__})
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
         self._check_budget()
@@ -165,7 +174,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         self.entropy_weight = row.entropy_weight if self.entropy_weight is None else self.entropy_weight
         check_name("advantage", self.advantage, ADVANTAGES)
         self._fit_loss()
-        _one_of("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
+        check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
         check_name("packing", self.packing, ("tree", "flat"))
         check_name("attribution", self.attribution, ATTRIBUTIONS)
         for name, unused in _UNUSED_SAMPLING.items():
@@ -181,13 +190,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             )
         if self.temperature <= 0:
             raise ValueError(f"temperature must be above 0 to learn from samples, got {self.temperature}")
-        if self.loss_type == "luspo":
-            raise ValueError(
-                "loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'"
-            )
-        lowest = {"max_rows": 1, "trace_every": 0, "max_invalid": 0, "entropy_topk": 1, "prefix_tokens": 1}
+        lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}
         for name, low in lowest.items():
-            if not isinstance(getattr(self, name), int | float) or getattr(self, name) < low:
+            if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
         self._check_vllm()
         self.rollout_settings()
@@ -211,9 +216,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         if self.policy_loss == "clipped":
             return LOSSES["clipped"]
         high = self.epsilon if self.epsilon_high is None else self.epsilon_high
-        return replace(get_loss(self.policy_loss or ""), low=self.epsilon, high=high, dual=self.delta)
+        try:
+            return replace(get_loss(self.policy_loss or ""), low=self.epsilon, high=high, dual=self.delta)
+        except ValueError as error:
+            raise ValueError(f"{error}; low is `epsilon`, high `epsilon_high`, dual `delta`") from None
 
     def _check_loss(self) -> None:
+        check_trl_loss(self)
         if self.policy_loss != "clipped":
             loss = self.token_loss()
             check_reanchoring(loss, self)
@@ -288,8 +297,3 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     def rollout_limits(self) -> dict[str, int]:
         """Return how much of a kind goes on at once."""
         return dict(self.limits or {})  # type: ignore[arg-type]  # text has been parsed
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from arpo_trainer.algorithms import Algorithm, get_algorithm
 from arpo_trainer.budgets import split_budget
+from arpo_trainer.setting_types import check_types
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,15 @@ class RolloutSettings:
     retries: int = 1
 
     def __post_init__(self) -> None:
+        check_types(self, self.__annotations__)
         split_budget(self.parts.budget, self.num_generations, self.initial_rollouts)
         for name, low in (("branch_width", 1), ("entropy_window", 1), ("max_turn_tokens", 1),
                           ("max_completion_length", 1), ("temperature", 0), ("branch_penalty", 0),
                           ("retries", 0), ("turn_timeout", 0.001)):  # fmt: skip
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if not 0 <= self.max_invalid <= 1:
+            raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
 
     @property
     def parts(self) -> Algorithm:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from arpo_trainer.packing.training import PackedGRPOTrainer
 from arpo_trainer.padding import trim_padding
 from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
+from arpo_trainer.rewards import RewardCheck, SilenceAlarm, env_reward
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.trl_seams import tokenizer_of
@@ -35,11 +36,6 @@ from envs_registry import TaskSource
 from envs_registry.sources import LimitedSource
 
 OURS = ("tools", "rollout_func", "environment_factory")
-
-
-def env_reward(completions: Sequence[Any], env_reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """Return the environment's own rewards: the default reward function; None marks an invalid trajectory."""
-    return list(env_reward)
 
 
 class ARPOTrainer(PackedGRPOTrainer):
@@ -51,7 +47,8 @@ class ARPOTrainer(PackedGRPOTrainer):
         reward_funcs: TRL reward functions; by default the environment's reward alone (`env_reward`).
         args: the settings.
         train_dataset: rows with the columns "prompt" and "task"; by default made from the environment's tasks.
-        on_rollout: called with the trees of each training rollout, those of all processes, on the main process only.
+        on_rollout: called with the trees of each training rollout before they are scored, those of all processes, on
+            the main process only.
         kwargs: whatever else `GRPOTrainer` takes.
 
     Attributes:
@@ -89,11 +86,11 @@ class ARPOTrainer(PackedGRPOTrainer):
         self.env, self.on_rollout = env, on_rollout
         self.trees: list[RolloutTree] = []
         self._rewards: list[float] = []
-        self._silent = 0
+        self._silent, self._alarm, self._reward_check = 0, SilenceAlarm(), RewardCheck()
         self._token_loss = args.token_loss()
         super().__init__(
             model=model,
-            reward_funcs=env_reward if reward_funcs is None else reward_funcs,
+            reward_funcs=self._reward_check.wrap(env_reward if reward_funcs is None else reward_funcs),
             args=args,
             train_dataset=train_dataset if train_dataset is not None else task_dataset(env, args),
             **kwargs,
@@ -128,6 +125,8 @@ class ARPOTrainer(PackedGRPOTrainer):
             "seconds_generate": self.backend.time.seconds - before[0],
             "seconds_tools": self.engine.tool_time.seconds - before[1],
         }
+        if training and self.on_rollout and self.accelerator.is_main_process:
+            self.on_rollout(self.trees)
         return _as_rows(self.trees, self._own_rows)
 
     def batch_made(self, seconds: float) -> None:
@@ -139,11 +138,10 @@ class ARPOTrainer(PackedGRPOTrainer):
         measured.update({name: statistics.fmean(rank[name] for rank in spent) for name in spent[0]})
         for name, value in measured.items():
             self.add_metric(f"arpo/{name}", value)
-        if self.model.training and self.on_rollout and self.accelerator.is_main_process:
-            self.on_rollout(self.trees)
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
-        """Put the rewards of all trajectories aside."""
+        """Check the rewards of all trajectories, and put them aside."""
+        self._reward_check.settle(rewards, self.reward_funcs)
         weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         self._rewards = weighted.where(~rewards.isnan().all(dim=1), torch.nan).tolist()
 
@@ -168,7 +166,10 @@ class ARPOTrainer(PackedGRPOTrainer):
 
     def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Make the advantages of this rank's tokens: from TRL's (B,) to (B, T)."""
-        rows = [row for tree, own in zip(self.trees, self._group_advantages(centred), strict=True)
+        groups = self._group_advantages(centred)
+        if self.model.training:
+            self._alarm.hear(groups)
+        rows = [row for tree, own in zip(self.trees, groups, strict=True)
                 for row in token_advantages(tree, own, self.args.attribution)]  # fmt: skip
         result = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         for place, number in enumerate(self._own_rows):

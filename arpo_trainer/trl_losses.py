@@ -1,0 +1,48 @@
+"""Settings of TRL's own losses that mean nothing: TRL would say so after the first rollout, or never."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arpo_trainer.names import check_name
+from arpo_trainer.reanchoring import LOSS_TYPES
+
+WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # whose losses are no min of two: they have bounds of their own
+
+
+def check_trl_loss(args: Any) -> None:
+    """Refuse bounds and names that make no loss.
+
+    Args:
+        args: an `ARPOConfig`.
+
+    Raises:
+        ValueError: says which setting, and what it may be.
+    """
+    if args.loss_type == "luspo":
+        raise ValueError("loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'")
+    check_name("loss_type", args.loss_type, (*LOSS_TYPES, *WITHOUT_CLIP))
+    check_name("importance_sampling_level", args.importance_sampling_level, ("token", "sequence"))
+    check_name("scale_rewards", str(args.scale_rewards), ("group", "batch", "none"))
+    check_name("multi_objective_aggregation", args.multi_objective_aggregation,
+               ("sum_then_normalize", "normalize_then_sum"))  # fmt: skip
+    if args.beta < 0:
+        raise ValueError(f"beta={args.beta} would push the policy away from its reference: it is the KL's weight, >= 0")
+    if not 0 < args.top_entropy_quantile <= 1:
+        raise ValueError(f"top_entropy_quantile is a share of the tokens, in (0, 1]; got {args.top_entropy_quantile}")
+    if args.policy_loss == "clipped":  # else they are those of a row of `losses`, which checks them itself
+        _check_bounds(args)
+
+
+def _check_bounds(args: Any) -> None:
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    if not 0 <= args.epsilon <= 1:
+        raise ValueError(f"epsilon={args.epsilon}: ratios are kept above 1 - epsilon, so it lies between 0 and 1")
+    if high < 0:
+        raise ValueError(f"epsilon_high={high}: ratios are kept below 1 + epsilon_high, so it is at least 0")
+    if args.delta is None:
+        return
+    if args.loss_type in WITHOUT_CLIP:
+        raise ValueError(f"delta={args.delta} does nothing with loss_type={args.loss_type!r}: leave it out")
+    if args.delta <= 1 + high:
+        raise ValueError(f"delta={args.delta} must be above 1 + epsilon_high = {1 + high:g}: it is the outer bound")
