@@ -1,11 +1,11 @@
 """Which algorithm learns more from the same number of trajectories? GRPO, ARPO and AEPO on the demo, three seeds each.
 
-    python benchmarks/learning_curve.py [--rollouts 12] [--seeds 0 1 2] [--processes 2]
+    python benchmarks/learning_curve.py [--rollouts 8] [--seeds 0 1 2] [--processes 2]
     python benchmarks/learning_curve.py --plot          # only draws what is in docs/results/learning_curve.json
 
 All start from the same cold-started model, get the same tasks in the same order for a seed, and play 4 prompts x 8
 trajectories a rollout, from which two updates of 2 prompts each are made (so that ratios leave 1 and a clip can act).
-Every second rollout the policy answers 100 held-out tasks greedily. Runs that are there already are not made again.
+Every second rollout the policy answers 64 held-out tasks greedily. Runs that are there already are not made again.
 Writes docs/results/learning_curve.json, .csv and .svg.
 """
 
@@ -28,7 +28,7 @@ ALGORITHMS = ("grpo", "arpo", "aepo")
 UPDATES = 2  # a rollout
 SETTINGS: dict[str, Any] = {
     "cold_start_seed": 3, "packing": "tree", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
-    "steps_per_generation": 4, "eval_strategy": "steps", "eval_tasks": 100, "save_final_model": False,
+    "steps_per_generation": 4, "eval_strategy": "steps", "eval_tasks": 64, "save_final_model": False,
     "trace_every": 0, "threads": 1,
 }  # fmt: skip
 EVALUATED = ("accuracy", "accuracy_low", "accuracy_high", "reward", "tool_calls", "n", "invalid")
@@ -68,7 +68,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rollouts", type=int, default=12)
+    parser.add_argument("--rollouts", type=int, default=8)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("runs/learning-curve"))
