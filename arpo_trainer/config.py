@@ -90,7 +90,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     advantage: str | None = field(
         default=None,
         metadata={
-            "help": "Instead of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'reinforce++'."
+            "help": "Instead of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'tree-grpo', "
+            "'reinforce++'."
         },
     )
     policy_loss: str | None = field(

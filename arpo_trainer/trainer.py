@@ -220,13 +220,25 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
     def _token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Make the advantages of this rank's tokens: from TRL's (B,) to (B, T)."""
         rows = [row for tree, own in zip(self.trees, self._group_advantages(centred), strict=True)
-                for row in token_advantages(tree, own, self.args.attribution)]  # fmt: skip
+                for row in self.credit(tree, own)]  # fmt: skip
         result = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         for place, number in enumerate(self._own_rows):
             result[place, : len(rows[number])] = torch.tensor(rows[number], dtype=result.dtype)
         if self.args.attribution == "dedup" and self.args.loss_type in ("dapo", "bnpo"):
             result *= deduplication_scale(self.trees)
         return result * self._entropy_factor(result) if self.args.entropy_weight else result
+
+    def credit(self, tree: RolloutTree, advantages: list[float]) -> list[list[float]]:
+        """Return an advantage for every token of a tree's trajectories; override it to give credit of your own.
+
+        Args:
+            tree: all that was sampled for one prompt; every process sees the same.
+            advantages: of its trajectories, by `args.advantage`; 0 for invalid ones.
+
+        Returns:
+            One list a trajectory, as long as its row.
+        """
+        return token_advantages(tree, advantages, self.args.attribution)
 
     def _group_advantages(self, centred: torch.Tensor) -> list[list[float]]:
         """Return one advantage a trajectory, of all ranks' groups."""
@@ -239,7 +251,7 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
         known = [[value if valid and value == value else None for value, valid in group] for group in groups]
         self._silent = silent_groups(known)
         lengths = [[sum(tree.row(n).mask) for n in range(len(tree.trajectories))] for tree in self.trees]
-        return batch_advantages(name, known, lengths)
+        return batch_advantages(name, known, lengths, [tree.starts() for tree in self.trees])
 
     def _entropy_factor(self, like: torch.Tensor) -> torch.Tensor:
         entropies = torch.zeros_like(like)
