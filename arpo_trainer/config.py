@@ -20,7 +20,7 @@ from arpo_trainer.names import check_name
 from arpo_trainer.reanchoring import check_reanchoring, no_op
 from arpo_trainer.setting_types import check_types
 from arpo_trainer.settings import RolloutSettings
-from arpo_trainer.trl_losses import check_trl_loss
+from arpo_trainer.trl_checks import check_sampling, check_trl_loss
 from arpo_trainer.trl_seams import GRPOConfig
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ _READ = {
     "max_completion_length": "int", "temperature": "float", "beta": "float", "epsilon": "float",
     "epsilon_high": "float | None", "delta": "float | None", "seed": "int",
 }  # fmt: skip
-_UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 
 
 @dataclass
@@ -178,19 +177,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
         check_name("packing", self.packing, ("tree", "flat"))
         check_name("attribution", self.attribution, ATTRIBUTIONS)
-        for name, unused in _UNUSED_SAMPLING.items():
-            if getattr(self, name) != unused:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r}: trees are sampled from the policy itself, so that its "
-                    f"log-probabilities and entropies are exact; only `temperature` can be set. Leave {name} out."
-                )
-        if self.mask_truncated_completions:
-            raise ValueError(
-                "mask_truncated_completions=True: a turn ends at a stop string, which TRL takes for truncated, so "
-                "nothing would be learned. Leave it out; a trajectory that was cut has the reward of a missing answer."
-            )
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0 to learn from samples, got {self.temperature}")
+        check_sampling(self)
         lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}
         for name, low in lowest.items():
             if getattr(self, name) < low:

@@ -1,4 +1,4 @@
-"""Settings of TRL's own losses that mean nothing: TRL would say so after the first rollout, or never."""
+"""Settings of TRL's that mean nothing here: TRL would say so after the first rollout, or never."""
 
 from __future__ import annotations
 
@@ -7,7 +7,32 @@ from typing import Any
 from arpo_trainer.names import check_name
 from arpo_trainer.reanchoring import LOSS_TYPES
 
+UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # whose losses are no min of two: they have bounds of their own
+
+
+def check_sampling(args: Any) -> None:
+    """Refuse sampling from anything but the policy, and masks that would leave nothing to learn from.
+
+    Args:
+        args: an `ARPOConfig`.
+
+    Raises:
+        ValueError: says which setting to leave out.
+    """
+    for name, unused in UNUSED_SAMPLING.items():
+        if getattr(args, name) != unused:
+            raise ValueError(
+                f"{name}={getattr(args, name)!r}: trees are sampled from the policy itself, so that its "
+                f"log-probabilities and entropies are exact; only `temperature` can be set. Leave {name} out."
+            )
+    if args.mask_truncated_completions:
+        raise ValueError(
+            "mask_truncated_completions=True: a turn ends at a stop string, which TRL takes for truncated, so "
+            "nothing would be learned. Leave it out; a trajectory that was cut has the reward of a missing answer."
+        )
+    if args.temperature <= 0:
+        raise ValueError(f"temperature must be above 0 to learn from samples, got {args.temperature}")
 
 
 def check_trl_loss(args: Any) -> None:
