@@ -20,7 +20,6 @@ from arpo_trainer.group import Group
 from arpo_trainer.rendering import Renderer
 from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
-from arpo_trainer.tokenizer_checks import check_tokenizer
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
@@ -44,7 +43,7 @@ class Engine:
 
     Raises:
         ValueError: a limit of something that is not there, below 1, or of fewer trajectories than a group that branches
-            has; or a tokenizer whose ids cannot be trained on (see `tokenizer_checks`).
+            has.
     """
 
     backend: Backend
@@ -59,8 +58,6 @@ class Engine:
 
     def __post_init__(self) -> None:
         check_limits(self.limits, list(self.env.tools))
-        if self.backend.trains:
-            check_tokenizer(self.tokenizer)
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
         if self.settings.parts.method is not None and most is not None and most < whole:
             raise ValueError(

@@ -17,6 +17,7 @@ from typing import Any
 
 from arpo_env.protocol import Action, Protocol
 from arpo_env.schema import JsonSchema
+from arpo_trainer.tokenizer_checks import check_template
 
 Piece = tuple[str, bool]  # text, and whether it is foreign
 _SLOT = re.compile(r"( ?)\ue000(\\?)\"(\d+)\ue000( ?)")
@@ -48,7 +49,7 @@ class Renderer:
             tools: what can be called; a native protocol gives them to the template.
 
         Raises:
-            ValueError: the protocol is native, and the template does not show the tools.
+            ValueError: there is no chat template; or the protocol is native, and it does not show the tools.
         """
         contents = [_encodable(message["content"]) for message in messages]
         slots = [{**message, "content": _slot(number)} for number, message in enumerate(messages)]
@@ -109,6 +110,7 @@ class Renderer:
     def _template(
         self, messages: Sequence[Mapping[str, str]], tools: Sequence[JsonSchema], goes_on: bool = True
     ) -> str:
+        check_template(self.tokenizer)
         shown = [self._harmless(tool) for tool in tools] if self.protocol.native else []
         text: str = self.tokenizer.apply_chat_template(
             list(messages),

@@ -32,6 +32,7 @@ from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
 from arpo_trainer.rewards import RewardCheck, SilenceAlarm, env_reward
 from arpo_trainer.rollout_metrics import rollout_metrics
+from arpo_trainer.tokenizer_checks import check_tokenizer
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.trl_seams import tokenizer_of
 from envs_registry import Task, TaskSource
@@ -62,7 +63,8 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
 
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` was given: the environment has all three parts.
-        ValueError: the weights are sharded over processes (FSDP, ZeRO-3), and rollouts run on transformers.
+        ValueError: the weights are sharded over processes (FSDP, ZeRO-3), and rollouts run on transformers; or the
+            tokenizer cannot serve (see `tokenizer_checks`).
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
         self._check_sharding()
+        check_tokenizer(tokenizer_of(self))
         self.pack_if_possible()
         self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}

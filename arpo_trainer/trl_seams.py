@@ -32,7 +32,7 @@ from packaging.version import Version
 
 logger = logging.getLogger(__name__)
 
-TESTED = ("1.10.0", "1.13.0", "1.14.2", "1.16.0")
+TESTED = ("1.10.0", "1.14.2", "1.16.0")
 REQUIREMENT = "trl>=1.10,!=1.15.*,<2"  # 1.15 needs a GPU's compiler, also on a CPU
 _METHODS: dict[str, tuple[str, ...]] = {
     "__init__": ("rollout_func",),

@@ -15,7 +15,7 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
-from arpo_trainer.engine import Engine, RolloutSettings
+from arpo_trainer.engine import RolloutSettings
 from arpo_trainer.generation import Generation, Request
 from arpo_trainer.rewards import SILENT_ROLLOUTS, RewardCheck, SilenceAlarm
 from arpo_trainer.stopwatch import Stopwatch
@@ -90,11 +90,16 @@ def test_settings_of_a_rollout_are_refused_too(settings: dict[str, Any], words: 
         RolloutSettings(**settings)
 
 
-def test_a_model_without_a_chat_template_is_refused_before_it_plays(env: ToolEnv, tokenizer: Any) -> None:
+def test_a_model_without_a_chat_template_is_refused_before_it_plays(
+    env: ToolEnv, isolation: str, tokenizer: Any, tmp_path: Path
+) -> None:
     bare = copy.deepcopy(tokenizer)
     bare.chat_template = None
-    with pytest.raises(ValueError, match=r"no chat template.*Instruct version.*chat_template\.jinja.*processing_class"):
-        Engine(ScriptedPolicy(bare, [DONE], [1.0]), bare, env, RolloutSettings())
+    words = r"no chat template.*Instruct version.*chat_template\.jinja.*processing_class"
+    with pytest.raises(ValueError, match=words):
+        scripted(bare, tmp_path, [DONE])
+    with pytest.raises(ValueError, match=words):
+        play(env, ScriptedPolicy(bare, [DONE], [1.0]), bare)
 
 
 def test_a_tokenizer_that_begins_each_text_with_a_space_is_refused(tokenizer: Any) -> None:
