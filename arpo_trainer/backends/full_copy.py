@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -110,12 +110,12 @@ def whole_weights(model: Any, device: torch.device) -> Iterator[tuple[str, torch
         return
     for name, value in model.named_parameters():
         if hasattr(value, "ds_id"):
-            from deepspeed.zero import GatheredParameters
+            from deepspeed.zero import GatheredParameters  # type: ignore[import-not-found]
 
             with GatheredParameters([value]):
                 yield _plain(name), value.data
         elif isinstance(value, DTensor):
-            yield _plain(name), value.to(device).full_tensor()
+            yield _plain(name), cast(DTensor, value.to(device)).full_tensor()
         else:
             yield _plain(name), _of_main_process(value, device)
 
@@ -138,7 +138,9 @@ def _of_main_process(value: torch.Tensor, device: torch.device) -> torch.Tensor:
     if not (dist.is_initialized() and dist.get_world_size() > 1):
         return value.data
     known = dist.get_rank() == 0
-    whole = value.detach().to(device, copy=True) if known else torch.empty(value.shape, dtype=value.dtype, device=device)
+    whole = (
+        value.detach().to(device, copy=True) if known else torch.empty(value.shape, dtype=value.dtype, device=device)
+    )
     dist.broadcast(whole, 0)
     return whole
 

@@ -6,16 +6,20 @@
     use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
 
 TRL makes the engine and knows how to push weights; of its inside we use `trainer.vllm_generation` (`llm`,
-`sync_weights`, `enable_sleep_mode`, `_llm_weights_sleeping`, `tensor_parallel_size`) and `trainer._last_loaded_step`.
+`sync_weights`, `enable_sleep_mode`, `_llm_weights_sleeping`, `tensor_parallel_size`, and under FSDP before training
+`_dist`, `_iter_named_params`, `_weight_metadata`) and `trainer._last_loaded_step`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import os
+from collections.abc import Iterator
 from typing import Any
 
 from arpo_trainer.backends.lockstep import Lockstep
-from arpo_trainer.generation import Backend, Generation, OnWindow, Request
+from arpo_trainer.generation import Backend, Generation, GenerationError, OnWindow, Request
 
 
 def trainer_backend(trainer: Any) -> Backend:
@@ -76,11 +80,41 @@ class HostedBackend:
     def _load(self) -> None:
         step = self.trainer.state.global_step
         if step != self.trainer._last_loaded_step or (self.sleeps and self.host._llm_weights_sleeping):
-            self.host.sync_weights()
+            with _walk(self.host, self.trainer):
+                self.host.sync_weights()
             self.trainer._last_loaded_step = step
         if not self._awake:
             self.host.llm.wake_up(tags=["kv_cache"])
             self._awake = True
+
+
+@contextlib.contextmanager
+def _walk(host: Any, trainer: Any) -> Iterator[None]:
+    """Let TRL walk over a model that FSDP will shard when training begins; it expects shards from the start."""
+    if not trainer.is_fsdp_enabled or _is_sharded(trainer.model):
+        yield
+        return
+    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING", "").lower() == "true":
+        raise GenerationError(
+            "before training only the main process has the weights, and vLLM needs them on each: set "
+            "fsdp_cpu_ram_efficient_loading: false, or leave out what generates before training (eval_tasks: 0)"
+        )
+    sharded, walk, device = host._dist, host._iter_named_params, trainer.accelerator.device
+    host._dist = copy.copy(sharded)
+    host._dist.fsdp_version = None
+    host._iter_named_params = lambda: ((name, value.to(device)) for name, value in walk())
+    try:
+        yield
+    finally:
+        host._dist, host._weight_metadata = sharded, None  # FSDP may keep another precision
+        del host._iter_named_params
+
+
+def _is_sharded(model: Any) -> bool:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(model, FullyShardedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters())
 
 
 def device_of(accelerator: Any) -> contextlib.AbstractContextManager[object]:

@@ -12,26 +12,26 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from arpo_env import ToolEnv
+from arpo_env.background import run
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
+from arpo_trainer.backends.hosting import HostedBackend
 from arpo_trainer.ranks import play_groups, this_rank
 from tests.arpo_trainer.fsdp_on_cpu import fsdp
 from tests.arpo_trainer.test_ranks import OneAtATime, trees
 from tests.arpo_trainer.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 2, 2
-RUNS: dict[str, dict[str, Any]] = {
-    "flat": {"packing": "flat", "steps": 2},
-    "tree": {"packing": "tree", "steps": 2},
-    "lora": {"packing": "tree", "steps": 1, "lora": True},
-}
-ALONE = {"flat": "flat", "tree": "flat", "lora": "lora"}  # what one process does to compare
+STEPS = 2
+RUNS: dict[str, dict[str, Any]] = {"flat": {"packing": "flat"}, "lora": {"packing": "tree", "lora": True}}
 
 
 def varied(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -46,19 +46,19 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    run = RUNS[name]
+    kind = RUNS[name]
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
     rounds = GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1))
     args = config(
-        folder, num_generations=GROUP, initial_rollouts=2, per_device_train_batch_size=MICRO, packing=run["packing"],
-        gradient_accumulation_steps=rounds, max_steps=run["steps"], optim="sgd", learning_rate=1.0, max_turn_length=32,
-        max_completion_length=100, save_strategy="steps", save_steps=run["steps"], lr_scheduler_type="constant",
+        folder, num_generations=GROUP, initial_rollouts=2, per_device_train_batch_size=MICRO, packing=kind["packing"],
+        gradient_accumulation_steps=rounds, max_steps=STEPS, optim="sgd", learning_rate=1.0, max_turn_length=32,
+        max_completion_length=80, save_strategy="steps", save_steps=STEPS, lr_scheduler_type="constant",
     )  # fmt: skip
     model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # see test_ranks
     kept: list[list[str]] = []
     trainer = ARPOTrainer(
-        model, env, varied, args, processing_class=tokenizer, peft_config=_lora() if run.get("lora") else None
+        model, env, varied, args, processing_class=tokenizer, peft_config=_lora() if kind.get("lora") else None
     )
     if sharded:
         assert isinstance(trainer.backend, FullCopyBackend)
@@ -129,7 +129,7 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
         pair.wait()
     assert pair.returncode == 0, said
     one = {}
-    for name in dict.fromkeys(ALONE.values()):
+    for name in RUNS:
         (folder / f"alone-{name}").mkdir()
         torch.manual_seed(0)  # of the adapters
         one[name] = experiment(tiny_policy, folder / f"alone-{name}", name, sharded=False)
@@ -141,9 +141,9 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
 def test_trees_are_those_of_one_process_also_after_an_update(ran: Any, name: str) -> None:
     one, both, _ = ran
     for rank in both:
-        assert trees(rank[name]["before"]) == trees(one[ALONE[name]]["before"])
-        assert len(rank[name]["steps"]) == RUNS[name]["steps"]
-        for found, expected in zip(rank[name]["steps"], one[ALONE[name]]["steps"], strict=True):
+        assert trees(rank[name]["before"]) == trees(one[name]["before"])
+        assert len(rank[name]["steps"]) == STEPS
+        for found, expected in zip(rank[name]["steps"], one[name]["steps"], strict=True):
             assert _tokens(found) == _tokens(expected)
 
 
@@ -152,7 +152,7 @@ def test_the_update_is_that_of_one_process(ran: Any, name: str) -> None:
     """Up to rounding: the difference is at most 1e-3 of the update's norm."""
     _, _, folder = ran
     start, found = (torch.load(folder / name / f"{which}.pt") for which in ("start", "end"))
-    expected = torch.load(folder / f"alone-{ALONE[name]}" / "end.pt")
+    expected = torch.load(folder / f"alone-{name}/end.pt")
     assert found.keys() == expected.keys()
     moved = torch.cat([(expected[key] - start[key]).flatten() for key in start]).norm()
     apart = torch.cat([(found[key] - expected[key]).flatten() for key in start]).norm()
@@ -173,7 +173,7 @@ def test_a_checkpoint_with_adapters_is_an_ordinary_folder(ran: Any, tiny_model: 
     from peft import PeftModel
 
     _, _, folder = ran
-    loaded = PeftModel.from_pretrained(tiny_model, folder / "lora/checkpoint-1")
+    loaded = PeftModel.from_pretrained(tiny_model, folder / "lora/checkpoint-2")
     weights = torch.load(folder / "lora/end.pt")
     adapters = {key: value for key, value in loaded.named_parameters() if "lora" in key}
     assert adapters
@@ -204,6 +204,31 @@ def test_a_copy_computes_what_the_model_does_and_leaves_it_alone(tiny_model: Any
         assert torch.equal(made(ids).logits, expected)
         drop(made)
         assert torch.equal(tiny_model(ids).logits, expected)
+
+
+def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
+    """TRL's own walk, which asks every parameter for its shards under FSDP; only the engine is a double."""
+    from trl.distributed import DistributedBackend
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    loaded: dict[str, torch.Tensor] = {}
+    host = object.__new__(VLLMGeneration)
+    host.model, host.mode, host.enable_sleep_mode, host.tensor_parallel_size = tiny_model, "colocate", False, 1
+    host._dist = object.__new__(DistributedBackend)
+    host._dist.zero_stage, host._dist.fsdp_version = 0, 2
+    host.llm = mock.MagicMock()
+    host.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights = loaded.update
+    host.accelerator = SimpleNamespace(device=torch.device("cpu"))
+    trainer = SimpleNamespace(
+        vllm_generation=host, model=tiny_model, is_fsdp_enabled=True, accelerator=host.accelerator,
+        state=SimpleNamespace(global_step=0), _last_loaded_step=-1,
+    )  # fmt: skip
+    backend = HostedBackend(mock.AsyncMock(), trainer)
+    run(backend.begin())
+    expected = dict(tiny_model.named_parameters())
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in loaded.items())
+    assert host._dist.is_fsdp
 
 
 def test_a_quantised_model_is_refused(tiny_model: Any) -> None:
