@@ -46,7 +46,7 @@ class HostedBackend:
 
     Args:
         backend: what generates.
-        trainer: whose weights; its `vllm_generation` pushes them, at most once a training step.
+        trainer: whose weights; its `vllm_generation` pushes them, at most once a training step while it trains.
     """
 
     def __init__(self, backend: Backend, trainer: Any) -> None:
@@ -79,7 +79,9 @@ class HostedBackend:
 
     def _load(self) -> None:
         step = self.trainer.state.global_step
-        if step != self.trainer._last_loaded_step or (self.sleeps and self.host._llm_weights_sleeping):
+        # outside of training the step says nothing: the best checkpoint may have been loaded since
+        known = self.trainer.is_in_train and step == self.trainer._last_loaded_step
+        if not known or (self.sleeps and self.host._llm_weights_sleeping):
             with _walk(self.host, self.trainer):
                 self.host.sync_weights()
             self.trainer._last_loaded_step = step

@@ -221,7 +221,7 @@ def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
     host.accelerator = SimpleNamespace(device=torch.device("cpu"))
     trainer = SimpleNamespace(
         vllm_generation=host, model=tiny_model, is_fsdp_enabled=True, accelerator=host.accelerator,
-        state=SimpleNamespace(global_step=0), _last_loaded_step=-1,
+        state=SimpleNamespace(global_step=0), _last_loaded_step=-1, is_in_train=False,
     )  # fmt: skip
     backend = HostedBackend(mock.AsyncMock(), trainer)
     run(backend.begin())
