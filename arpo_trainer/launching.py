@@ -51,8 +51,13 @@ def launch(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     os.execv(sys.executable, command)
 
 
-def launch_command(arguments: argparse.Namespace, argv: Sequence[str]) -> list[str]:
+def launch_command(arguments: argparse.Namespace, argv: Sequence[str], module: str = "arpo_trainer.cli") -> list[str]:
     """Return the command line that trains under `accelerate launch`.
+
+    Args:
+        arguments: with the values of `add_launch_flags`.
+        argv: of the command, the launch flags among it.
+        module: what the processes run.
 
     Raises:
         ValueError: no such configuration, no way to know how many processes, no address of machine 0, or a
@@ -72,7 +77,7 @@ def launch_command(arguments: argparse.Namespace, argv: Sequence[str]) -> list[s
         given["main_process_port"] = 0  # any that is free: two trainings may run side by side
     _check_possible(config)
     flags = [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
-    script = ["-m", "arpo_trainer.cli", *_without_launch_flags(argv)]
+    script = ["-m", module, *_without_launch_flags(argv)]
     return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), *flags, *script]
 
 

@@ -1,13 +1,9 @@
-"""Starting several processes: the configurations, the command line, and two real processes on the CPU."""
+"""Starting several processes: the configurations and the command line. `test_sharded` starts two this way."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -128,15 +124,3 @@ def test_a_launcher_in_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert main(["train", "--config", "arithmetic-cpu", "--accelerate_config", "ddp"]) == 1
     assert "leave it out under a launcher" in capsys.readouterr().err
-
-
-def test_two_processes_start_on_the_cpu() -> None:
-    """The command fails at once, on a setting that does not exist, and the launcher lists who was there."""
-    command = ["train", "--config", "arithmetic-cpu", "--set", "epsilom=1", "--accelerate_config", "ddp"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "arpo_trainer.cli", *command, "--num_processes", "2"],
-        capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert ran.returncode != 0
-    assert "no setting 'epsilom'" in ran.stderr
-    assert set(re.findall(r"rank +: (\d)", ran.stderr)) == {"0", "1"}

@@ -1,11 +1,12 @@
 """Sharded weights: two real processes with FSDP do what one does with whole weights.
 
-The pair is started once: `experiment` runs in each of its processes and, without FSDP, in this one. FSDP is real, over
-gloo on the CPU; see `fsdp_on_cpu` for the one thing that is pretended.
+The pair is started once, by our launcher with its `ddp`: `experiment` runs in each of its processes and, without FSDP,
+in this one. FSDP is real, over gloo on the CPU; see `fsdp_on_cpu` for the one thing that is pretended.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 import os
@@ -24,6 +25,7 @@ from arpo_env.background import run
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
 from arpo_trainer.backends.hosting import HostedBackend
+from arpo_trainer.launching import add_launch_flags, launch_command
 from arpo_trainer.ranks import play_groups, this_rank
 from tests.arpo_trainer.fsdp_on_cpu import fsdp
 from tests.arpo_trainer.test_ranks import OneAtATime, trees
@@ -117,13 +119,15 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
     """By name of the run: what one process found, and each of two; and the folder."""
     pytest.importorskip("peft")
     folder = tmp_path_factory.mktemp("sharded")
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "--local-addr", "127.0.0.1"]
+    parser = argparse.ArgumentParser()
+    add_launch_flags(parser)
+    flags = parser.parse_args(["--accelerate_config", "ddp", "--num_processes", "2"])  # what it is for is the test's
     pair = subprocess.Popen(
-        [sys.executable, *launch, "-m", __name__, str(tiny_policy), str(folder)],
+        launch_command(flags, [str(tiny_policy), str(folder)], __name__),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     try:
-        said, _ = pair.communicate(timeout=300)
+        said, _ = pair.communicate(timeout=600)
     finally:
         pair.terminate()
         pair.wait()
