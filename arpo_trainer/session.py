@@ -24,6 +24,7 @@ from arpo_trainer.coldstart import Example, check_solvable, cold_start, demonstr
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.evaluation import Evaluation, evaluate
 from arpo_trainer.gates import check_limits
+from arpo_trainer.lora import lora_config, save_adapters
 from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.report import write_report
@@ -39,8 +40,13 @@ logger = logging.getLogger(__name__)
 class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     """One line and one tick of a progress bar a training step."""
 
-    def __init__(self, steps: int) -> None:
-        self.bar = tqdm(total=steps, desc="training", unit="step")
+    def __init__(self) -> None:
+        self.bar = tqdm(desc="training", unit="step")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Say how many steps there are, also where the settings count epochs."""
+        self.bar.reset(total=state.max_steps)
+        self.bar.update(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show the step's numbers."""
@@ -110,7 +116,7 @@ class Session:
             check_solvable(cold.tasks)
         if not self.run.eval_tasks:
             return
-        held_out = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
+        held_out = self._evaluation_env()
         held_out.check()
         trained = training_tasks(env, self.args)
         found = overlap(trained, LimitedSource(held_out.tasks, self.run.eval_tasks))
@@ -135,30 +141,42 @@ class Session:
         after = self._evaluate(trainer, "after", recorder)
         if before and after:
             logger.info("%s\n%s", before, after)
-        if self.run.save_final_model:
+        if self.run.save_final_model and self.run.lora_rank:
+            save_adapters(trainer, self.folder)
+        elif self.run.save_final_model:
             trainer.save_model(str(self.folder / "model"))
             logger.info("model: %s", self.folder / "model")
 
-    def _make_env(self, kwargs: dict[str, Any]) -> ToolEnv:
-        env = gymnasium.make(self.run.env, **kwargs)
+    def _evaluation_env(self) -> ToolEnv:
+        run = self.run
+        if run.eval_env in (None, run.env):
+            return self._make_env({**run.env_kwargs, **run.eval_env_kwargs})
+        return self._make_env(run.eval_env_kwargs, run.eval_env)
+
+    def _make_env(self, kwargs: dict[str, Any], env_id: str | None = None) -> ToolEnv:
+        env = gymnasium.make(env_id or self.run.env, **kwargs)
         assert isinstance(env.unwrapped, ToolEnv)  # for the type checker: our ids are registered without wrappers
         return env.unwrapped
 
     def _make_trainer(self, env: ToolEnv, recorder: RunRecorder | None) -> ARPOTrainer:
         with self.args.main_process_first():
             path = resolve_model(self.run.model)
-        tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
+        revision = (self.args.model_init_kwargs or {}).get("revision", "main")
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, padding_side="left", revision=revision, trust_remote_code=self.args.trust_remote_code
+        )
         if self.run.cold_start_examples:
             path = str(self._cold_started(path, tokenizer))
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        self.args.model_init_kwargs = {"dtype": self.run.dtype, **(self.args.model_init_kwargs or {})}
         trainer = ARPOTrainer(
-            model,
+            path,
             env,
             reward_funcs=self.reward_funcs,
             args=self.args,
             processing_class=tokenizer,
+            peft_config=lora_config(self.run),
             on_rollout=recorder.on_rollout if recorder else None,
-            callbacks=[recorder, StepPrinter(self.args.max_steps)] if recorder else [],
+            callbacks=[recorder, StepPrinter()] if recorder else [],
         )
         trainer.remove_callback(ProgressCallback)
         trainer.remove_callback(PrinterCallback)
@@ -210,7 +228,7 @@ class Session:
     def _evaluate(self, trainer: ARPOTrainer, name: str, recorder: RunRecorder | None) -> Evaluation | None:
         if not self.run.eval_tasks:
             return None
-        env = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
+        env = self._evaluation_env()
         count = min(self.run.eval_tasks, env.tasks.size or self.run.eval_tasks)
         title = f"evaluating {name} training"
         with tqdm(total=len(share(count)), desc=title, unit="task", disable=recorder is None) as bar:
