@@ -32,7 +32,7 @@ def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
         "learning_rate": 1e-5,
         "seed": 7, "env": "arpo/GSM8K-v0", "env_kwargs": {"level": 2},
     }  # fmt: skip
-    with pytest.raises(FileNotFoundError, match="Recipes: .*arithmetic-cpu"):
+    with pytest.raises(FileNotFoundError, match=r"Recipes: .*arithmetic-cpu"):
         read_settings("nothing", [])
     with pytest.raises(ValueError, match="write name=value"):
         read_settings(str(path), ["seed"])
