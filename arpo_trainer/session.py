@@ -40,13 +40,11 @@ logger = logging.getLogger(__name__)
 class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     """One line and one tick of a progress bar a training step."""
 
-    def __init__(self) -> None:
-        self.bar = tqdm(desc="training", unit="step")
+    bar: Any
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Say how many steps there are, also where the settings count epochs."""
-        self.bar.reset(total=state.max_steps)
-        self.bar.update(state.global_step)
+        """Open the bar; only now it is known how many steps some epochs are."""
+        self.bar = tqdm(desc="training", unit="step", total=state.max_steps, initial=state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show the step's numbers."""
@@ -238,6 +236,7 @@ class Session:
                 name,
                 trainer.state.global_step,
                 bar.update,
+                env,
             )
         if recorder:
             recorder.add_evaluation(result)
