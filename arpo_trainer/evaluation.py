@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from arpo_env import ToolEnv
 from arpo_trainer.engine import Engine
 from arpo_trainer.ranks import play_groups
 from arpo_trainer.tree import RolloutTree
@@ -68,7 +67,6 @@ def evaluate(
     name: str,
     step: int = 0,
     on_task: Callable[[], object] | None = None,
-    env: ToolEnv | None = None,
 ) -> Evaluation:
     """Answer each task once, greedily, and summarise; several processes share the tasks and get one result.
 
@@ -78,12 +76,8 @@ def evaluate(
         name: of this evaluation.
         step: training steps taken so far.
         on_task: called after each task of this process (`ranks.share`).
-        env: played instead of the engine's own: with tools, limits and scorer of its own.
     """
-    env = env or engine.env
-    limits = {kind: most for kind, most in engine.limits.items() if kind in env.tools or kind not in engine.env.tools}
-    settings = engine.settings.plain(1, temperature=0.0)
-    greedy = replace(engine, settings=settings, env=env, limits=limits, on_trajectory=on_task)
+    greedy = replace(engine, settings=engine.settings.plain(1, temperature=0.0), on_trajectory=on_task)
     trees, _ = play_groups(greedy, tasks)
     return summarise(trees, name, step)
 

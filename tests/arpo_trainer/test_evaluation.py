@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import pytest
 
 from arpo_env import ToolEnv
@@ -83,15 +82,3 @@ def test_an_evaluation_sees_the_weights_as_they_are_now(env: ToolEnv, tokenizer:
     after = evaluate(engine, tasks, "after")
     fresh = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, engine.settings)
     assert [s["text"] for s in after.samples] == [s["text"] for s in evaluate(fresh, tasks, "fresh").samples]
-
-
-def test_an_evaluation_plays_an_environment_of_its_own(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
-    from arpo_trainer.backends import TransformersBackend
-
-    settings = RolloutSettings(max_turn_tokens=24)
-    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, settings, limits={"python": 4})
-    other = gym.make("arpo/MultiHop-v0", reward={"present": (lambda episode: 5.0, 1.0)}).unwrapped
-    assert isinstance(other, ToolEnv)
-    result = evaluate(engine, [other.tasks.task(0)], "elsewhere", env=other)
-    assert result.reward == 5.0
-    assert engine.env is env
