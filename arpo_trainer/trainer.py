@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers.integrations import is_deepspeed_zero3_enabled
 
 from arpo_env import ToolEnv
 from arpo_trainer.advantages import Scale, batch_advantages, silent_groups
@@ -63,8 +62,8 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
 
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` was given: the environment has all three parts.
-        ValueError: the weights are sharded over processes (FSDP, ZeRO-3), and rollouts run on transformers; or the
-            tokenizer cannot serve (see `tokenizer_checks`).
+        ValueError: settings that the backend cannot serve (see `trainer_backend`), or a tokenizer that cannot (see
+            `tokenizer_checks`).
     """
 
     def __init__(
@@ -114,7 +113,6 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
         )
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
-        self._check_sharding()
         check_tokenizer(tokenizer_of(self))
         self.pack_if_possible()
         self.backend = trainer_backend(self)
@@ -122,13 +120,6 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
         self.engine = Engine(
             self.backend, tokenizer_of(self), env, args.rollout_settings(), template, limits=args.rollout_limits()
         )
-
-    def _check_sharding(self) -> None:
-        if (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()) and not self.use_vllm:
-            raise ValueError(
-                "the weights are sharded over the processes (FSDP or ZeRO-3), and each process rolls out on its own: "
-                "train with DDP or ZeRO-2, or generate with vLLM (use_vllm=True)"
-            )
 
     def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         """Play the rows' groups, those of all processes, as trees."""

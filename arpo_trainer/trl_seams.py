@@ -8,7 +8,8 @@
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
     _metrics                              add_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
-    _last_loaded_step, _llm_weights_sleeping   weights_are_old, push_weights, put_to_sleep
+    _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
+    _weight_metadata                      weights_are_old, push_weights, put_to_sleep
     _name, _paper, _tag_names             what the model card says
 
 `tests/arpo_trainer/test_trl_seams.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on each release
@@ -18,9 +19,13 @@ trainer is made.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 import logging
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,6 +34,8 @@ import trl
 import trl.trainer.utils
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+from arpo_trainer.generation import GenerationError
 
 logger = logging.getLogger(__name__)
 
@@ -244,15 +251,21 @@ def end_ids(trainer: Any) -> set[int]:
 
 
 def weights_are_old(trainer: Any) -> bool:
-    """Say whether vLLM has other weights than the trainer: none since the last update, or thrown away in its sleep."""
+    """Say whether vLLM may have other weights than the trainer, or has thrown them away in its sleep."""
     host = trainer.vllm_generation
     asleep: bool = host.mode == "colocate" and host.enable_sleep_mode and host._llm_weights_sleeping
-    return asleep or bool(trainer.state.global_step != trainer._last_loaded_step)
+    # outside of training the step says nothing: the best checkpoint may have been loaded since
+    return asleep or not (trainer.is_in_train and trainer.state.global_step == trainer._last_loaded_step)
 
 
 def push_weights(trainer: Any) -> None:
-    """Give vLLM the trainer's weights; a joint act of all processes where they are sharded or served."""
-    trainer.vllm_generation.sync_weights()
+    """Give vLLM the trainer's weights; a joint act of all processes where they are sharded or served.
+
+    Raises:
+        GenerationError: before training only one process has them, and vLLM needs them on each.
+    """
+    with _walk(trainer.vllm_generation, trainer):
+        trainer.vllm_generation.sync_weights()
     trainer._last_loaded_step = trainer.state.global_step
 
 
@@ -260,3 +273,37 @@ def put_to_sleep(trainer: Any) -> None:
     """Let the engine in this process sleep; its weights are gone then."""
     trainer.vllm_generation.llm.sleep(level=2)
     trainer.vllm_generation._llm_weights_sleeping = True
+
+
+@contextlib.contextmanager
+def _walk(host: Any, trainer: Any) -> Iterator[None]:
+    """Let TRL walk over a model that FSDP will shard when training begins; it expects shards from the start."""
+    if not trainer.is_fsdp_enabled or _is_sharded(trainer.model):
+        yield
+        return
+    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING", "").lower() == "true":
+        raise GenerationError(
+            "before training only the main process has the weights, and vLLM needs them on each: set "
+            "fsdp_cpu_ram_efficient_loading: false, or leave out what generates before training (eval_tasks: 0)"
+        )
+    if not hasattr(host, "_iter_named_params"):
+        raise GenerationError(
+            f"TRL {trl.__version__} cannot give vLLM weights that FSDP will shard: install trl>=1.16, or leave out "
+            "what generates before training (eval_tasks: 0)"
+        )
+    sharded, walk, device = host._dist, host._iter_named_params, trainer.accelerator.device
+    host._dist = copy.copy(sharded)
+    host._dist.fsdp_version = None
+    host._iter_named_params = lambda: ((name, value.to(device)) for name, value in walk())
+    try:
+        yield
+    finally:
+        host._dist, host._weight_metadata = sharded, None  # FSDP may keep another precision
+        del host._iter_named_params
+
+
+def _is_sharded(model: Any) -> bool:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(model, FullyShardedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters())

@@ -1,6 +1,7 @@
 """Which backend a trainer generates with, and how that comes by the trainer's weights.
 
-    use_vllm=False                           the model itself (`transformers_backend`)
+    use_vllm=False                           the model itself (`transformers_backend`); where its weights are sharded
+                                             over processes, a whole copy (`FullCopyBackend`)
     use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
     use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
 
@@ -21,7 +22,7 @@ def trainer_backend(trainer: Any) -> Backend:
     """Return what a trainer generates with, as its `args` say.
 
     Raises:
-        ValueError: settings that this backend cannot serve, or weights that are sharded over processes.
+        ValueError: settings that this backend cannot serve, or quantised weights that are sharded over processes.
     """
     args, estimator = trainer.args, trainer.args.entropy_estimator
     if estimator == "auto":
@@ -41,7 +42,7 @@ class HostedBackend:
 
     Args:
         backend: what generates.
-        trainer: whose weights; its `vllm_generation` pushes them, at most once a training step.
+        trainer: whose weights; its `vllm_generation` pushes them, at most once a training step while it trains.
     """
 
     def __init__(self, backend: Backend, trainer: Any) -> None:
@@ -52,7 +53,7 @@ class HostedBackend:
 
     async def begin(self) -> None:
         """Push the trainer's weights if the engine has older ones or none, and wake it."""
-        with self._device():
+        with device_of(self.trainer.accelerator):
             self._load()
             # a server has the weights when the main process has pushed them; a tensor-parallel engine's first
             # collective must not overtake the trainer's last
@@ -68,7 +69,7 @@ class HostedBackend:
         """Let the engine sleep, if it is one that sleeps; its weights are gone then."""
         await self.backend.end()
         if self.sleeps and self._awake:
-            with self._device():
+            with device_of(self.trainer.accelerator):
                 put_to_sleep(self.trainer)
             self._awake = False
 
@@ -79,20 +80,24 @@ class HostedBackend:
             self.host.llm.wake_up(tags=["kv_cache"])
             self._awake = True
 
-    def _device(self) -> contextlib.AbstractContextManager[object]:
-        """Return what makes this process's GPU the current one: the event loop's thread starts on the first."""
-        import torch
 
-        device = self.trainer.accelerator.device
-        return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+def device_of(accelerator: Any) -> contextlib.AbstractContextManager[object]:
+    """Return what makes a process's GPU the current one: the event loop's thread starts on the first."""
+    import torch
+
+    device = accelerator.device
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
     from arpo_trainer.backends.choice import transformers_backend
 
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    args = trainer.args
-    return transformers_backend(
+    args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    if sharded := _shards(trainer):
+        from arpo_trainer.backends.full_copy import FullCopyBackend, structure
+
+        model = structure(model, trainer.accelerator.device, _forward_dtype(args))
+    backend = transformers_backend(
         model,
         tokenizer_of(trainer),
         max_rows=args.max_rows,
@@ -100,6 +105,20 @@ def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
         eos_token_ids=end_ids(trainer),
         **entropy,
     )
+    return FullCopyBackend(backend, model, trainer) if sharded else backend
+
+
+def _shards(trainer: Any) -> bool:
+    """Whether no process has the whole weights (once training has begun)."""
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
+    return bool(trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled())
+
+
+def _forward_dtype(args: Any) -> Any:
+    import torch
+
+    return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
 
 
 def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
@@ -121,4 +140,10 @@ def _server(trainer: Any, entropy: dict[str, Any]) -> Backend:
 
     args = trainer.args
     url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-    return VLLMServerBackend([url], tokenizer=tokenizer_of(trainer), eos_token_ids=end_ids(trainer), **entropy)
+    return VLLMServerBackend(
+        [url],
+        tokenizer=tokenizer_of(trainer),
+        eos_token_ids=end_ids(trainer),
+        patience=args.vllm_server_timeout,
+        **entropy,
+    )
