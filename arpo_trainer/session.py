@@ -20,6 +20,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
+from arpo_trainer.checkpoints import find_checkpoint
 from arpo_trainer.coldstart import Example, check_solvable, cold_start, demonstrations
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.evaluation import Evaluation, evaluate
@@ -41,6 +42,11 @@ class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     def __init__(self, steps: int) -> None:
         self.bar = tqdm(total=steps, desc="training", unit="step")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start where the run starts, which is not 0 after a resume."""
+        self.bar.total, self.bar.n = state.max_steps, state.global_step
+        self.bar.refresh()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show the step's numbers."""
@@ -66,6 +72,7 @@ class Session:
     def __init__(self, run: RunArguments, args: ARPOConfig, settings: dict[str, Any], reward_funcs: Any = None) -> None:
         self.run, self.args, self.settings, self.reward_funcs = run, args, settings, reward_funcs
         self.folder = Path(args.output_dir)
+        self.checkpoint = find_checkpoint(args.resume_from_checkpoint, self.folder)
 
     def play(self) -> Path:
         """Do everything; whatever happens after the start, there is a report of it."""
@@ -77,7 +84,7 @@ class Session:
         logger.info("sandbox: %s", isolation)
         recorder = None
         if this_rank() == 0:
-            recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self._resume)
+            recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self.checkpoint)
         status = "failed"
         try:
             self._learn(env, recorder)
@@ -90,10 +97,6 @@ class Session:
                 recorder.write_facts(status=status)
                 logger.info("report: %s", write_report(self.folder))
         return self.folder
-
-    @property
-    def _resume(self) -> str | None:
-        return self.args.resume_from_checkpoint or None
 
     def _check_tasks(self, env: ToolEnv) -> None:
         """Refuse, before anything is loaded, tasks that cannot serve.
@@ -130,8 +133,9 @@ class Session:
 
     def _learn(self, env: ToolEnv, recorder: RunRecorder | None) -> None:
         trainer = self._make_trainer(env, recorder)
-        before = self._evaluate(trainer, "before", recorder)
-        trainer.train(resume_from_checkpoint=self._resume)
+        known = on_every_rank(lambda: recorder is not None and recorder.has_evaluation("before"))[0]
+        before = None if known else self._evaluate(trainer, "before", recorder)
+        trainer.train(resume_from_checkpoint=self.checkpoint)
         after = self._evaluate(trainer, "after", recorder)
         if before and after:
             logger.info("%s\n%s", before, after)

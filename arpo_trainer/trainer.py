@@ -10,7 +10,7 @@ Everything else is TRL's: loss, KL, PEFT, accumulation, checkpoints, logging. Of
     _calculate_rewards                 wrapped: all ranks' rewards are put aside, before a group's mean is taken off
     _get_per_token_logps_and_entropies wrapped: after the loss's pass the anchors are moved (see `reanchoring`)
 
-and what `packing.training` lists, where trees are packed.
+and what `packing.training` lists, where trees are packed, and `resuming`, for checkpoints.
 
 `tests/arpo_trainer/test_trl_seams.py` fails when one of them changes. Under several processes each group is played
 whole by one of them (see `ranks`); advantages and measurements are the same as with one.
@@ -39,6 +39,7 @@ from arpo_trainer.packing.training import PackedGRPOTrainer
 from arpo_trainer.padding import trim_padding
 from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
+from arpo_trainer.resuming import ResumableTrainer
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree
 from envs_registry import TaskSource
@@ -52,7 +53,7 @@ def env_reward(completions: Sequence[Any], env_reward: Sequence[float | None], *
     return list(env_reward)
 
 
-class ARPOTrainer(PackedGRPOTrainer):
+class ARPOTrainer(ResumableTrainer, PackedGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with GRPO as the control.
 
     Args:
@@ -193,7 +194,8 @@ class ARPOTrainer(PackedGRPOTrainer):
         tasks = group_tasks(gather([row["task"] for row in self._rows]), size)
         evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
         self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
-        self.trees, self._rollout_seconds = play_groups(self.engine, tasks, self.state.global_step + 1)
+        first = self.number_groups(len(tasks)) if training else 0
+        self.trees, self._rollout_seconds = play_groups(self.engine, tasks, self.state.global_step + 1, first)
         return _as_rows(self.trees, self._own_rows)
 
     @property
