@@ -262,8 +262,12 @@ def training_tasks(env: ToolEnv, args: ARPOConfig) -> TaskSource:
     source: TaskSource = env.tasks
     if source.size is not None:
         return source
-    per_step = max(1, (args.generation_batch_size or 1) // (args.num_generations or 1))
-    return LimitedSource(source, per_step * args.max_steps if args.max_steps > 0 else 1000)
+    if args.max_steps <= 0:
+        return LimitedSource(source, 1000)
+    rollouts = -(
+        -args.max_steps * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
+    )
+    return LimitedSource(source, rollouts * max(1, (args.generation_batch_size or 1) // (args.num_generations or 1)))
 
 
 def task_dataset(env: ToolEnv, args: ARPOConfig) -> Any:

@@ -185,7 +185,7 @@ def test_the_newest_complete_checkpoint_is_found(tmp_path: Path, caplog: pytest.
 
 
 def test_a_checkpoint_that_is_not_there_or_half_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no complete checkpoint in .*save_strategy: steps"):
+    with pytest.raises(FileNotFoundError, match=r"no complete checkpoint in .*save_strategy: steps"):
         find_checkpoint("last", tmp_path)
     checkpoint(tmp_path, 2)
     half = checkpoint(tmp_path, 4, "{}")
