@@ -9,6 +9,7 @@ Of TRL's and transformers' inside it uses
 
     _save_rng_state, _load_rng_state     wrapped: `rollout_RANK.pt` is written and read with the random states, before
                                          trainer_state.json is written, and before the first step is taken
+    _load_from_checkpoint                the weights of a run that has had all its steps
     _get_train_sampler                   wrapped: finished passes are drawn and left out
     _step, _buffered_inputs              where TRL is in its rollout, and what is left of it
     _metrics, _logs                      measured since the last log; rows of the completions table
@@ -21,11 +22,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
+from transformers import TrainerState
+from transformers.trainer_utils import TrainOutput
 from trl import GRPOTrainer
 
 from arpo_trainer.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer
@@ -53,7 +58,7 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         Raises:
             FileNotFoundError: no such checkpoint, or half of one.
             ValueError: the checkpoint lies in the middle of a rollout, and settings say that rollouts have another
-                size now.
+                size now; or all steps are behind it, and the weights are sharded.
         """
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
         self._step, self._buffered_inputs = 0, None  # of an earlier call
@@ -61,9 +66,21 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         if checkpoint is not None:
             self._check_settings(checkpoint)
             self._passes = epochs_behind(checkpoint)
+            if 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+                return self._stay(checkpoint)
             for path in newer(checkpoint):
                 logger.warning("%s is newer than the one the run goes on from; 'last' would take it", path)
         return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def _stay(self, checkpoint: Path) -> TrainOutput:
+        """Take over a run that has had all its steps: transformers would take one more."""
+        step = checkpoint_step(checkpoint)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise ValueError(f"{checkpoint} has all of max_steps = {self.args.max_steps} behind it: set more to go on")
+        logger.warning("%s has all of max_steps = %d behind it: nothing to train", checkpoint, self.args.max_steps)
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        return TrainOutput(step, math.nan, {})
 
     def number_groups(self, count: int) -> int:
         """Return the first of `count` groups' number in its step: accumulation may need several rollouts in one."""
@@ -83,7 +100,7 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         super()._load_rng_state(checkpoint)
         if checkpoint is None or self.args.ignore_data_skip:  # the data begin anew, and so does the rollout
             return
-        state = self._load_rollout(checkpoint, self.accelerator.device)
+        state = self._load_rollout(checkpoint)
         if state is not None:
             self._restore(state)
 
@@ -96,11 +113,11 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
     def _rollout_file(self, checkpoint: str | Path) -> Path:
         return Path(checkpoint) / f"rollout_{self.accelerator.process_index}.pt"
 
-    def _load_rollout(self, checkpoint: str | Path, device: Any) -> dict[str, Any] | None:
+    def _load_rollout(self, checkpoint: str | Path) -> dict[str, Any] | None:
         """Return this process's state, or the first one's where there were fewer processes."""
         for path in (self._rollout_file(checkpoint), Path(checkpoint) / "rollout_0.pt"):
             if path.is_file():
-                state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+                state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
                 return state
         return None
 
@@ -118,7 +135,7 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self._step, self._buffered_inputs = state["step"], state["rollout"]
+        self._step, self._buffered_inputs = state["step"], send_to_device(state["rollout"], self.accelerator.device)
         _refill(self._metrics, state["metrics"])
         _refill(self._logs, state["completions"])
         if state["loss"] is not None and hasattr(self, "_tr_loss"):
@@ -129,7 +146,7 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         """Refuse settings that the checkpoint's rollout cannot go on with, and name others that have changed."""
         if self.args.sync_ref_model:
             logger.warning("sync_ref_model: checkpoints do not hold the reference model; it starts anew")
-        state = self._load_rollout(checkpoint, "cpu")
+        state = self._load_rollout(checkpoint)
         if state is None:
             logger.warning(
                 "%s has no rollout_0.pt (it was written by another trainer, or with save_only_model): the run goes on "

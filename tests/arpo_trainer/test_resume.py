@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from arpo_env import ToolEnv
-from arpo_trainer import ARPOTrainer
+from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.checkpoints import find_checkpoint
 from arpo_trainer.recording import RunRecorder
+from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.test_trainer import config
 
 # two steps a rollout: a checkpoint after step 3 lies in the middle of one. One request at a time: its numbers do not
@@ -233,3 +235,63 @@ def test_rollouts_are_counted_on(tmp_path: Path) -> None:
     assert not (tmp_path / "traces.jsonl").exists()
     again.on_rollout([])
     assert (tmp_path / "traces.jsonl").exists()
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_policy(tmp_path_factory.mktemp("bytes"))
+
+
+def byte_trainer(policy: Path, folder: Path, adapter: bool = False, **settings: Any) -> ARPOTrainer:
+    """A trainer on four tasks, two a step: a pass has two steps."""
+    values: dict[str, Any] = {
+        "output_dir": str(folder), "use_cpu": True, "bf16": False, "algorithm": "grpo", "num_generations": 4,
+        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 4, "learning_rate": 1e-2,
+        "max_completion_length": 24, "max_turn_length": 16, "logging_steps": 1, "gradient_checkpointing": False,
+        "save_strategy": "steps", "save_steps": 1, "report_to": [], "disable_tqdm": True, "max_rows": 1, **settings,
+    }  # fmt: skip
+    lora = None
+    if adapter:
+        peft = pytest.importorskip("peft")
+        lora = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    return ARPOTrainer(
+        AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
+        ToolEnv("arpo/Arithmetic-v0", level=1, limit=4),
+        reward_funcs=letter_reward,
+        args=ARPOConfig(**values),
+        processing_class=AutoTokenizer.from_pretrained(policy),
+        peft_config=lora,
+    )
+
+
+def weights(trainer: ARPOTrainer) -> dict[str, torch.Tensor]:
+    return {n: p.detach().clone() for n, p in trainer.accelerator.unwrap_model(trainer.model).named_parameters()}
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_a_later_pass_over_the_tasks_goes_on(policy: Path, tmp_path: Path, adapter: bool) -> None:
+    """From the middle of the second pass, whose order is another one; with packed trees, a reference and an adapter."""
+    settings: dict[str, Any] = {"packing": "tree", "beta": 0.1} if adapter else {}
+    whole = byte_trainer(policy, tmp_path, adapter, **settings)
+    whole.train()
+    again = byte_trainer(policy, tmp_path, adapter, **settings)
+    again.train(tmp_path / "checkpoint-3")
+    assert again.trees == whole.trees
+    assert not differing(weights(whole), weights(again))
+    kept = [timeless(trainer.state.log_history[:4]) for trainer in (whole, again)]
+    assert not differing(*kept)
+
+
+def test_a_finished_run_stays_as_it_is_and_goes_on_with_more_steps(
+    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = byte_trainer(policy, tmp_path, max_steps=1)
+    first.train()
+    again = byte_trainer(policy, tmp_path, max_steps=1)
+    again.train("last")
+    assert again.state.global_step == 1
+    assert not differing(weights(first), weights(again))
+    more = byte_trainer(policy, tmp_path, max_steps=2)
+    more.train("last")
+    assert more.state.global_step == 2
+    assert "max_steps: 1 -> 2" in caplog.text
