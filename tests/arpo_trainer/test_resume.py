@@ -247,7 +247,7 @@ def byte_trainer(policy: Path, folder: Path, adapter: bool = False, **settings: 
     values: dict[str, Any] = {
         "output_dir": str(folder), "use_cpu": True, "bf16": False, "algorithm": "grpo", "num_generations": 4,
         "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 4, "learning_rate": 1e-2,
-        "max_completion_length": 24, "max_turn_length": 16, "logging_steps": 1, "gradient_checkpointing": False,
+        "max_completion_length": 12, "max_turn_length": 8, "logging_steps": 1, "gradient_checkpointing": False,
         "save_strategy": "steps", "save_steps": 1, "report_to": [], "disable_tqdm": True, "max_rows": 1, **settings,
     }  # fmt: skip
     lora = None
