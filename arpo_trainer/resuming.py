@@ -9,7 +9,7 @@ Of TRL's and transformers' inside it uses
 
     _save_rng_state, _load_rng_state     wrapped: `rollout_RANK.pt` is written and read with the random states, before
                                          trainer_state.json is written, and before the first step is taken
-    _load_from_checkpoint                the weights of a run that has had all its steps
+    _load_from_checkpoint, _load_best_model    the weights of a run that has had all its steps
     _get_train_sampler                   wrapped: finished passes are drawn and left out
     _step, _buffered_inputs              where TRL is in its rollout, and what is left of it
     _metrics, _logs                      measured since the last log; rows of the completions table
@@ -80,6 +80,8 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         logger.warning("%s has all of max_steps = %d behind it: nothing to train", checkpoint, self.args.max_steps)
         self._load_from_checkpoint(str(checkpoint))
         self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
+            self._load_best_model()
         return TrainOutput(step, math.nan, {})
 
     def number_groups(self, count: int) -> int:

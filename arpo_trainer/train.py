@@ -45,6 +45,7 @@ class RunArguments:
         cold_start_epochs: passes over them.
         cold_start_learning_rate: of the cold start.
         cold_start_tool_share: share of them that calls the tool.
+        cold_start_seed: of the cold start; None takes `seed`. Runs that are compared start from the same model with it.
         save_final_model: write the trained model into the output folder.
         threads: CPU threads for PyTorch; 0 takes as many as there are idle cores.
     """
@@ -60,6 +61,7 @@ class RunArguments:
     cold_start_epochs: int = 2
     cold_start_learning_rate: float = 5e-5
     cold_start_tool_share: float = 0.5
+    cold_start_seed: int | None = None
     save_final_model: bool = True
     threads: int = 0
 
@@ -162,7 +164,8 @@ def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
 
 def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int) -> Path:
     """Return where the cold-started model for exactly these settings is kept."""
-    names = ("env", "env_kwargs", *(entry.name for entry in dataclasses.fields(run) if entry.name[:4] == "cold"))
+    cold = [entry.name for entry in dataclasses.fields(run) if entry.name[:4] == "cold"]
+    names = ("env", "env_kwargs", *(name for name in cold if name != "cold_start_seed"))
     facts = {name: getattr(run, name) for name in names} | {"model": model, "prompt": prompt, "seed": seed}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     return cache_directory() / "cold-starts" / digest
