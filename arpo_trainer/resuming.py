@@ -9,7 +9,8 @@ Of TRL's and transformers' inside it uses
 
     _save_rng_state, _load_rng_state     wrapped: `rollout_RANK.pt` is written and read with the random states, before
                                          trainer_state.json is written, and before the first step is taken
-    _load_from_checkpoint, _load_best_model    the weights of a run that has had all its steps
+    _load_from_checkpoint, _load_best_model
+                                         the weights of a run that has had all its steps
     _get_train_sampler                   wrapped: finished passes are drawn and left out
     _step, _buffered_inputs              where TRL is in its rollout, and what is left of it
     _metrics, _logs                      measured since the last log; rows of the completions table

@@ -47,11 +47,6 @@ class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         """Open the bar; only now it is known how many steps some epochs are."""
         self.bar = tqdm(desc="training", unit="step", total=state.max_steps, initial=state.global_step)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start where the run starts, which is not 0 after a resume."""
-        self.bar.total, self.bar.n = state.max_steps, state.global_step
-        self.bar.refresh()
-
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show the step's numbers."""
         if logs and "arpo/reward" in logs:
