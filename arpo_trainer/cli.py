@@ -14,6 +14,7 @@ from pathlib import Path
 
 from arpo_trainer.cache_command import add_cache_command
 from arpo_trainer.data_command import add_data_command
+from arpo_trainer.launching import add_launch_flags, launch
 from arpo_trainer.options import read_options
 from arpo_trainer.rollout_command import add_rollout_command
 from arpo_trainer.sandbox_command import add_sandbox_command
@@ -25,6 +26,7 @@ from arpo_trainer.view_command import add_view_command
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     arguments = _parser().parse_args(argv)
+    arguments.argv = sys.argv[1:] if argv is None else list(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for name in ("arpo_trainer", "arpo_env", "sandbox"):
         logging.getLogger(name).setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="train, and write a report")
     train.add_argument("--config", required=True, help="a YAML file, or the name of a recipe such as arithmetic-cpu")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a setting")
+    add_launch_flags(train)
     train.set_defaults(run=_train)
 
     report = commands.add_parser("report", help="write report.html for the folder of a run, also while it goes on")
@@ -108,6 +111,8 @@ def _play(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    if arguments.accelerate_config:
+        return launch(arguments, arguments.argv)
     try:
         from arpo_trainer.train import read_settings, train
     except ImportError as error:
