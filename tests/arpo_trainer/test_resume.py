@@ -142,6 +142,7 @@ def test_other_settings_are_named(
     runs: Path, tiny_model: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = trainer_for(runs, tiny_model, tokenizer)
+    trainer.args.model_init_kwargs = {"dtype": "float32"}  # as a run from a file has it
     trainer._check_settings(runs / "parts" / "checkpoint-3")
     assert not caplog.text
     trainer.args.seed, trainer.args.algorithm = 7, "grpo"
