@@ -91,13 +91,16 @@ def group_tasks(rows: Sequence[str], size: int) -> list[Task]:
     return [Task.from_dict(json.loads(group[0])) for group in groups]
 
 
-def play_groups(engine: Engine, tasks: Sequence[Task], step: int = 0) -> tuple[list[RolloutTree], float]:
+def play_groups(
+    engine: Engine, tasks: Sequence[Task], step: int = 0, first_group: int = 0
+) -> tuple[list[RolloutTree], float]:
     """Play each task as a tree, this rank's share here, the others' there.
 
     Args:
         engine: this rank's; all ranks' have the same settings and weights.
         tasks: of all groups, the same on every rank.
         step: of the training; part of the trees' seeds.
+        first_group: number of the first task's group in its step.
 
     Returns:
         The trees of all groups, in order and equal on every rank, and the seconds that the slowest rank played.
@@ -109,7 +112,7 @@ def play_groups(engine: Engine, tasks: Sequence[Task], step: int = 0) -> tuple[l
 
     def play() -> tuple[list[RolloutTree], float]:
         started = time.perf_counter()
-        trees = run(engine.play([tasks[number] for number in own], step, own.start))
+        trees = run(engine.play([tasks[number] for number in own], step, first_group + own.start))
         return trees, time.perf_counter() - started
 
     played = on_every_rank(play)

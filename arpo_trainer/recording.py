@@ -7,18 +7,28 @@ import importlib.metadata
 import json
 import math
 import platform
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
 from arpo_env.http_faults import blotted
+from arpo_trainer.checkpoints import checkpoint_step
 from arpo_trainer.evaluation import Evaluation
+from arpo_trainer.report_data import lines_of, step_of
 from arpo_trainer.tree import RolloutTree, write_traces
 
 PACKAGES = ("arpo-gym", "torch", "transformers", "trl", "gymnasium", "accelerate")
 _PREFIX = "arpo/"
+_STATE = "arpo_recorder"
+_RECORDS: dict[str, Callable[[dict[str, Any]], int]] = {
+    "metrics.jsonl": lambda row: int(row["step"]),
+    "eval.jsonl": lambda row: sys.maxsize if row["name"] == "after" else int(row["step"]),  # made again at the end
+    "traces.jsonl": step_of,
+}
 
 
 class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
@@ -28,21 +38,25 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         folder: made if missing; files of an earlier run in it are replaced.
         facts: what to say of the run: name, env, model, algorithm, seed, settings, isolation.
         trace_every: write the trees of every n-th rollout; 0 writes none.
-        resume: the checkpoint the run goes on from, if any: what was recorded before is kept.
+        resume: the checkpoint the run goes on from, if any. Where it lies in this folder, what was recorded up to it
+            is kept, and what came after it is left out: it happens again.
 
     Under several processes only the main one may record: the others have the same to say.
     """
 
-    def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: str | None = None) -> None:
+    def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: Path | None = None) -> None:
         self.folder, self.trace_every = folder, trace_every
         folder.mkdir(parents=True, exist_ok=True)
-        for name in () if resume else ("metrics.jsonl", "eval.jsonl", "traces.jsonl"):
-            (folder / name).unlink(missing_ok=True)
+        last = checkpoint_step(resume) if resume and resume.resolve().parent == folder.resolve() else None
+        for name, step in _RECORDS.items():
+            _keep(folder / name, step, last)
         self._began = time.time()
         self._rollouts = 0
         self._step_began = 0.0
         self._step_seconds = 0.0
         self._facts = {**facts, "started": _now(), "versions": versions(), "status": "running"}
+        if resume:
+            self._facts["resumed_from"] = str(resume)
         self.write_facts()
 
     def write_facts(self, **more: Any) -> None:
@@ -54,6 +68,16 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def add_evaluation(self, evaluation: Evaluation) -> None:
         """Append to eval.jsonl."""
         self._append("eval.jsonl", evaluation.as_dict())
+
+    def has_evaluation(self, name: str) -> bool:
+        """Say whether eval.jsonl has an evaluation of this name."""
+        path = self.folder / "eval.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return any(json.loads(line)["name"] == name for line in lines)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Go on counting rollouts where the checkpoint stopped."""
+        self._rollouts = state.stateful_callbacks.get(_STATE, {}).get("rollouts", 0)
 
     def on_rollout(self, trees: list[RolloutTree]) -> None:
         """Append a training rollout's trees to traces.jsonl, if it is one of those to keep."""
@@ -68,6 +92,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop the step's clock."""
         self._step_seconds = time.perf_counter() - self._step_began
+        state.stateful_callbacks[_STATE] = {"rollouts": self._rollouts}  # saved with a checkpoint
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Append a training step's numbers to metrics.jsonl, also where it used an earlier step's rollout."""
@@ -96,6 +121,19 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _keep(path: Path, step_of_row: Callable[[dict[str, Any]], int], last: int | None) -> None:
+    """Leave out a file's rows of later steps than the last one, and half a row that a killed run wrote."""
+    if last is None or not path.is_file():
+        path.unlink(missing_ok=True)
+        return
+    scratch = path.with_suffix(".unfinished")
+    with scratch.open("w", encoding="utf-8") as file:
+        for _, line in lines_of(path, running=True):
+            if step_of_row(json.loads(line)) <= last:
+                file.write(line)
+    scratch.replace(path)
 
 
 def _now() -> str:

@@ -20,6 +20,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
+from arpo_trainer.checkpoints import find_checkpoint
 from arpo_trainer.coldstart import Example, check_solvable, cold_start, demonstrations
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.evaluation import Evaluation
@@ -71,6 +72,7 @@ class Session:
     def __init__(self, run: RunArguments, args: ARPOConfig, settings: dict[str, Any], reward_funcs: Any = None) -> None:
         self.run, self.args, self.settings, self.reward_funcs = run, args, settings, reward_funcs
         self.folder = Path(args.output_dir)
+        self.checkpoint = find_checkpoint(args.resume_from_checkpoint, self.folder)
 
     def play(self) -> Path:
         """Do everything; whatever happens after the start, there is a report of it."""
@@ -82,7 +84,7 @@ class Session:
         logger.info("sandbox: %s", isolation)
         recorder = None
         if this_rank() == 0:
-            recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self._resume)
+            recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self.checkpoint)
         status = "failed"
         try:
             self._learn(env, recorder)
@@ -95,10 +97,6 @@ class Session:
                 recorder.write_facts(status=status)
                 logger.info("report: %s", write_report(self.folder))
         return self.folder
-
-    @property
-    def _resume(self) -> str | None:
-        return self.args.resume_from_checkpoint or None
 
     def _check_tasks(self, env: ToolEnv) -> None:
         """Refuse, before anything is loaded, tasks that cannot serve.
@@ -135,8 +133,9 @@ class Session:
 
     def _learn(self, env: ToolEnv, recorder: RunRecorder | None) -> None:
         trainer = self._make_trainer(env, recorder)
-        before = self._evaluate(trainer, "before")
-        trainer.train(resume_from_checkpoint=self._resume)
+        known = on_every_rank(lambda: recorder is not None and recorder.has_evaluation("before"))[0]
+        before = None if known else self._evaluate(trainer, "before")
+        trainer.train(resume_from_checkpoint=self.checkpoint)
         after = self._evaluate(trainer, "after")
         if before and after:
             logger.info("%s\n%s", before, after)

@@ -29,6 +29,7 @@ from arpo_trainer.packing.training import PackedGRPOTrainer
 from arpo_trainer.padding import trim_padding
 from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
+from arpo_trainer.resuming import ResumableTrainer
 from arpo_trainer.rewards import RewardCheck, SilenceAlarm, env_reward
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tokenizer_checks import check_tokenizer
@@ -40,7 +41,7 @@ from envs_registry.sources import LimitedSource
 OURS = ("tools", "rollout_func", "environment_factory")
 
 
-class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
+class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with GRPO as the control.
 
     Args:
@@ -129,7 +130,8 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
         evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
         self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
         before = (self.backend.time.seconds, self.engine.tool_time.seconds)
-        self.trees, self._rollout_seconds = play_groups(self.engine, tasks, self.state.global_step + 1)
+        first = self.number_groups(len(tasks)) if training else 0
+        self.trees, self._rollout_seconds = play_groups(self.engine, tasks, self.state.global_step + 1, first)
         self._spent = {
             "seconds_generate": self.backend.time.seconds - before[0],
             "seconds_tools": self.engine.tool_time.seconds - before[1],
@@ -241,8 +243,12 @@ def training_tasks(env: ToolEnv, args: ARPOConfig) -> TaskSource:
     source: TaskSource = env.tasks
     if source.size is not None:
         return source
-    per_step = max(1, (args.generation_batch_size or 1) // (args.num_generations or 1))
-    return LimitedSource(source, per_step * args.max_steps if args.max_steps > 0 else 1000)
+    if args.max_steps <= 0:
+        return LimitedSource(source, 1000)
+    rollouts = -(
+        -args.max_steps * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
+    )
+    return LimitedSource(source, rollouts * max(1, (args.generation_batch_size or 1) // (args.num_generations or 1)))
 
 
 def task_dataset(env: ToolEnv, args: ARPOConfig) -> Any:

@@ -119,6 +119,25 @@ def test_trl_sees_no_difference_between_engine_and_trainer(trained: Run) -> None
     assert max(seen) < BOUND
 
 
+def test_the_importance_correction_weighs_each_row_by_its_tokens_alone(trained: Run) -> None:
+    """Of an engine that samples from an older policy the ratio is that policy's, over the model's own tokens."""
+    batch = {name: value.clone() for name, value in trained.trainer._buffered_inputs[0].items()
+             if isinstance(value, torch.Tensor)}  # fmt: skip
+    mask = batch["completion_mask"] * batch["tool_mask"]
+    apart = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]) * mask
+    wanted = apart.sum(1, keepdim=True).exp()  # the default mode is one ratio a row
+    torch.testing.assert_close(batch["importance_sampling_ratio"], wanted, atol=1e-6, rtol=1e-6)
+    losses = []
+    batch["advantages"] = torch.ones_like(batch["advantages"])  # the rewards of a group may all be the same
+    for factor in (1.0, 0.5):
+        weighed = {**batch, "importance_sampling_ratio": wanted * factor}
+        losses.append(trained.trainer._compute_loss(trained.trainer.model, weighed).item())
+    assert losses[1] == pytest.approx(0.5 * losses[0], rel=1e-4, abs=1e-9)
+    means = [e["sampling/importance_sampling_ratio/mean"] for e in trained.trainer.state.log_history
+             if "sampling/importance_sampling_ratio/mean" in e]  # fmt: skip
+    assert means == pytest.approx([1.0] * STEPS, abs=0.05)  # engine and trainer have the same weights
+
+
 def test_branches_are_among_what_was_compared(trained: Run) -> None:
     assert any(t.origin == "branch" for tree in trained.before for t in tree.trajectories)
     assert any(t.tool_calls for tree in trained.before for t in tree.trajectories)

@@ -1,0 +1,61 @@
+"""The settings that say what a training run becomes, kept in its checkpoints to be compared on resume."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+# borders of a rollout, and of the steps and micro-batches that it is cut into
+_SIZES = (
+    "num_generations",
+    "num_iterations",
+    "steps_per_generation",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "processes",
+)
+# what changes speed, or what is written down, and not what is learned
+_FREE = (
+    "output_dir", "run_name", "project", "report_to", "resume_from_checkpoint", "disable_tqdm", "use_cache",
+    "include_num_input_tokens_seen", "torch_empty_cache_steps", "skip_memory_metrics", "debug", "local_rank",
+    "num_completions_to_print", "prediction_loss_only", "per_device_eval_batch_size", "num_generations_eval",
+    "generation_batch_size", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "ignore_data_skip",
+    "restore_callback_states_from_checkpoint", "max_rows", "prefix_tokens", "limits", "trace_every", "turn_timeout",
+    "retries", "packing_tokens", "enable_jit_checkpoint", "batch_eval_metrics",
+)  # fmt: skip
+_FREE_STARTS = ("logging_", "log_", "save_", "eval_", "hub_", "push_", "trackio_", "dataloader_", "do_", "include_for_",
+                "vllm_server_", "vllm_group_", "vllm_gpu_", "ddp_")  # fmt: skip
+
+
+def fingerprint(trainer: Any) -> dict[str, Any]:
+    """Return a trainer's settings that shape its result, its tasks and its rewards, as plain data."""
+    settings = {name: value for name, value in trainer.args.to_dict().items()
+                if name not in _FREE and not name.startswith(_FREE_STARTS)}  # fmt: skip
+    settings |= {
+        "processes": trainer.accelerator.num_processes,
+        "reward_funcs": trainer.reward_func_names,
+        "tasks": _digest(trainer.train_dataset),
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return plain
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the settings that are others now, as in "seed: 1 -> 2"."""
+    return [f"{name}: {before.get(name)!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
+
+
+def moved_borders(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return those of the differences that cut rollouts at other places."""
+    return differences({name: before.get(name) for name in _SIZES}, {name: now.get(name) for name in _SIZES})
+
+
+def _digest(dataset: Any) -> str | None:
+    """Return a short text that differs for other tasks; None of a stream, which cannot be read ahead."""
+    if dataset is None or not hasattr(dataset, "__len__"):
+        return None
+    digest = hashlib.sha256()
+    for task in dataset["task"]:
+        digest.update(task.encode() + b"\n")
+    return f"{len(dataset)} tasks, {digest.hexdigest()[:12]}"
