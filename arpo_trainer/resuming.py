@@ -5,16 +5,13 @@ of (`num_iterations` or `steps_per_generation` use one for several steps): it wo
 with the data for ever after. It also forgets what was measured since the last log, and begins every later pass over
 the tasks in the first one's order. Here each process adds `rollout_RANK.pt` to a checkpoint, and reads it again.
 
-Of TRL's and transformers' inside it uses
+What of TRL's inside that takes is in `trl_seams`; of transformers' it uses
 
     _save_rng_state, _load_rng_state     wrapped: `rollout_RANK.pt` is written and read with the random states, before
                                          trainer_state.json is written, and before the first step is taken
     _load_from_checkpoint, _load_best_model
                                          the weights of a run that has had all its steps
-    _get_train_sampler                   wrapped: finished passes are drawn and left out
-    _step, _buffered_inputs              where TRL is in its rollout, and what is left of it
-    _metrics, _logs                      measured since the last log; rows of the completions table
-    _tr_loss, _globalstep_last_logged    the same for the loss
+    _tr_loss, _globalstep_last_logged    the loss since the last log
 
 What it does not do: the same on other hardware or with other versions, where sums round differently.
 """
@@ -29,24 +26,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device
 from transformers import TrainerState
 from transformers.trainer_utils import TrainOutput
-from trl import GRPOTrainer
 
 from arpo_trainer.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer
 from arpo_trainer.fingerprint import differences, fingerprint, moved_borders
+from arpo_trainer.trl_seams import SeamedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
 
 logger = logging.getLogger(__name__)
 
 
-class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+class ResumableTrainer(SeamedGRPOTrainer):
     """Adds exact resume to `GRPOTrainer`."""
 
     _passes = 0
     _played = (-1, 0)  # a step, and how many groups it has had
-    _step: int
-    _buffered_inputs: Any
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train, from the beginning or from a checkpoint.
@@ -62,7 +56,7 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
                 size now; or all steps are behind it, and the weights are sharded.
         """
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
-        self._step, self._buffered_inputs = 0, None  # of an earlier call
+        forget_rollout(self)  # of an earlier call
         self._passes, self._played = 0, (-1, 0)
         if checkpoint is not None:
             self._check_settings(checkpoint)
@@ -107,8 +101,8 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         if state is not None:
             self._restore(state)
 
-    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
-        sampler = super()._get_train_sampler(*args, **kwargs)
+    def sampler_made(self, sampler: Any) -> Any:
+        """Leave out the passes that the checkpoint has finished."""
         for _ in range(self._passes):  # each draws an order of its own from one generator
             next(iter(sampler), None)
         return sampler
@@ -126,21 +120,15 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
 
     def _rollout_state(self) -> dict[str, Any]:
         """Return what TRL does not save, as plain data and tensors."""
-        amid = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
         loss = getattr(self, "_tr_loss", None)
         return {
+            **rollout_state(self),
             "settings": json.dumps(fingerprint(self)),
-            "step": self._step,
-            "rollout": self._buffered_inputs if amid else None,
-            "metrics": _plain(self._metrics),
-            "completions": _plain(self._logs) if amid and self.log_completions else {},
             "loss": None if loss is None else (loss.item(), self._globalstep_last_logged),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self._step, self._buffered_inputs = state["step"], send_to_device(state["rollout"], self.accelerator.device)
-        _refill(self._metrics, state["metrics"])
-        _refill(self._logs, state["completions"])
+        restore_rollout(self, state)
         if state["loss"] is not None and hasattr(self, "_tr_loss"):
             self._tr_loss.fill_(state["loss"][0])
             self._globalstep_last_logged = state["loss"][1]
@@ -169,20 +157,3 @@ class ResumableTrainer(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
                 checkpoint_step(checkpoint),
                 ", ".join(changed),
             )
-
-
-def _plain(value: Any) -> Any:
-    """Return nested dictionaries and queues as `dict` and `list`, which may be loaded without trusting the file."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return list(value)
-
-
-def _refill(kept: Any, saved: dict[str, Any]) -> None:
-    """Put saved values back where TRL looks for them: its lists and queues stay the same objects."""
-    for key, value in saved.items():
-        if isinstance(value, dict):
-            _refill(kept[key], value)
-        else:
-            kept[key].clear()
-            kept[key].extend(value)

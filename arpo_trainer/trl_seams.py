@@ -4,6 +4,8 @@
     _calculate_rewards                    rewards_seen: of all processes, before a group's mean is taken off
     _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; batch_made
     _prepare_inputs, _buffered_inputs, _step   deal: which rows meet in a micro-batch
+    _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
+    _get_train_sampler                    sampler_made
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
     _metrics                              add_metric
@@ -32,6 +34,7 @@ from typing import Any, ClassVar
 import torch
 import trl
 import trl.trainer.utils
+from accelerate.utils import send_to_device
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -168,6 +171,10 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         """Return the rows of a rollout in as many micro-batches of the same sizes."""
         return micro_batches
 
+    def sampler_made(self, sampler: Any) -> Any:
+        """Return what draws the rows of the data set."""
+        return sampler
+
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return a micro-batch as the loss shall see it."""
         return inputs
@@ -210,6 +217,9 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
             inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
         return inputs
 
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+        return self.sampler_made(super()._get_train_sampler(*args, **kwargs))
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = self.before_loss(inputs)
         try:
@@ -234,6 +244,52 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
 def _play(prompts: list[Any], trainer: SeamedGRPOTrainer) -> dict[str, list[Any]]:
     return trainer.play(trainer.rows)
+
+
+def amid_rollout(trainer: Any) -> bool:
+    """Say whether the next step uses a rollout that has been used before."""
+    return bool(trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations))
+
+
+def rollout_state(trainer: Any) -> dict[str, Any]:
+    """Return where a trainer is in its rollout, what is left of it, and what was measured since the last log."""
+    amid = amid_rollout(trainer)
+    return {
+        "step": trainer._step,
+        "rollout": trainer._buffered_inputs if amid else None,
+        "metrics": _plain(trainer._metrics),
+        "completions": _plain(trainer._logs) if amid and trainer.log_completions else {},
+    }
+
+
+def restore_rollout(trainer: Any, state: dict[str, Any]) -> None:
+    """Put back what `rollout_state` returned."""
+    trainer._step = state["step"]
+    trainer._buffered_inputs = send_to_device(state["rollout"], trainer.accelerator.device)
+    _refill(trainer._metrics, state["metrics"])
+    _refill(trainer._logs, state["completions"])
+
+
+def forget_rollout(trainer: Any) -> None:
+    """Begin the next step with a rollout."""
+    trainer._step, trainer._buffered_inputs = 0, None
+
+
+def _plain(value: Any) -> Any:
+    """Return nested dictionaries and queues as `dict` and `list`, which may be loaded without trusting the file."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return list(value)
+
+
+def _refill(kept: Any, saved: dict[str, Any]) -> None:
+    """Put saved values back where TRL looks for them: its lists and queues stay the same objects."""
+    for key, value in saved.items():
+        if isinstance(value, dict):
+            _refill(kept[key], value)
+        else:
+            kept[key].clear()
+            kept[key].extend(value)
 
 
 def tokenizer_of(trainer: Any) -> Any:
