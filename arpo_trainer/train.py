@@ -16,10 +16,13 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.models import check_model_folder, ensure_model
 from sandbox.cache import cache_directory
+
+if TYPE_CHECKING:
+    from arpo_trainer.config import ARPOConfig
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,8 @@ class RunArguments:
         cold_start_epochs: passes over them.
         cold_start_learning_rate: of the cold start.
         cold_start_tool_share: share of them that calls the tool.
+        search_price: US dollars for 1,000 searches, for the report on costs; None is the provider's list price, where
+            one is known.
         save_final_model: write the trained model into the output folder.
         threads: CPU threads for PyTorch; 0 takes as many as there are idle cores.
     """
@@ -60,6 +65,7 @@ class RunArguments:
     cold_start_epochs: int = 2
     cold_start_learning_rate: float = 5e-5
     cold_start_tool_share: float = 0.5
+    search_price: float | None = None
     save_final_model: bool = True
     threads: int = 0
 
@@ -67,6 +73,8 @@ class RunArguments:
         for name in ("eval_tasks", "cold_start_examples", "threads"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.search_price is not None and self.search_price < 0:
+            raise ValueError(f"search_price must not be negative, got {self.search_price}")
         if self.overlap not in OVERLAP:
             raise ValueError(f"overlap must be {', '.join(map(repr, OVERLAP))}; not {self.overlap!r}")
 
@@ -145,6 +153,22 @@ def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
     """
     import torch
 
+    run, args = configure(settings)
+    torch.set_num_threads(run.threads or idle_threads())
+    from arpo_trainer.session import Session
+
+    return Session(run, args, settings, reward_funcs).play()
+
+
+def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
+    """Return run arguments and config; nothing is loaded.
+
+    Raises:
+        ValueError: settings that cannot work.
+        FileNotFoundError: the model's folder is missing.
+    """
+    import torch
+
     from arpo_trainer.config import ARPOConfig
 
     run, values = split_settings(settings)
@@ -154,10 +178,7 @@ def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
     args = ARPOConfig(**values)
     if run.model != DEMO_MODEL:
         check_model_folder(run.model)
-    torch.set_num_threads(run.threads or idle_threads())
-    from arpo_trainer.session import Session
-
-    return Session(run, args, settings, reward_funcs).play()
+    return run, args
 
 
 def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int) -> Path:
