@@ -1,6 +1,7 @@
 """The third decision, first half: from rewards to one advantage a trajectory.
 
-`group_advantages` (GRPO) and `leave_one_out` (RLOO) compare within a group; `reinforce_plus_plus` with the whole batch.
+`group_advantages` (GRPO) and `leave_one_out` (RLOO) compare within a group, `tree_group_advantages` (Tree-GRPO) also
+with what branched off the same start; `reinforce_plus_plus` with the whole batch.
 `ADVANTAGES` names them all under one signature, for a row of the table of algorithms. How a trajectory's advantage is
 spread over its tokens is `attribution`'s; how entropy weighs it is `entropy_factor`'s.
 
@@ -21,7 +22,7 @@ EPSILON = 1e-6
 WHITENING_EPSILON = 1e-8
 Scale = Literal["group", "none", "population"]
 Rewards = Sequence[float | None]
-Estimator = Callable[[Sequence[Rewards], Sequence[Sequence[int]]], list[list[float]]]
+Estimator = Callable[[Sequence[Rewards], Sequence[Sequence[int]], Sequence[Sequence[int]]], list[list[float]]]
 
 
 def group_advantages(rewards: Rewards, scale: Scale = "group") -> list[float]:
@@ -66,6 +67,33 @@ def leave_one_out(rewards: Rewards) -> list[float]:
     n = len(_valid(rewards))
     stretch = n / (n - 1) if n > 1 else 1.0  # R - mean of the others, from R - mean of all
     return [0.0 if reward is None else (reward - mean) * stretch for reward in rewards]
+
+
+def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float]:
+    """Return A_inter + A_intra: compared with the group, and with its own tree alone (Tree-GRPO, 2509.21240, eq. 6-7).
+
+    A tree is what branched off one start. Where only one of a tree is valid there is nothing to compare it with, and
+    A_intra is 0; the published code takes its reward instead.
+
+    Args:
+        rewards: of one group, shape (G,); None marks an invalid trajectory.
+        starts: which tree each trajectory is of, shape (G,): any numbers, such as `RolloutTree.starts`.
+
+    Returns:
+        Shape (G,). Without branches the same as `group_advantages`.
+
+    Raises:
+        ValueError: a reward that is not finite, or not one start a trajectory.
+    """
+    result = group_advantages(rewards)
+    if len(starts) != len(rewards):
+        raise ValueError(f"got {len(starts)} starts for {len(rewards)} trajectories")
+    for start in set(starts):
+        members = [number for number, own in enumerate(starts) if own == start]
+        if len(members) > 1:
+            for number, within in zip(members, group_advantages([rewards[i] for i in members]), strict=True):
+                result[number] += within
+    return result
 
 
 def reinforce_plus_plus(groups: Sequence[Rewards], lengths: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -115,7 +143,9 @@ def _token_moments(rewards: Sequence[tuple[float, int]]) -> tuple[float, float]:
 
 
 def _by_group(function: Callable[[Rewards], list[float]]) -> Estimator:
-    def estimate(groups: Sequence[Rewards], lengths: Sequence[Sequence[int]]) -> list[list[float]]:
+    def estimate(
+        groups: Sequence[Rewards], lengths: Sequence[Sequence[int]], starts: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
         return [function(group) for group in groups]
 
     return estimate
@@ -126,17 +156,25 @@ ADVANTAGES: dict[str, Estimator] = {
     "grpo-population": _by_group(partial(group_advantages, scale="population")),
     "grpo-no-std": _by_group(partial(group_advantages, scale="none")),
     "rloo": _by_group(leave_one_out),
-    "reinforce++": reinforce_plus_plus,
+    "tree-grpo": lambda groups, lengths, starts: list(map(tree_group_advantages, groups, starts)),
+    "reinforce++": lambda groups, lengths, starts: reinforce_plus_plus(groups, lengths),
 }
 
 
-def batch_advantages(name: str, groups: Sequence[Rewards], lengths: Sequence[Sequence[int]]) -> list[list[float]]:
+def batch_advantages(
+    name: str,
+    groups: Sequence[Rewards],
+    lengths: Sequence[Sequence[int]],
+    starts: Sequence[Sequence[int]] | None = None,
+) -> list[list[float]]:
     """Return one advantage a trajectory, by the named method.
 
     Args:
         name: one of `ADVANTAGES`.
         groups: rewards of each group of the global batch, those of all processes; None marks an invalid trajectory.
         lengths: tokens of each trajectory that count in the loss; only "reinforce++" looks at them.
+        starts: which tree of its group each trajectory is of; only "tree-grpo" looks at them. By default each is one of
+            its own.
 
     Returns:
         As `groups`.
@@ -150,7 +188,7 @@ def batch_advantages(name: str, groups: Sequence[Rewards], lengths: Sequence[Seq
             _valid(group)
         except ValueError as error:
             raise ValueError(f"group {number}: {error}") from None
-    return ADVANTAGES[name](groups, lengths)
+    return ADVANTAGES[name](groups, lengths, [range(len(group)) for group in groups] if starts is None else starts)
 
 
 def has_signal(rewards: Rewards) -> bool:

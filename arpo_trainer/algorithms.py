@@ -43,7 +43,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "dapo": Algorithm("grpo", None, loss="dapo"),
     "reinforce++": Algorithm("grpo", None, advantage="reinforce++"),
     "random": Algorithm("arpo", "random"),
-    "tree-grpo": Algorithm("arpo", "tree-grpo"),
+    "tree-grpo": Algorithm("arpo", "tree-grpo", advantage="tree-grpo"),
     "arpo-reference": Algorithm("arpo", "arpo-reference", loss="clipped-reference"),
     "aepo-reference": Algorithm("arpo", "aepo-reference", loss="aepo-reference"),  # their factor was never on
 }

@@ -38,7 +38,7 @@ def split_budget(budget: str, num_generations: int, initial_rollouts: int) -> tu
 
 
 def balanced_roots(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> float:
-    """Return m = k * sigmoid(beta * (H_root - H_tool)), a real number (AEPO, sec. 3, entropy pre-monitoring).
+    """Return m = k * sigmoid(beta * (H_root - H_tool)), a real number (AEPO, entropy pre-monitoring).
 
     Args:
         num_generations: k, the group's whole budget.

@@ -90,7 +90,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     advantage: str | None = field(
         default=None,
         metadata={
-            "help": "Instead of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'reinforce++'."
+            "help": "Instead of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'tree-grpo', "
+            "'reinforce++'."
         },
     )
     policy_loss: str | None = field(
@@ -197,6 +198,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
         self._check_vllm()
         self.rollout_settings()
+        self._fit_evaluation()
         super().__post_init__()
         self._check_limits()
         self._check_loss()
@@ -211,6 +213,15 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         unset = {"epsilon_high": low if loss.low == loss.high else loss.high, "delta": loss.dual}
         for name, value in {"epsilon": low, **{n: v for n, v in unset.items() if getattr(self, n) is None}}.items():
             setattr(self, name, value)
+
+    def _fit_evaluation(self) -> None:
+        """Judge checkpoints by accuracy, and let TRL's check of a batch that evaluation does not use pass."""
+        metric: str | None = self.metric_for_best_model  # type: ignore[has-type]
+        if metric is None and (self.load_best_model_at_end or self.save_strategy == "best"):
+            self.metric_for_best_model = "accuracy"
+        if self.eval_strategy != "no" and self.num_generations_eval is None:
+            size, rows = self.num_generations or 1, int(self.per_device_eval_batch_size)  # type: ignore[has-type]
+            self.per_device_eval_batch_size = -(-rows // size) * size
 
     def token_loss(self) -> Loss:
         """Return the loss of a token, with the bounds that hold; TRL's own, "clipped", has its bounds from TRL."""

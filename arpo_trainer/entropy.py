@@ -15,17 +15,18 @@ ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
 
 def token_entropy(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Return the entropy of softmax(logits / temperature) over the whole vocabulary (ARPO, eq. 1).
+    """Return the entropy of softmax(logits / temperature) over the whole vocabulary (ARPO, eq. 3).
 
     Args:
-        logits: shape (..., vocabulary).
+        logits: shape (..., vocabulary); minus infinity for a token that cannot be.
         temperature: above 0.
 
     Returns:
         Nats, shape (...).
     """
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
-    return -(logprobs.exp() * logprobs).sum(-1)
+    entropies: torch.Tensor = torch.special.entr(logprobs.exp()).sum(-1)
+    return entropies
 
 
 def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "renormalised") -> float:

@@ -38,14 +38,14 @@ def check_recipe(name: str) -> None:
 
 
 def describe(name: str) -> str:
-    """Return the first sentence of a recipe's opening comment."""
+    """Return the first sentence of a recipe's opening comment, up to a parenthesis."""
     lines = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     opening = []
     for line in lines:
         if not line.startswith("#"):
             break
         opening.append(line.lstrip("# ").strip())
-    return " ".join(opening).partition(". ")[0].rstrip(".")
+    return " ".join(opening).partition(". ")[0].partition(" (")[0].rstrip(".")
 
 
 def _recipes(arguments: argparse.Namespace) -> int:

@@ -75,8 +75,8 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         self._step_seconds = time.perf_counter() - self._step_began
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Append a training step's numbers to metrics.jsonl."""
-        if not logs or f"{_PREFIX}reward" not in logs:
+        """Append a training step's numbers to metrics.jsonl, also where it used an earlier step's rollout."""
+        if not logs or "loss" not in logs:
             return
         row: dict[str, Any] = {"step": state.global_step}
         for key, value in logs.items():

@@ -23,7 +23,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.coldstart import Example, check_solvable, cold_start, demonstrations
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.costs.plan import announce
-from arpo_trainer.evaluation import Evaluation, evaluate
+from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.gates import check_limits
 from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
@@ -113,7 +113,7 @@ class Session:
             check_solvable(cold.tasks)
         if not self.run.eval_tasks:
             return
-        held_out = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
+        held_out = self._evaluation_env()
         held_out.check()
         trained = training_tasks(env, self.args)
         found = overlap(trained, LimitedSource(held_out.tasks, self.run.eval_tasks))
@@ -133,9 +133,9 @@ class Session:
 
     def _learn(self, env: ToolEnv, recorder: RunRecorder | None) -> None:
         trainer = self._make_trainer(env, recorder)
-        before = self._evaluate(trainer, "before", recorder)
+        before = self._evaluate(trainer, "before")
         trainer.train(resume_from_checkpoint=self._resume)
-        after = self._evaluate(trainer, "after", recorder)
+        after = self._evaluate(trainer, "after")
         if before and after:
             logger.info("%s\n%s", before, after)
         if self.run.save_final_model:
@@ -146,6 +146,9 @@ class Session:
         env = gymnasium.make(self.run.env, **kwargs)
         assert isinstance(env.unwrapped, ToolEnv)  # for the type checker: our ids are registered without wrappers
         return env.unwrapped
+
+    def _evaluation_env(self) -> ToolEnv:
+        return self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
 
     def _make_trainer(self, env: ToolEnv, recorder: RunRecorder | None) -> ARPOTrainer:
         with self.args.main_process_first():
@@ -160,7 +163,10 @@ class Session:
             reward_funcs=self.reward_funcs,
             args=self.args,
             processing_class=tokenizer,
+            eval_env=self._evaluation_env() if self.run.eval_tasks else None,
+            eval_tasks=self.run.eval_tasks or None,
             on_rollout=recorder.on_rollout if recorder else None,
+            on_evaluation=recorder.add_evaluation if recorder else None,
             callbacks=[recorder, StepPrinter(self.args.max_steps)] if recorder else [],
         )
         trainer.remove_callback(ProgressCallback)
@@ -169,14 +175,15 @@ class Session:
 
     def _cold_started(self, path: str, tokenizer: Any) -> Path:
         """Return the folder of the cold-started model; all processes make it, once for each set of settings."""
-        run, seed = self.run, self.args.seed
+        run = self.run
+        seed = self.args.seed if run.cold_start_seed is None else run.cold_start_seed
         env = self._make_env({**run.env_kwargs, **run.cold_start_env_kwargs})
         folder = cold_start_folder(run, path, env.system_prompt, seed)
         if all(on_every_rank((folder / "config.json").exists)):
             logger.info("cold start: taken from %s", folder)
             return folder
         logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
-        examples = on_every_rank(lambda: self._demonstrations(env, tokenizer) if this_rank() == 0 else [])[0]
+        examples = on_every_rank(lambda: self._demonstrations(env, tokenizer, seed) if this_rank() == 0 else [])[0]
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
         scratch = folder.with_suffix(".unfinished")
         cold_start(
@@ -200,33 +207,23 @@ class Session:
         on_every_rank(save)
         return folder
 
-    def _demonstrations(self, env: ToolEnv, tokenizer: Any) -> list[Example]:
+    def _demonstrations(self, env: ToolEnv, tokenizer: Any, seed: int) -> list[Example]:
         run = self.run
         source: Any = env.tasks
         with contextlib.closing(env):
             return list(
-                demonstrations(
-                    env, source, tokenizer, run.cold_start_examples, run.cold_start_tool_share, self.args.seed
-                )
+                demonstrations(env, source, tokenizer, run.cold_start_examples, run.cold_start_tool_share, seed)
             )
 
-    def _evaluate(self, trainer: ARPOTrainer, name: str, recorder: RunRecorder | None) -> Evaluation | None:
+    def _evaluate(self, trainer: ARPOTrainer, name: str) -> Evaluation | None:
         if not self.run.eval_tasks:
             return None
-        env = self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
-        count = min(self.run.eval_tasks, env.tasks.size or self.run.eval_tasks)
-        title = f"evaluating {name} training"
-        with tqdm(total=len(share(count)), desc=title, unit="task", disable=recorder is None) as bar:
-            result = evaluate(
-                trainer.engine,
-                [env.tasks.task(number) for number in range(count)],
-                name,
-                trainer.state.global_step,
-                bar.update,
-            )
-        if recorder:
-            recorder.add_evaluation(result)
-        return result
+        last = trainer.evaluations[-1] if trainer.evaluations else None
+        if last and last.step == trainer.state.global_step > 0 and not self.args.load_best_model_at_end:
+            return last  # the last step was evaluated, and the policy is still that
+        count, title = len(trainer.eval_tasks), f"evaluating {name} training"
+        with tqdm(total=len(share(count)), desc=title, unit="task", disable=this_rank() > 0) as bar:
+            return trainer.evaluate_tasks(name, bar.update)
 
     def _facts(self, isolation: str) -> dict[str, Any]:
         return {

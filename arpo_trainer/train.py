@@ -1,6 +1,7 @@
 """One training run from a settings file: load, perhaps a cold start, evaluate, train, evaluate, report.
 
-arpo train --config arithmetic-cpu            # a recipe that comes with the package
+arpo train --recipe arithmetic-cpu            # one that comes with the package: `arpo recipes`
+arpo train --recipe arithmetic-cpu --dry-run  # what it will cost; see `costs`
 arpo train --config my.yaml --set max_steps=3
 torchrun --nproc_per_node 2 -m arpo_trainer.cli train --config my.yaml      # two processes; or accelerate launch -m
 """
@@ -48,6 +49,7 @@ class RunArguments:
         cold_start_epochs: passes over them.
         cold_start_learning_rate: of the cold start.
         cold_start_tool_share: share of them that calls the tool.
+        cold_start_seed: of the cold start; None takes `seed`. Runs that are compared start from the same model with it.
         search_price: US dollars for 1,000 searches, for the report on costs; None is the provider's list price, where
             one is known.
         save_final_model: write the trained model into the output folder.
@@ -65,6 +67,7 @@ class RunArguments:
     cold_start_epochs: int = 2
     cold_start_learning_rate: float = 5e-5
     cold_start_tool_share: float = 0.5
+    cold_start_seed: int | None = None
     search_price: float | None = None
     save_final_model: bool = True
     threads: int = 0
@@ -183,7 +186,8 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
 
 def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int) -> Path:
     """Return where the cold-started model for exactly these settings is kept."""
-    names = ("env", "env_kwargs", *(entry.name for entry in dataclasses.fields(run) if entry.name[:4] == "cold"))
+    cold = [entry.name for entry in dataclasses.fields(run) if entry.name[:4] == "cold"]
+    names = ("env", "env_kwargs", *(name for name in cold if name != "cold_start_seed"))
     facts = {name: getattr(run, name) for name in names} | {"model": model, "prompt": prompt, "seed": seed}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     return cache_directory() / "cold-starts" / digest

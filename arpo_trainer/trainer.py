@@ -34,6 +34,8 @@ from arpo_trainer.backends import trainer_backend
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.engine import Engine
 from arpo_trainer.entropy_factor import entropy_factor, tree_moments
+from arpo_trainer.evaluating import EvaluatesOnTasks, evaluation_tasks
+from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.gates import check_limits
 from arpo_trainer.packing.training import PackedGRPOTrainer
 from arpo_trainer.padding import trim_padding
@@ -41,7 +43,7 @@ from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree
-from envs_registry import TaskSource
+from envs_registry import Task, TaskSource
 from envs_registry.sources import LimitedSource
 
 OURS = ("tools", "rollout_func", "environment_factory")
@@ -52,7 +54,7 @@ def env_reward(completions: Sequence[Any], env_reward: Sequence[float | None], *
     return list(env_reward)
 
 
-class ARPOTrainer(PackedGRPOTrainer):
+class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with GRPO as the control.
 
     Args:
@@ -61,7 +63,11 @@ class ARPOTrainer(PackedGRPOTrainer):
         reward_funcs: TRL reward functions; by default the environment's reward alone (`env_reward`).
         args: the settings.
         train_dataset: rows with the columns "prompt" and "task"; by default made from the environment's tasks.
+        eval_env: the environment to evaluate on while training (`eval_strategy`, `eval_steps`), greedily; with
+            `load_best_model_at_end` the checkpoint with the best accuracy is the one that stays.
+        eval_tasks: how many of its tasks, the first ones; default all.
         on_rollout: called with the trees of each training rollout, those of all processes, on the main process only.
+        on_evaluation: called with the result of each evaluation on `eval_env`, likewise.
         kwargs: whatever else `GRPOTrainer` takes.
 
     Attributes:
@@ -87,7 +93,10 @@ class ARPOTrainer(PackedGRPOTrainer):
         reward_funcs: Any = None,
         args: ARPOConfig | None = None,
         train_dataset: Any = None,
+        eval_env: ToolEnv | None = None,
+        eval_tasks: int | None = None,
         on_rollout: Callable[[list[RolloutTree]], None] | None = None,
+        on_evaluation: Callable[[Evaluation], None] | None = None,
         **kwargs: Any,
     ) -> None:
         given = [name for name in OURS if kwargs.get(name) is not None]
@@ -99,6 +108,8 @@ class ARPOTrainer(PackedGRPOTrainer):
                 "which a wrapper would not follow; give `env.unwrapped`, and limits as its own options (max_turns=...)"
             )
         env.check()
+        if eval_env:
+            eval_env.check()
         args = args or ARPOConfig(output_dir="arpo")
         check_limits(args.rollout_limits(), list(env.tools))
         # what only TRL can normalise, over several rewards or the whole batch, is taken from TRL as it is
@@ -106,6 +117,10 @@ class ARPOTrainer(PackedGRPOTrainer):
         self._scale: Scale | None = None if as_trl else args.scale_rewards
         self.env, self.on_rollout = env, on_rollout
         self.trees: list[RolloutTree] = []
+        self.on_evaluation, self.evaluations = on_evaluation, []
+        self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
+        if eval_env and kwargs.get("eval_dataset") is None:
+            kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
         self._rows: list[dict[str, Any]] = []
         self._rewards: list[float] = []
         self._silent = 0
@@ -205,13 +220,25 @@ class ARPOTrainer(PackedGRPOTrainer):
     def _token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Make the advantages of this rank's tokens: from TRL's (B,) to (B, T)."""
         rows = [row for tree, own in zip(self.trees, self._group_advantages(centred), strict=True)
-                for row in token_advantages(tree, own, self.args.attribution)]  # fmt: skip
+                for row in self.credit(tree, own)]  # fmt: skip
         result = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         for place, number in enumerate(self._own_rows):
             result[place, : len(rows[number])] = torch.tensor(rows[number], dtype=result.dtype)
         if self.args.attribution == "dedup" and self.args.loss_type in ("dapo", "bnpo"):
             result *= deduplication_scale(self.trees)
         return result * self._entropy_factor(result) if self.args.entropy_weight else result
+
+    def credit(self, tree: RolloutTree, advantages: list[float]) -> list[list[float]]:
+        """Return an advantage for every token of a tree's trajectories; override it to give credit of your own.
+
+        Args:
+            tree: all that was sampled for one prompt; every process sees the same.
+            advantages: of its trajectories, by `args.advantage`; 0 for invalid ones.
+
+        Returns:
+            One list a trajectory, as long as its row.
+        """
+        return token_advantages(tree, advantages, self.args.attribution)
 
     def _group_advantages(self, centred: torch.Tensor) -> list[list[float]]:
         """Return one advantage a trajectory, of all ranks' groups."""
@@ -224,7 +251,7 @@ class ARPOTrainer(PackedGRPOTrainer):
         known = [[value if valid and value == value else None for value, valid in group] for group in groups]
         self._silent = silent_groups(known)
         lengths = [[sum(tree.row(n).mask) for n in range(len(tree.trajectories))] for tree in self.trees]
-        return batch_advantages(name, known, lengths)
+        return batch_advantages(name, known, lengths, [tree.starts() for tree in self.trees])
 
     def _entropy_factor(self, like: torch.Tensor) -> torch.Tensor:
         entropies = torch.zeros_like(like)
@@ -266,10 +293,14 @@ def training_tasks(env: ToolEnv, args: ARPOConfig) -> TaskSource:
 
 def task_dataset(env: ToolEnv, args: ARPOConfig) -> Any:
     """Return a `datasets.Dataset` with the tasks to train on."""
+    source = training_tasks(env, args)
+    return task_rows(env, [source.task(number) for number in range(source.size or 0)])
+
+
+def task_rows(env: ToolEnv, tasks: Sequence[Task]) -> Any:
+    """Return a `datasets.Dataset` with a row a task: "prompt" and "task"."""
     from datasets import Dataset
 
-    source = training_tasks(env, args)
-    tasks = [source.task(number) for number in range(source.size or 0)]
     return Dataset.from_list(
         [{"prompt": env.messages(task), "task": json.dumps(task.as_dict(), ensure_ascii=False)} for task in tasks]
     )

@@ -204,6 +204,10 @@ class RolloutTree:
             row.span += [span.index] * n
         return row
 
+    def starts(self) -> list[int]:
+        """Return for each trajectory its first span: the same for all that branched off one start."""
+        return [self.path(number)[0].index for number in range(len(self.trajectories))]
+
     def reorder(self, order: Sequence[int]) -> None:
         """Put the trajectories into another order, and the spans into that in which these come to them.
 

@@ -20,7 +20,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
+if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
+    sys.path.remove(str(Path(__file__).resolve().parent))
 from arpo_trainer.recording import versions
 from arpo_trainer.train import read_settings, train
 

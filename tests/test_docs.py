@@ -76,14 +76,3 @@ def test_the_code_of_the_rollout_page_runs(tiny_policy: Path, capsys: pytest.Cap
         assert [trajectory.answer for trajectory in said.trajectories] == ["Ada", "Ada"]
     finally:
         del ALGORITHMS["calm"], BRANCHES["calm"]
-
-
-def test_every_function_that_the_formula_table_names_is_there() -> None:
-    import importlib
-
-    text = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    rows = re.findall(r"\| `(\w+)\.(\w+)`", text)
-    assert len(rows) >= 7
-    for module, name in rows:
-        package = "arpo_env" if module == "rewards" else "arpo_trainer"
-        assert hasattr(importlib.import_module(f"{package}.{module}"), name), f"{module}.{name}"

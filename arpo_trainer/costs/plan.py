@@ -7,6 +7,7 @@ it belongs to the machine and not to the settings.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 from typing import Any
@@ -157,9 +158,7 @@ def _model(run: RunArguments, args: ARPOConfig) -> tuple[Any, Shape | None, tupl
 def _adapters(run: RunArguments) -> Any:
     if not getattr(run, "lora_rank", 0):
         return None
-    from arpo_trainer.lora import lora_config
-
-    return lora_config(run)
+    return importlib.import_module("arpo_trainer.lora").lora_config(run)
 
 
 def _first_line(error: Exception) -> str:

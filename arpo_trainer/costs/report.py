@@ -260,7 +260,7 @@ def _occasions(strategy: str, every: float | None, args: ARPOConfig, plan: Sched
         return 0
     if plan.tasks is None:
         return 1
-    a_pass = plan.tasks // plan.prompts * (args.steps_per_generation or 1) * args.num_iterations
+    a_pass: int = plan.tasks // plan.prompts * (args.steps_per_generation or 1) * args.num_iterations
     return -(-plan.micro_batches // a_pass)
 
 

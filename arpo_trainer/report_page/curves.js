@@ -21,6 +21,11 @@ const clip = (text, length) => { const all = [...String(text)]; return all.lengt
 function curves() {
   const body = $("curves-body");
   if (!data.metrics.length) { body.append(nothing("No training step has been logged yet.")); return; }
+  const steps = new Map(data.metrics.map((row) => [row.step, row]));
+  for (const run of data.evaluations) {
+    const row = steps.get(run.step);
+    if (row) Object.assign(row, { held_out_accuracy: run.accuracy, held_out_reward: run.reward, held_out_tool_calls: run.tool_calls });
+  }
   const has = (key) => data.metrics.some((row) => known(row[key]));
   const host = h("div", { class: "grid" });
   const add = (spec) => {
@@ -30,6 +35,10 @@ function curves() {
   body.append(h("p", { class: "hint" }, "Hover, or focus a chart and use the arrow keys, to read a step in all of them." + (trees.length ? " Click to see that step’s trees." : "")), host);
   add({ title: "Reward", note: "mean; band: one standard deviation", zero: true, series: [
     { key: "reward", name: "reward", class: "a", band: "reward_std" }, { key: "accuracy", name: "accuracy", class: "b" }] });
+  if (data.metrics.filter((row) => known(row.held_out_accuracy)).length > 1) {
+    add({ title: "Held-out tasks", note: "greedy, while training", zero: true, series: [
+      { key: "held_out_accuracy", name: "accuracy", class: "b" }, { key: "held_out_reward", name: "reward", class: "a" }] });
+  }
   add({ title: "Tool calls", note: "mean a trajectory", zero: true, series: [{ key: "tool_calls", name: "tool calls", class: "a" }] });
   add({ title: "Entropy", note: "mean nats a token", zero: true, series: [
     { key: "entropy", name: "all", class: "a" }, { key: "entropy_after_tool", name: "after a tool result", class: "b" },
@@ -53,7 +62,8 @@ function curves() {
 
 const shown = new Set(["step", "reward", "reward_std", "accuracy", "tool_calls", "entropy", "entropy_after_tool", "entropy_first",
   "roots", "branches", "top_ups", "seconds_generate", "seconds_tools", "seconds_score", "seconds_update",
-  "wait/generate", "wait/tool", "wait/settle", "wait/start", "branch_budget_used", "cache_hits", "model_idle"]);
+  "wait/generate", "wait/tool", "wait/settle", "wait/start", "branch_budget_used", "cache_hits", "model_idle",
+  "held_out_accuracy", "held_out_reward"]);
 function metricKeys() {
   return [...new Set(data.metrics.flatMap((row) => Object.keys(row).filter((key) => known(row[key]))))];
 }
@@ -140,6 +150,7 @@ function chart(spec) {
     const close = () => { if (upper.length > 1) band.push(`M${upper.join("L")}L${lower.reverse().join("L")}Z`); upper = []; lower = []; };
     rows.forEach((row, index) => {
       const value = row[series.key];
+      if (value === undefined) return; // a step without a rollout, or without an evaluation
       if (!known(value)) { up = true; close(); return; }
       path += `${up ? "M" : "L"}${x(index).toFixed(1)},${y(value).toFixed(1)}`;
       up = false;

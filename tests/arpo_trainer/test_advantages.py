@@ -7,7 +7,14 @@ import statistics
 import pytest
 
 from arpo_trainer import group_advantages
-from arpo_trainer.advantages import ADVANTAGES, batch_advantages, leave_one_out, reinforce_plus_plus, silent_groups
+from arpo_trainer.advantages import (
+    ADVANTAGES,
+    batch_advantages,
+    leave_one_out,
+    reinforce_plus_plus,
+    silent_groups,
+    tree_group_advantages,
+)
 from arpo_trainer.branching import branch_score
 from arpo_trainer.budgets import split_budget
 
@@ -48,6 +55,25 @@ def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
     assert leave_one_out(rewards) == pytest.approx(wanted)
 
 
+def test_tree_grpo_compares_with_the_group_and_with_the_tree() -> None:
+    """Two trees of two, one of one. By hand: mean 0.5 and deviation 0.5 of all, 1 / sqrt(2) within a pair."""
+    got = tree_group_advantages([1.0, 0.0, 0.5, 0.0, 1.0], [0, 0, 1, 1, 2])
+    half = 0.5**0.5
+    assert got == pytest.approx([1 + half, -1 - half, 0 + half, -1 - half, 1], abs=1e-4)
+
+
+def test_tree_grpo_without_branches_is_grpo() -> None:
+    rewards = [1.0, None, 0.25, -1.0]
+    assert tree_group_advantages(rewards, [5, 6, 7, 8]) == group_advantages(rewards)
+    assert batch_advantages("tree-grpo", [rewards], [[1] * 4]) == [group_advantages(rewards)]
+
+
+def test_tree_grpo_leaves_invalid_ones_out_of_both() -> None:
+    with_it = tree_group_advantages([1.0, None, 0.0, 0.5, None], [0, 0, 0, 1, 1])
+    without = tree_group_advantages([1.0, 0.0, 0.5], [0, 0, 1])
+    assert with_it == pytest.approx([without[0], 0.0, without[1], without[2], 0.0])
+
+
 def test_whitening_is_over_the_tokens_of_the_whole_batch() -> None:
     groups, lengths = [[1.0, 0.0], [0.0, None, 0.5]], [[4, 1], [2, 100, 3]]
     got = reinforce_plus_plus(groups, lengths)
@@ -78,6 +104,8 @@ def test_bad_names_and_lengths_are_refused() -> None:
         batch_advantages("reinforce", [[1.0]], [[1]])
     with pytest.raises(ValueError, match="scale must be one of"):
         group_advantages([1.0, 0.0], "batch")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 starts for 2 trajectories"):
+        tree_group_advantages([1.0, 0.0], [0])
     with pytest.raises(ValueError, match="one length a trajectory"):
         reinforce_plus_plus([[1.0, 0.0]], [[3]])
 

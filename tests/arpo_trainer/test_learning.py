@@ -37,12 +37,13 @@ def train(tiny_model: Any, tokenizer: Any, folder: Path, **settings: Any) -> Wat
 def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list[list[float]]:
     rewards = [[odd([tree.row(n).ids])[0] for n in range(GROUP)] for tree in trees]
     lengths = [[sum(tree.row(n).mask) for n in range(GROUP)] for tree in trees]
-    groups = batch_advantages(advantage, rewards, lengths)
+    groups = batch_advantages(advantage, rewards, lengths, [tree.starts() for tree in trees])
     return [row for tree, own in zip(trees, groups, strict=True) for row in token_advantages(tree, own, attribution)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("advantage", "attribution"), [("grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup")]
+    ("advantage", "attribution"),
+    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup")],
 )
 def test_a_token_s_advantage_is_that_of_the_named_functions(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str

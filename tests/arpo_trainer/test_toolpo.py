@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from arpo_env import ToolEnv
 from arpo_trainer import RolloutTree
 from arpo_trainer.toolpo import action_reward, call_marks, fold_preference, toolpo_advantages
 from arpo_trainer.tree import Trajectory
+from tests.arpo_trainer.test_learning import odd
+from tests.arpo_trainer.test_trainer import GROUP, Watched, config
 from tests.arpo_trainer.test_tree import small_tree
 
 WORDS = ["<think>", "maybe", "<pyth", "on>", "</think>", "so", "1+1", "</python>", "42", "<python>"]
@@ -66,3 +72,39 @@ def test_marks_and_lengths_that_do_not_fit_are_refused() -> None:
         toolpo_advantages(small_tree(), [1.0, 0.0, None], [0.0, 0.0, None], [[1]] * 7)
     with pytest.raises(ValueError, match="not both 0"):
         fold_preference(0, 0)
+
+
+def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    document: dict[str, Any] = {}
+    text = (Path(__file__).resolve().parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, document)
+
+    class ToolPO(Watched):
+        credit = document["ToolPOTrainer"].credit
+
+    trainer = ToolPO(
+        tiny_model, ToolEnv("arpo/Arithmetic-v0", level=3), reward_funcs=odd, processing_class=tokenizer,
+        args=config(tmp_path, algorithm="grpo", attribution="soft", advantage="grpo-no-std", loss_type="dr_grpo",
+                    max_steps=1),
+    )  # fmt: skip
+    trainer.train()
+    trees, batch = trainer.kept[0]
+    rows = iter(batch["advantages"])
+    levels = set()
+    for tree in trees:
+        marks = call_marks(tree, tokenizer.decode, ["<python>"])
+        calls = [document["worked"](tree, number) for number in range(GROUP)]
+        rewards = [odd([tree.row(number).ids])[0] for number in range(GROUP)]
+        for number in range(GROUP):
+            flags = [flag for span in tree.path(number) for flag in marks[span.index]]
+            own, more = rewards[number] - sum(rewards) / GROUP, calls[number] - sum(calls) / GROUP
+            assert next(rows)[: len(flags)].tolist() == pytest.approx([own + flag * more for flag in flags], abs=1e-4)
+            levels |= {(flag, more != 0) for flag in flags}
+    assert {
+        (1, True),
+        (0, True),
+    } <= levels  # somebody called more often, and not with all tokens
+    assert trainer.ref_model is None  # beta is 0: no reference policy is loaded

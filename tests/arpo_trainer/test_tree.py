@@ -50,6 +50,7 @@ def test_counts() -> None:
     assert (tree.unique_tokens(), tree.copied_tokens()) == (12, 17)
     assert tree.leaves_below() == [[0, 1], [0, 1], [0], [0], [0], [1], [2]]
     assert tree.rewards == [1.0, 0.0, None]
+    assert tree.starts() == [0, 0, 6]
     assert branch_depth(tree, 1) == 1
 
 

@@ -1,0 +1,108 @@
+"""docs/papers.md: what it names is there, what there is it names, and the faults it lists are not ours."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from functools import cache
+from pathlib import Path as File
+from typing import Any, cast
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_env.background import run
+from arpo_env.tools import PythonTool
+from arpo_trainer.advantages import ADVANTAGES
+from arpo_trainer.algorithms import ALGORITHMS
+from arpo_trainer.attribution import ATTRIBUTIONS
+from arpo_trainer.branching import BRANCHES
+from arpo_trainer.budgets import BUDGETS
+from arpo_trainer.losses import LOSSES
+from arpo_trainer.path import Path
+
+ROOT = File(__file__).resolve().parents[1]
+PACKAGES = "arpo_env|arpo_trainer|envs_registry|sandbox"
+TABLES = {
+    "budget": BUDGETS,
+    "branch": BRANCHES,
+    "advantage": ADVANTAGES,
+    "attribution": ATTRIBUTIONS,
+    "policy_loss": LOSSES,
+    "algorithm": ALGORITHMS,
+}
+
+
+@cache
+def page() -> str:
+    return (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+
+
+def resolve(path: str) -> Any:
+    """Import as much of a dotted path as is a module, and get the rest from it."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(path)
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The rows of the table whose first column has this heading."""
+    start = re.search(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\|\n", page(), re.MULTILINE)
+    assert start, f"no table {heading!r}"
+    lines = page()[start.end() :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_every_function_that_is_named_can_be_imported() -> None:
+    paths = set(re.findall(rf"`((?:{PACKAGES})(?:\.\w+)+)`", page()))
+    assert len(paths) > 50
+    for path in sorted(paths):
+        assert resolve(path) is not None, path
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page()))
+    assert len(named) > 25
+    for file, name in sorted(named):
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{name}"
+
+
+@pytest.mark.parametrize("setting", TABLES)
+def test_every_name_that_a_setting_takes_has_its_row(setting: str) -> None:
+    named = [name for row in rows(f"`{setting}`") for name in re.findall(r"`([^`]+)`", row[0])]
+    assert named == list(dict.fromkeys(named))
+    assert set(named) == set(TABLES[setting])
+
+
+def test_all_known_faults_are_there_with_what_would_notice_them() -> None:
+    faults = [line for line in page().splitlines() if re.match(r"\| \d+ \|", line)]
+    assert [int(re.findall(r"\d+", line)[0]) for line in faults] == list(range(1, 29))
+    for line in faults:
+        *_, here, checked, _ = re.split(r"(?<!\\)\|", line)
+        assert re.search(rf"`((?:{PACKAGES})\.|tests/)", here + checked), line
+
+
+def test_a_branch_is_compared_with_its_root() -> None:
+    path = Path("0", 0, cast("ToolEnv", None), None, [1], baseline=0.25, chain=[True, False])
+    twin = path.twin()
+    assert (twin.baseline, twin.chain) == (0.25, [True, False])
+    twin.chain.append(True)
+    assert path.chain == [True, False]
+
+
+def test_a_program_that_prints_nothing_runs_once_and_is_told_so(isolation: str) -> None:
+    async def play() -> tuple[str, str, str]:
+        tool = PythonTool()
+        silent = await tool.call(code="with open('runs', 'a') as file:\n    _ = file.write('x')")
+        count = await tool.call(code="print(len(open('runs').read()))")
+        await tool.close()
+        return silent.status, silent.text, count.text.strip()
+
+    assert run(play()) == ("ok", "(no output)", "1")
