@@ -25,6 +25,7 @@ from arpo_trainer.config import ARPOConfig
 from arpo_trainer.costs.plan import announce
 from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.gates import check_limits
+from arpo_trainer.lora import lora_config, save_adapters
 from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.report import write_report
@@ -40,8 +41,11 @@ logger = logging.getLogger(__name__)
 class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     """One line and one tick of a progress bar a training step."""
 
-    def __init__(self, steps: int) -> None:
-        self.bar = tqdm(total=steps, desc="training", unit="step")
+    bar: Any
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Open the bar; only now it is known how many steps some epochs are."""
+        self.bar = tqdm(desc="training", unit="step", total=state.max_steps, initial=state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show the step's numbers."""
@@ -138,36 +142,45 @@ class Session:
         after = self._evaluate(trainer, "after")
         if before and after:
             logger.info("%s\n%s", before, after)
-        if self.run.save_final_model:
+        if self.run.save_final_model and self.run.lora_rank:
+            save_adapters(trainer, self.folder)
+        elif self.run.save_final_model:
             trainer.save_model(str(self.folder / "model"))
             logger.info("model: %s", self.folder / "model")
 
-    def _make_env(self, kwargs: dict[str, Any]) -> ToolEnv:
-        env = gymnasium.make(self.run.env, **kwargs)
+    def _evaluation_env(self) -> ToolEnv:
+        run = self.run
+        if run.eval_env in (None, run.env):
+            return self._make_env({**run.env_kwargs, **run.eval_env_kwargs})
+        return self._make_env(run.eval_env_kwargs, run.eval_env)
+
+    def _make_env(self, kwargs: dict[str, Any], env_id: str | None = None) -> ToolEnv:
+        env = gymnasium.make(env_id or self.run.env, **kwargs)
         assert isinstance(env.unwrapped, ToolEnv)  # for the type checker: our ids are registered without wrappers
         return env.unwrapped
-
-    def _evaluation_env(self) -> ToolEnv:
-        return self._make_env({**self.run.env_kwargs, **self.run.eval_env_kwargs})
 
     def _make_trainer(self, env: ToolEnv, recorder: RunRecorder | None) -> ARPOTrainer:
         with self.args.main_process_first():
             path = resolve_model(self.run.model)
-        tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
+        revision = (self.args.model_init_kwargs or {}).get("revision", "main")
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, padding_side="left", revision=revision, trust_remote_code=self.args.trust_remote_code
+        )
         if self.run.cold_start_examples:
             path = str(self._cold_started(path, tokenizer))
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        self.args.model_init_kwargs = {"dtype": self.run.dtype, **(self.args.model_init_kwargs or {})}
         trainer = ARPOTrainer(
-            model,
+            path,
             env,
             reward_funcs=self.reward_funcs,
             args=self.args,
             processing_class=tokenizer,
+            peft_config=lora_config(self.run),
             eval_env=self._evaluation_env() if self.run.eval_tasks else None,
             eval_tasks=self.run.eval_tasks or None,
             on_rollout=recorder.on_rollout if recorder else None,
             on_evaluation=recorder.add_evaluation if recorder else None,
-            callbacks=[recorder, StepPrinter(self.args.max_steps)] if recorder else [],
+            callbacks=[recorder, StepPrinter()] if recorder else [],
         )
         trainer.remove_callback(ProgressCallback)
         trainer.remove_callback(PrinterCallback)

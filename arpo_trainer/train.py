@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
+import importlib.util
 import json
 import logging
 import os
@@ -19,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arpo_trainer.batches import batch_settings
 from arpo_trainer.models import check_model_folder, ensure_model
+from arpo_trainer.processes import process_count
 from sandbox.cache import cache_directory
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ logger = logging.getLogger(__name__)
 RECIPES = Path(__file__).parent / "recipes"
 DEMO_MODEL = "smollm2-135m-instruct"
 OVERLAP = ("refuse", "drop", "allow")
+DTYPES = ("float32", "bfloat16", "auto")
 
 
 @dataclass
@@ -40,7 +44,8 @@ class RunArguments:
         model: a hub id, a folder, or "smollm2-135m-instruct" for the model that needs no hub.
         env: environment id.
         env_kwargs: its options, for training.
-        eval_env_kwargs: its options for evaluation, on top of `env_kwargs`.
+        eval_env: environment of the evaluation, if it is another one; None is `env`.
+        eval_env_kwargs: its options: on top of `env_kwargs` for `env`, these alone for another one.
         eval_tasks: tasks answered before and after training; 0 leaves evaluation out.
         overlap: what becomes of training tasks that are evaluation tasks too: "refuse" to train, "drop" them and those
             that are similar, or "allow" them.
@@ -52,13 +57,26 @@ class RunArguments:
         cold_start_seed: of the cold start; None takes `seed`. Runs that are compared start from the same model with it.
         search_price: US dollars for 1,000 searches, for the report on costs; None is the provider's list price, where
             one is known.
-        save_final_model: write the trained model into the output folder.
+        prompts_per_rollout: prompts played with the same policy. None leaves the batch to TRL's settings, which count
+            rows and micro-batches.
+        prompts_per_update: prompts whose rows an update sees, a mini-batch; None is `prompts_per_rollout`. The batch is
+            then the same however many processes there are.
+        processes: that the settings are written for, one a GPU; 0 is any number. Another number is warned about.
+        dtype: the weights are loaded in: "float32", which is what small updates of all weights need (computing is
+            `bf16`'s business), "bfloat16" for a frozen base under adapters, or "auto", the checkpoint's own.
+            What else the model is loaded with stands in `model_init_kwargs`.
+        lora_rank: of adapters that are trained instead of the weights; 0 trains the weights.
+        lora_alpha: their scale is alpha over rank; None is the rank.
+        lora_dropout: in them.
+        lora_target_modules: names of the layers that have them, or "all-linear".
+        save_final_model: write the trained model into the output folder; with adapters, them too.
         threads: CPU threads for PyTorch; 0 takes as many as there are idle cores.
     """
 
     model: str = DEMO_MODEL
     env: str = "arpo/Arithmetic-v0"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
+    eval_env: str | None = None
     eval_env_kwargs: dict[str, Any] = field(default_factory=lambda: {"split": "test"})
     eval_tasks: int = 100
     overlap: str = "refuse"
@@ -69,15 +87,27 @@ class RunArguments:
     cold_start_tool_share: float = 0.5
     cold_start_seed: int | None = None
     search_price: float | None = None
+    prompts_per_rollout: int | None = None
+    prompts_per_update: int | None = None
+    processes: int = 0
+    dtype: str = "float32"
+    lora_rank: int = 0
+    lora_alpha: int | None = None
+    lora_dropout: float = 0.0
+    lora_target_modules: str | list[str] = "all-linear"
     save_final_model: bool = True
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("eval_tasks", "cold_start_examples", "threads"):
+        for name in ("eval_tasks", "cold_start_examples", "threads", "processes", "lora_rank"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.search_price is not None and self.search_price < 0:
             raise ValueError(f"search_price must not be negative, got {self.search_price}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be {', '.join(map(repr, DTYPES))}; not {self.dtype!r}")
+        if self.lora_rank and importlib.util.find_spec("peft") is None:
+            raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: pip install 'arpo-gym[lora]', or leave it out")
         if self.overlap not in OVERLAP:
             raise ValueError(f"overlap must be {', '.join(map(repr, OVERLAP))}; not {self.overlap!r}")
 
@@ -85,16 +115,41 @@ class RunArguments:
 def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
     """Return the settings of a YAML file, or of a recipe by its name, with `key=value` overrides applied.
 
+    `base: NAME` in it takes over the settings of another file or recipe, and replaces those it names itself. Options
+    in a mapping, such as `env_kwargs`, are replaced one by one; an override reaches one with a dot:
+    `env_kwargs.search=serper`.
+
     Raises:
         FileNotFoundError: neither a file nor a recipe; names the recipes.
-        ValueError: the file is no mapping, is broken (line and column), or an override has no "=".
+        ValueError: the file is no mapping, is broken (line and column), is its own base, or an override has no "=".
     """
+    import yaml
+
+    settings = _read(config, ())
+    for override in overrides:
+        key, sign, value = override.partition("=")
+        if not sign:
+            raise ValueError(f"--set {override!r}: write name=value")
+        name, dot, option = key.strip().partition(".")
+        read = yaml.safe_load(value)
+        settings = _onto(settings, {name: {option: read}}) if dot else {**settings, name: read}
+    return {name: _number(value) for name, value in settings.items()}
+
+
+def _read(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the settings of a file on top of those of its base."""
     import yaml
 
     path = Path(config) if Path(config).is_file() else RECIPES / f"{config}.yaml"
     if not path.is_file():
         names = sorted(recipe.stem for recipe in RECIPES.glob("*.yaml"))
-        raise FileNotFoundError(f"no settings file {config!r}, and no recipe of that name; recipes: {', '.join(names)}")
+        near = difflib.get_close_matches(config, names, n=3)
+        raise FileNotFoundError(
+            f"no settings file {config!r}, and no recipe of that name. "
+            + (f"Did you mean: {', '.join(near)}?" if near else f"Recipes: {', '.join(names)}")
+        )
+    if path in above:
+        raise ValueError(f"{path} is its own base: {' -> '.join(one.stem for one in (*above, path))}")
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
@@ -103,12 +158,15 @@ def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
         raise ValueError(f"{path}{where}: {error.problem}") from error
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: expected `name: value` lines")
-    for override in overrides:
-        key, sign, value = override.partition("=")
-        if not sign:
-            raise ValueError(f"--set {override!r}: write name=value")
-        settings[key.strip()] = yaml.safe_load(value)
-    return {name: _number(value) for name, value in settings.items()}
+    base = settings.pop("base", None)
+    return _onto(_read(str(base), (*above, path)), settings) if base else settings
+
+
+def _onto(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings on top of others; mappings are joined."""
+    both = {name: value for name, value in base.items() if isinstance(value, dict)}
+    joined = {name: {**both[name], **value} for name, value in settings.items() if name in both and value is not None}
+    return {**base, **settings, **joined}
 
 
 def _number(value: Any) -> Any:
@@ -117,10 +175,10 @@ def _number(value: Any) -> Any:
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, Any]]:
-    """Divide settings into run arguments and those of `ARPOConfig`.
+    """Divide settings into run arguments and those of `ARPOConfig`, a batch in prompts worked out for the latter.
 
     Raises:
-        ValueError: a name that is neither; names the nearest ones.
+        ValueError: a name that is neither, with the nearest ones; or a batch that cannot be divided.
     """
     from arpo_trainer.config import ARPOConfig
 
@@ -131,7 +189,36 @@ def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, An
             near = difflib.get_close_matches(name, ours | theirs, n=3) or ["see the recipes for examples"]
             raise ValueError(f"no setting {name!r}. Did you mean: {', '.join(near)}?")
     run = RunArguments(**{name: value for name, value in settings.items() if name in ours})
-    return run, {name: value for name, value in settings.items() if name in theirs}
+    values = {name: value for name, value in settings.items() if name in theirs}
+    return run, values | _batch(run, values)
+
+
+def _batch(run: RunArguments, values: dict[str, Any]) -> dict[str, int]:
+    """Return TRL's settings for a batch in prompts; nothing where it is given in TRL's own."""
+    from arpo_trainer.config import ARPOConfig
+
+    per_rollout = run.prompts_per_rollout or run.prompts_per_update
+    if per_rollout is None:
+        return {}
+    both = {"gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"} & values.keys()
+    if both:
+        raise ValueError(
+            f"{', '.join(sorted(both))} and prompts_per_rollout say the same: leave one out. From prompts_per_rollout "
+            "and prompts_per_update they are worked out for any number of processes"
+        )
+    trl = {name: getattr(ARPOConfig, name) for name in ("num_generations", "per_device_train_batch_size")} | values
+    return batch_settings(
+        per_rollout,
+        run.prompts_per_update or per_rollout,
+        trl["num_generations"],
+        trl["per_device_train_batch_size"],
+        started_processes(),
+    )
+
+
+def started_processes() -> int:
+    """Return how many processes the launcher has started, over all machines."""
+    return process_count()
 
 
 def idle_threads() -> int:
@@ -175,6 +262,12 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     from arpo_trainer.config import ARPOConfig
 
     run, values = split_settings(settings)
+    if run.processes not in (0, started_processes()) and os.environ.get("RANK", "0") == "0":
+        logger.warning(
+            "written for %d processes, one a GPU, and started with %d: memory may not suffice. To start them all: "
+            "accelerate launch --num_processes %d -m arpo_trainer.cli train ...; see docs/recipes.md",
+            run.processes, started_processes(), run.processes,
+        )  # fmt: skip
     if not torch.cuda.is_available():
         values.setdefault("use_cpu", True)
     values.setdefault("report_to", [])

@@ -7,9 +7,9 @@ it belongs to the machine and not to the settings.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
+import re
 from typing import Any
 
 import gymnasium
@@ -22,10 +22,12 @@ from arpo_trainer.costs.launch import Launch
 from arpo_trainer.costs.report import Costs, estimate
 from arpo_trainer.costs.shape import Shape, model_shape
 from arpo_trainer.costs.table import summary
+from arpo_trainer.lora import lora_config
 from arpo_trainer.models import FOLDER
 from arpo_trainer.processes import planning, process_count
 from arpo_trainer.train import DEMO_MODEL, RunArguments, configure
 from arpo_trainer.trainer import training_tasks
+from envs_registry import get_spec
 from envs_registry.hub import HubError
 from envs_registry.sources import ListSource
 from sandbox.cache import cache_directory
@@ -63,7 +65,7 @@ def dry_run(
         missing += lacking
         missing += _missing(run, args, settings, env, held_out)
         on_cpu = bool(settings.get("use_cpu")) or (count == 1 and not args.use_vllm and not torch.cuda.is_available())
-        tasks = None if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
+        tasks = _published_size(run) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
         return _estimate(run, args, env, held_out, tasks, launch, on_cpu), list(dict.fromkeys(missing))
 
 
@@ -104,10 +106,19 @@ def _environment(env_id: str, options: dict[str, Any]) -> tuple[ToolEnv, list[st
         return UnloadedEnv(env_id, **options), [f"tasks: {error}"]
 
 
+def _published_size(run: RunArguments) -> int | None:
+    """Return how many tasks a data set says it has, where it cannot be read here."""
+    spec = get_spec(run.env)
+    split = run.env_kwargs.get("split") or spec.splits[0]
+    found = re.search(rf"\b{re.escape(split)} ([\d,]+)", spec.size) or re.fullmatch(r"([\d,]+)", spec.size)
+    sizes = [int(found[1].replace(",", ""))] if found else []
+    return min([*sizes, *([run.env_kwargs["limit"]] if sizes and run.env_kwargs.get("limit") else [])], default=None)
+
+
 def _held_out(run: RunArguments) -> tuple[ToolEnv | None, list[str]]:
     if not run.eval_tasks:
         return None, []
-    other = getattr(run, "eval_env", None) or run.env
+    other = run.eval_env or run.env
     options = run.eval_env_kwargs if other != run.env else {**run.env_kwargs, **run.eval_env_kwargs}
     return _environment(other, options)
 
@@ -140,25 +151,20 @@ def _model(run: RunArguments, args: ARPOConfig) -> tuple[Any, Shape | None, tupl
     path = str(folder) if run.model == DEMO_MODEL else run.model
     if run.model == DEMO_MODEL and not (folder / "config.json").exists():
         return None, None, ("memory, and exact prompts: the demo model is fetched when it is first used",)
-    options = {"trust_remote_code": args.trust_remote_code}
+    revision = (args.model_init_kwargs or {}).get("revision", "main")
+    options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
     tokenizer, shape, notes = None, None, []
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
     except (OSError, ValueError) as error:
         notes.append(f"exact prompts: no tokenizer of {run.model} ({_first_line(error)})")
     try:
-        shape = model_shape(path, _adapters(run), **options)
+        shape = model_shape(path, lora_config(run), **options)
     except (OSError, ValueError) as error:
         notes.append(f"memory and disk: no configuration of {run.model} ({_first_line(error)})")
     if (args.model_init_kwargs or {}).get("quantization_config"):
         notes.append("quantisation: weights are counted as if there were none")
     return tokenizer, shape, tuple(notes)
-
-
-def _adapters(run: RunArguments) -> Any:
-    if not getattr(run, "lora_rank", 0):
-        return None
-    return importlib.import_module("arpo_trainer.lora").lora_config(run)
 
 
 def _first_line(error: Exception) -> str:

@@ -191,7 +191,7 @@ def estimate(
     launch = launch or Launch.of(args.world_size)
     plan, episode = schedule(args, tasks), episode_limits(env, args)
     group, prompts = group_sampling(episode, args), prompt_tokens(env, args, tokenizer)
-    dtype = getattr(run, "dtype", "float32")
+    dtype = str((args.model_init_kwargs or {}).get("dtype", run.dtype)).removeprefix("torch.")
     dtype = shape.dtype if shape and dtype == "auto" else dtype
     needs = memory(shape, args, launch, prompts.longest, episode.room, dtype, on_cpu) if shape else None
     traced = group.most + args.num_generations * (episode.room - episode.sampled)
@@ -239,7 +239,7 @@ def _evaluations(run: RunArguments, args: ARPOConfig, held_out: ToolEnv | None, 
     if held_out is None or not run.eval_tasks:
         return None
     episode = episode_limits(held_out, args)
-    tasks = min(size for size in (run.eval_tasks, held_out.tasks.size) if size is not None)
+    tasks = min(run.eval_tasks, held_out.tasks.size or run.eval_tasks)  # without end, or not to be had here
     during = _occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
     return Evaluations(2 + during, tasks, episode, asked(held_out, episode, run.search_price))
 

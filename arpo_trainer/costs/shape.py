@@ -45,19 +45,20 @@ class Shape:
         return self.trained < self.parameters
 
 
-def model_shape(path: str, peft_config: Any = None, trust_remote_code: bool = False) -> Shape:
+def model_shape(path: str, peft_config: Any = None, trust_remote_code: bool = False, revision: str = "main") -> Shape:
     """Return the shape of a model, of which only the configuration is read.
 
     Args:
         path: a folder or a hub id.
         peft_config: of the adapters, if only those are trained.
         trust_remote_code: as transformers takes it.
+        revision: likewise.
 
     Raises:
         OSError: the configuration cannot be had.
         ValueError: transformers knows no such causal language model, or its widths have other names.
     """
-    config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, revision=revision)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     return shape_of(model, peft_config)

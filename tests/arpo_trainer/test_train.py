@@ -17,15 +17,7 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.cli import main
 from arpo_trainer.models import check_model_folder
 from arpo_trainer.session import Session
-from arpo_trainer.train import RECIPES, RunArguments, cold_start_folder, read_settings, split_settings, train
-
-
-@pytest.mark.parametrize("recipe", sorted(path.stem for path in RECIPES.glob("*.yaml")))
-def test_every_recipe_can_be_read_and_makes_a_config(recipe: str) -> None:
-    run, values = split_settings(read_settings(recipe, []))
-    config = ARPOConfig(**{**values, "use_cpu": True})
-    assert config.max_steps > 0
-    assert run.model
+from arpo_trainer.train import RunArguments, cold_start_folder, read_settings, split_settings, train
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
@@ -40,7 +32,7 @@ def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
         "learning_rate": 1e-5,
         "seed": 7, "env": "arpo/GSM8K-v0", "env_kwargs": {"level": 2},
     }  # fmt: skip
-    with pytest.raises(FileNotFoundError, match="recipes: arithmetic-cpu"):
+    with pytest.raises(FileNotFoundError, match=r"Recipes: .*arithmetic-cpu"):
         read_settings("nothing", [])
     with pytest.raises(ValueError, match="write name=value"):
         read_settings(str(path), ["seed"])
@@ -194,7 +186,7 @@ def test_doctor_says_what_is_there(capsys: Any) -> None:
     ("arguments", "words"),
     [
         (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
-        (["train", "--config", "none"], "recipes: arithmetic-cpu"),
+        (["train", "--config", "arithmetik-cpu"], "Did you mean: arithmetic-cpu"),
         (["play", "arpo/Arithmetic-v0", "--option", "level"], "write name=value"),
     ],
 )

@@ -1,0 +1,232 @@
+"""Every recipe: it is read, makes a config with the numbers it promises, and builds its trainer on a tiny model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arpo_trainer import ARPOConfig
+from arpo_trainer.algorithms import ALGORITHMS
+from arpo_trainer.batches import batch_settings
+from arpo_trainer.lora import save_adapters
+from arpo_trainer.session import Session
+from arpo_trainer.train import RECIPES, RunArguments, read_settings, split_settings
+from envs_registry import get_spec
+from tests.conftest import tiny_llama
+from tests.envs_registry.sample_rows import ROWS, sample_file
+
+NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
+ON_CPU = ("arithmetic-cpu", "multihop-cpu")
+# name: processes, algorithm, M, prompts a rollout, prompts an update, tokens, tool calls, epochs
+PUBLISHED: dict[str, tuple[int, str, int, int, int, int, int, int]] = {
+    "arpo-qwen2.5-3b-reasoning": (8, "arpo", 16, 128, 16, 4096, 3, 2),
+    "arpo-qwen2.5-7b-reasoning": (8, "arpo", 16, 128, 16, 4096, 3, 2),
+    "arpo-llama3.1-8b-reasoning": (8, "arpo", 16, 128, 16, 4096, 3, 2),
+    "arpo-qwen3-8b-deepsearch": (8, "arpo", 16, 128, 16, 8192, 6, 5),
+    "arpo-qwen3-14b-deepsearch": (16, "arpo", 16, 64, 8, 8192, 6, 5),
+    "arpo-qwq-32b-deepsearch": (16, "arpo", 16, 64, 8, 8192, 6, 5),
+    "aepo-qwen2.5-7b-reasoning": (8, "aepo", 16, 128, 16, 4096, 6, 2),
+    "aepo-qwen3-8b-deepsearch": (8, "aepo", 16, 128, 16, 8192, 6, 5),
+    "aepo-qwen3-14b-deepsearch": (16, "aepo", 12, 64, 8, 6192, 6, 5),
+    "aepo-qwq-32b-deepsearch": (16, "aepo", 12, 64, 8, 6192, 6, 5),
+    "grpo-qwen2.5-7b-reasoning": (8, "grpo", 16, 128, 16, 4096, 3, 2),
+    "dapo-qwen2.5-7b-reasoning": (8, "dapo", 16, 128, 16, 4096, 3, 2),
+    "reinforce++-qwen2.5-7b-reasoning": (8, "reinforce++", 16, 128, 16, 4096, 3, 2),
+    "tool-star-qwen2.5-3b": (8, "grpo", 8, 128, 16, 4096, 3, 2),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with random weights, a corpus, and rows for each data set."""
+    made = tmp_path_factory.mktemp("recipes")
+    tiny_llama(len(tokenizer)).save_pretrained(made / "model")
+    tokenizer.save_pretrained(made / "model")
+    (made / "corpus.jsonl").write_text(json.dumps({"id": "1", "title": "Ober", "text": "Ober is invented."}) + "\n")
+    return made
+
+
+def config_for(name: str, processes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[RunArguments, ARPOConfig]:
+    """A recipe's settings as one of so many processes would have them; vLLM, which is not here, is left out."""
+    monkeypatch.setattr("arpo_trainer.train.started_processes", lambda: processes)
+    monkeypatch.setattr(ARPOConfig, "world_size", property(lambda self: processes), raising=False)
+    run, values = split_settings(read_settings(name, []))
+    assert values.get("use_vllm", False) == (name not in ON_CPU)
+    return run, ARPOConfig(**{**values, "use_vllm": False, "use_cpu": True})
+
+
+def local(env_id: str, options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Options for an environment whose data or search would have to come from somewhere else."""
+    here: dict[str, Any] = {"cache": str(folder / "cache.sqlite")} if "cache" in options else {}
+    if env_id in ROWS:
+        here["data"] = str(sample_file(env_id, folder))
+        if "search" in get_spec(env_id).tools:
+            here["search"] = str(folder / "corpus.jsonl")
+    return {**options, **here}
+
+
+def session_for(name: str, folder: Path, *overrides: str) -> Session:
+    settings = read_settings(name, [f"model={folder / 'model'}", "cold_start_examples=0", "use_vllm=false", *overrides])
+    run, values = split_settings(settings)
+    run.env_kwargs = local(run.env, run.env_kwargs, folder)
+    run.eval_env_kwargs = local(run.eval_env or run.env, run.eval_env_kwargs, folder)
+    args = ARPOConfig(**{**values, "use_cpu": True, "output_dir": str(folder / "out"), "report_to": []})
+    return Session(run, args, settings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_has_its_batch_on_any_number_of_processes(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written_for = split_settings(read_settings(name, []))[0].processes or 1
+    for processes in {1, written_for}:
+        run, config = config_for(name, processes, monkeypatch)
+        micro = config.per_device_train_batch_size * processes
+        rows_per_update = micro * config.gradient_accumulation_steps
+        assert config.generation_batch_size == micro * config.steps_per_generation
+        assert config.generation_batch_size // processes % config.num_generations == 0, "a group is torn apart"
+        if run.prompts_per_rollout:
+            assert config.generation_batch_size == run.prompts_per_rollout * config.num_generations
+            assert rows_per_update == (run.prompts_per_update or 0) * config.num_generations
+        else:
+            assert config.generation_batch_size == rows_per_update
+    assert "changes nothing here" not in caplog.text
+    assert "written for" not in caplog.text
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_run_has_its_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = PUBLISHED[name][0]
+    run, config = config_for(name, processes, monkeypatch)
+    assert (
+        run.processes,
+        config.algorithm,
+        config.num_generations,
+        run.prompts_per_rollout,
+        run.prompts_per_update,
+        config.max_completion_length,
+        run.env_kwargs["max_tool_calls"],
+        config.num_train_epochs,
+    ) == PUBLISHED[name]
+    assert config.steps_per_generation / config.gradient_accumulation_steps == 8  # updates a rollout
+    assert (config.learning_rate, config.beta, config.epsilon, config.loss_type) == (1e-6, 0.0, 0.2, "dapo")
+    row = ALGORITHMS[config.algorithm]
+    assert (config.advantage, config.policy_loss, config.entropy_weight) == (
+        row.advantage,
+        row.loss,
+        row.entropy_weight,
+    )
+    bounds = {"dapo": 0.28}.get(config.algorithm, 0.2)
+    assert config.token_loss().high == bounds
+    first = config.num_generations if row.budget == "grpo" else config.num_generations / 2
+    assert config.initial_rollouts == first
+
+
+def test_every_recipe_is_of_a_published_run_or_ours() -> None:
+    assert set(NAMES) == {*PUBLISHED, *ON_CPU, "arpo-qwen2.5-3b-math-lora", "arpo-qwen3-8b-multihop-lora"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_builds_its_environments_and_its_trainer(name: str, folder: Path, isolation: str) -> None:
+    session = session_for(name, folder)
+    run, args = session.run, session.args
+    env = session._make_env(run.env_kwargs)
+    trainer = session._make_trainer(env, None)
+    assert trainer.eval_env.env_spec.id == (run.eval_env or run.env)
+    assert trainer.eval_tasks[0].question
+    assert env.budget.calls == run.env_kwargs.get("max_tool_calls", env.env_spec.max_tool_calls)
+    assert trainer.engine.settings == args.rollout_settings()
+    assert (env.budget.tokens or args.max_completion_length) >= args.max_completion_length
+    assert {p.dtype for n, p in trainer.model.named_parameters() if "lora" not in n} == {getattr(torch, run.dtype)}
+    trained = {n for n, p in trainer.model.named_parameters() if p.requires_grad}
+    if run.lora_rank:
+        assert trained == {n for n, _ in trainer.model.named_parameters() if "lora_" in n}
+        assert trainer.model.peft_config["default"].r == run.lora_rank
+    else:
+        assert len(trained) == len(list(trainer.model.parameters()))
+
+
+def test_adapters_are_saved_alone_and_merged(folder: Path, isolation: str, tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    session = session_for("arithmetic-cpu", folder, "lora_rank=4", "lora_target_modules=[q_proj, v_proj]")
+    trainer = session._make_trainer(session._make_env(session.run.env_kwargs), None)
+    for name, weight in trainer.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    with torch.no_grad():
+        before = base(ids).logits
+        trained = trainer.model(input_ids=ids).logits
+        save_adapters(trainer, tmp_path)
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)(ids).logits
+        on_base = PeftModel.from_pretrained(base, tmp_path / "adapter")(ids).logits
+    assert not torch.allclose(before, trained, atol=1e-2)
+    torch.testing.assert_close(merged, trained, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(on_base, trained, atol=1e-4, rtol=1e-4)
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == base.config.vocab_size
+
+
+def test_the_papers_batch_in_trl_s_terms() -> None:
+    eight = batch_settings(128, 16, num_generations=16, micro_batch=2, processes=8)
+    assert eight == {"gradient_accumulation_steps": 16, "steps_per_generation": 128}
+    one = batch_settings(128, 16, num_generations=16, micro_batch=2, processes=1)
+    assert one == {"gradient_accumulation_steps": 128, "steps_per_generation": 1024}
+
+
+@pytest.mark.parametrize(
+    ("batch", "cure"),
+    [
+        ((100, 16, 16, 2, 8), r"prompts_per_rollout \(100\) must be a multiple of prompts_per_update \(16\)"),
+        ((128, 16, 16, 3, 8), "With 8 processes take per_device_train_batch_size 1, 2, 4, 8"),
+        ((128, 16, 16, 2, 6), "6 processes cannot share them evenly: start 4, or change prompts_per_update"),
+    ],
+)
+def test_a_batch_that_cannot_be_divided_names_what_fits(batch: tuple[int, int, int, int, int], cure: str) -> None:
+    with pytest.raises(ValueError, match=cure):
+        batch_settings(*batch)
+
+
+def test_a_batch_is_given_in_one_way(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="gradient_accumulation_steps and prompts_per_rollout say the same"):
+        split_settings({"prompts_per_rollout": 8, "gradient_accumulation_steps": 4})
+
+
+def test_a_file_builds_on_a_recipe(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: aepo-qwen2.5-7b-reasoning\nmodel: /my/cold-start\nenv_kwargs: {search: serper}\n")
+    settings = read_settings(str(mine), ["env_kwargs.max_turns=9"])
+    assert (settings["model"], settings["algorithm"], settings["num_train_epochs"]) == ("/my/cold-start", "aepo", 2)
+    options = settings["env_kwargs"]
+    assert (options["search"], options["max_turns"], options["max_tool_calls"]) == ("serper", 9, 6)
+    assert "base" not in settings
+    mine.write_text(f"base: {mine}\n")
+    with pytest.raises(ValueError, match=r"is its own base: mine -> mine"):
+        read_settings(str(mine), [])
+
+
+def test_another_number_of_processes_is_warned_about(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from arpo_trainer.train import train
+
+    monkeypatch.setattr("arpo_trainer.session.Session.play", lambda self: self.folder)
+    train(read_settings("grpo-qwen2.5-7b-reasoning", ["use_vllm=false", f"model={folder / 'model'}", "threads=1"]))
+    assert "written for 8 processes, one a GPU, and started with 1" in caplog.text
+
+
+def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_trainer.train.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"lora_rank=8 needs PEFT: pip install 'arpo-gym\[lora\]'"):
+        RunArguments(lora_rank=8)
+
+
+def test_an_unknown_dtype_is_refused() -> None:
+    with pytest.raises(ValueError, match="dtype must be 'float32', 'bfloat16', 'auto'; not 'bf16'"):
+        RunArguments(dtype="bf16")
