@@ -15,6 +15,7 @@ from typing import Any
 
 from arpo_trainer.cache_command import add_cache_command
 from arpo_trainer.data_command import add_data_command
+from arpo_trainer.launching import add_launch_flags, launch
 from arpo_trainer.options import read_options
 from arpo_trainer.recipes_command import add_recipes_command, check_recipe
 from arpo_trainer.rollout_command import add_rollout_command
@@ -27,6 +28,7 @@ from arpo_trainer.view_command import add_view_command
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     arguments = _parser().parse_args(argv)
+    arguments.argv = sys.argv[1:] if argv is None else list(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for name in ("arpo_trainer", "arpo_env", "sandbox"):
         logging.getLogger(name).setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
@@ -91,10 +93,8 @@ def _add_train(commands: Any) -> None:
     )
     what.add_argument("--config", metavar="FILE", help="a YAML file of your own, or the name of a recipe")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a setting")
-    dry = train.add_argument_group("before a run")
-    dry.add_argument("--dry-run", action="store_true", help="check the settings, say what the run will cost, and end")
-    dry.add_argument("--processes", type=int, metavar="N", help="with --dry-run: plan for so many, one a GPU")
-    dry.add_argument("--sharding", metavar="HOW", help="with --dry-run: ddp, zero1, zero2, zero3, fsdp")
+    train.add_argument("--dry-run", action="store_true", help="check the settings, say what the run will cost, and end")
+    add_launch_flags(train)
     train.set_defaults(run=_train)
 
 
@@ -123,10 +123,10 @@ def _play(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    if not arguments.dry_run and (arguments.processes or arguments.sharding):
-        raise ValueError("--processes and --sharding are for --dry-run; a run is started with accelerate launch")
     if arguments.recipe:
         check_recipe(arguments.recipe)
+    if arguments.accelerate_config and not arguments.dry_run:
+        return launch(arguments, arguments.argv)
     try:
         from arpo_trainer.train import read_settings, train
     except ImportError as error:
@@ -134,16 +134,16 @@ def _train(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func`: the seams' tests watch it for us
     settings = read_settings(arguments.recipe or arguments.config, arguments.set)
     if arguments.dry_run:
-        return _dry_run(settings, arguments.processes, arguments.sharding)
+        return _dry_run(settings, arguments.num_processes, arguments.accelerate_config)
     train(settings)
     return 0
 
 
-def _dry_run(settings: dict[str, Any], processes: int | None, sharding: str | None) -> int:
+def _dry_run(settings: dict[str, Any], processes: int | None, launch_config: str | None) -> int:
     from arpo_trainer.costs.plan import dry_run
     from arpo_trainer.costs.table import lines
 
-    costs, missing = dry_run(settings, processes, sharding)
+    costs, missing = dry_run(settings, processes, launch_config)
     if os.environ.get("RANK", "0") == "0":
         write_table(lines(costs))
         for note in costs.notes:

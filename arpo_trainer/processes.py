@@ -1,6 +1,6 @@
 """How many processes a run has, known before any is started: what the launcher says, or what a plan is made for.
 
-`arpo train --dry-run --processes 8` asks what eight would do, on a machine that has none of them.
+`arpo train --num_processes 8 --dry-run` asks what eight would do, on a machine that has none of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def planning(processes: int | None) -> Iterator[None]:
         ValueError: less than one.
     """
     if processes is not None and processes < 1:
-        raise ValueError(f"--processes must be at least 1, got {processes}")
+        raise ValueError(f"--num_processes must be at least 1, got {processes}")
     token = _planned.set(processes)
     try:
         yield

@@ -25,6 +25,7 @@ from arpo_trainer.config import ARPOConfig
 from arpo_trainer.costs.plan import announce
 from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.gates import check_limits
+from arpo_trainer.launching import shards
 from arpo_trainer.lora import lora_config, save_adapters
 from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
@@ -195,6 +196,11 @@ class Session:
         if all(on_every_rank((folder / "config.json").exists)):
             logger.info("cold start: taken from %s", folder)
             return folder
+        if shards(self.args):
+            raise ValueError(
+                "a cold start needs whole weights: make it once with the same settings and max_steps=1, without FSDP "
+                "or DeepSpeed (as with --accelerate_config ddp); it is kept, and found by the next run"
+            )
         logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
         examples = on_every_rank(lambda: self._demonstrations(env, tokenizer, seed) if this_rank() == 0 else [])[0]
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)

@@ -3,7 +3,7 @@
 arpo train --recipe arithmetic-cpu            # one that comes with the package: `arpo recipes`
 arpo train --recipe arithmetic-cpu --dry-run  # what it will cost; see `costs`
 arpo train --config my.yaml --set max_steps=3
-torchrun --nproc_per_node 2 -m arpo_trainer.cli train --config my.yaml      # two processes; or accelerate launch -m
+arpo train --config my.yaml --accelerate_config ddp --num_processes 2      # two processes; see docs/gpus.md
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     if run.processes not in (0, started_processes()) and os.environ.get("RANK", "0") == "0":
         logger.warning(
             "written for %d processes, one a GPU, and started with %d: memory may not suffice. To start them all: "
-            "accelerate launch --num_processes %d -m arpo_trainer.cli train ...; see docs/recipes.md",
+            "arpo train --accelerate_config fsdp2 --num_processes %d ...; see docs/gpus.md",
             run.processes, started_processes(), run.processes,
         )  # fmt: skip
     if not torch.cuda.is_available():

@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from transformers.integrations import is_deepspeed_zero3_enabled
 
 from arpo_env import ToolEnv
 from arpo_trainer.advantages import Scale, batch_advantages, silent_groups
@@ -75,7 +74,7 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
 
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` was given: the environment has all three parts.
-        ValueError: the weights are sharded over processes (FSDP, ZeRO-3), and rollouts run on transformers.
+        ValueError: settings that the backend cannot serve; see `trainer_backend`.
     """
 
     _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
@@ -136,20 +135,12 @@ class ARPOTrainer(EvaluatesOnTasks, PackedGRPOTrainer):
         )
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
-        self._check_sharding()
         self.pack_if_possible()
         self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}
         self.engine = Engine(
             self.backend, self._tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
         )
-
-    def _check_sharding(self) -> None:
-        if (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()) and not self.use_vllm:
-            raise ValueError(
-                "the weights are sharded over the processes (FSDP or ZeRO-3), and each process rolls out on its own: "
-                "train with DDP or ZeRO-2, or generate with vLLM (use_vllm=True)"
-            )
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()

@@ -1,10 +1,14 @@
-"""How the processes of a run share a model: not at all, or sharded, as `accelerate launch` says in the environment."""
+"""How the processes of a run share a model: not at all, or sharded, as accelerate's launcher or its file says."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from arpo_trainer.names import check_name
 
@@ -50,23 +54,28 @@ class Launch:
         return 1 / self.processes if part in SHARDINGS[self.sharding] else 1.0
 
     @classmethod
-    def of(cls, processes: int, sharding: str | None = None, environ: Mapping[str, str] = os.environ) -> Launch:
-        """Return how a run is launched: as told, or as the environment of `accelerate launch` says.
-
-        Raises:
-            ValueError: no such sharding.
-        """
-        if sharding is not None:
-            return cls(processes, sharding)
-        if environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+    def of(cls, processes: int, environ: Mapping[str, str] = os.environ) -> Launch:
+        """Return how a run is launched, as the environment of `accelerate launch` says."""
+        if environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
             stage = environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
             return cls(processes, f"zero{stage}" if stage in "123" else "ddp", _deepspeed_offloads(environ))
-        if environ.get("ACCELERATE_USE_FSDP") == "true":
-            reshards = environ.get("FSDP_RESHARD_AFTER_FORWARD", "true") != "false"
+        if environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+            reshards = environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
             whole = environ.get("FSDP_SHARDING_STRATEGY", "") in ("SHARD_GRAD_OP", "2") or not reshards
-            parts = SHARDINGS["fsdp"] if environ.get("FSDP_OFFLOAD_PARAMS") == "true" else ()
+            parts = SHARDINGS["fsdp"] if environ.get("FSDP_OFFLOAD_PARAMS", "").lower() == "true" else ()
             return cls(processes, "fsdp-no-reshard" if whole else "fsdp", frozenset(parts))
         return cls(processes)
+
+    @classmethod
+    def of_file(cls, processes: int, config: Path) -> Launch:
+        """Return how a run is launched with an accelerate configuration file."""
+        told: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+        kind = str(told.get("distributed_type"))
+        environ = {"ACCELERATE_USE_DEEPSPEED": str(kind == "DEEPSPEED"), "ACCELERATE_USE_FSDP": str(kind == "FSDP")}
+        deepspeed, fsdp = told.get("deepspeed_config") or {}, told.get("fsdp_config") or {}
+        environ |= {f"ACCELERATE_DEEPSPEED_{name.upper()}": str(value) for name, value in deepspeed.items()}
+        environ |= {name.upper(): str(value) for name, value in fsdp.items()}
+        return cls.of(processes, environ)
 
 
 def _deepspeed_offloads(environ: Mapping[str, str]) -> frozenset[str]:

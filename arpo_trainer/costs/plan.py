@@ -22,6 +22,7 @@ from arpo_trainer.costs.launch import Launch
 from arpo_trainer.costs.report import Costs, estimate
 from arpo_trainer.costs.shape import Shape, model_shape
 from arpo_trainer.costs.table import summary
+from arpo_trainer.launching import config_file
 from arpo_trainer.lora import lora_config
 from arpo_trainer.models import FOLDER
 from arpo_trainer.processes import planning, process_count
@@ -43,21 +44,22 @@ class UnloadedEnv(ToolEnv):
 
 
 def dry_run(
-    settings: dict[str, Any], processes: int | None = None, sharding: str | None = None
+    settings: dict[str, Any], processes: int | None = None, launch_config: str | None = None
 ) -> tuple[Costs, list[str]]:
     """Return what a run with these settings costs, and what it would lack on this machine.
 
     Args:
         settings: of `RunArguments` and `ARPOConfig`, by name.
         processes: to plan for; None is what the launcher says, else what the settings are written for, else one.
-        sharding: a name of `launch.SHARDINGS`; None is what the environment of `accelerate launch` says.
+        launch_config: an accelerate configuration, by the name of one of ours or as a file; None is what the
+            environment of `accelerate launch` says.
 
     Raises:
         ValueError: settings that no machine could run.
         FileNotFoundError: the model's folder is missing.
     """
     count = processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
-    launch = Launch.of(count, sharding)
+    launch = Launch.of_file(count, config_file(launch_config)) if launch_config else Launch.of(count)
     with planning(count):
         run, args = configure(settings)
         env, missing = _environment(run.env, run.env_kwargs)

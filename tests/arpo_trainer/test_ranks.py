@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -264,11 +263,6 @@ def test_a_batch_of_all_processes_that_holds_no_whole_groups_is_refused(
         ValueError, match=r"\(2\) x steps_per_generation \(1\) x processes \(3\) = 6 rows must be a multi"
     ):
         config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=1)
-
-
-def test_sharded_weights_are_refused_where_each_process_rolls_out_on_its_own() -> None:
-    with pytest.raises(ValueError, match="DDP or ZeRO-2, or generate with vLLM"):
-        ARPOTrainer._check_sharding(SimpleNamespace(is_fsdp_enabled=True, use_vllm=False))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

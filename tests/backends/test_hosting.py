@@ -59,6 +59,8 @@ def trainer(sleeps: bool = False, **args: Any) -> Any:
         vllm_generation=Host(sleeps),
         state=SimpleNamespace(global_step=0),
         _last_loaded_step=-1,
+        is_in_train=True,
+        is_fsdp_enabled=False,
         eos_token_ids=[2],
         accelerator=SimpleNamespace(device=torch.device("cpu"), unwrap_model=lambda model: model),
     )
@@ -80,6 +82,13 @@ def test_weights_are_pushed_once_a_step() -> None:
     host.state.global_step = 1
     rollout(backend)
     assert host.vllm_generation.llm.log == ["sync", "reset", "reset", "sync", "reset"]
+
+
+def test_weights_are_pushed_for_every_rollout_outside_of_training() -> None:
+    host = trainer()
+    host.is_in_train, host._last_loaded_step = False, 0
+    rollout(trainer_backend(host))
+    assert host.vllm_generation.llm.log == ["sync", "reset"]
 
 
 def test_weights_that_trl_has_pushed_are_not_pushed_again() -> None:
@@ -116,6 +125,13 @@ def test_the_settings_choose_the_backend_and_its_entropies() -> None:
     own = trainer_backend(host)
     assert isinstance(own, TransformersBackend)
     assert (own.max_rows, own.eos) == (3, {2})
+
+
+def test_a_server_may_be_away_as_long_as_trl_waits_for_it() -> None:
+    host = trainer(vllm_mode="server", vllm_server_base_url="http://127.0.0.1:1", vllm_server_timeout=7.0)
+    host._tokenizer = None
+    server = trainer_backend(host).backend  # type: ignore[attr-defined]
+    assert server.servers.patience == 7.0
 
 
 def test_entropies_of_the_whole_vocabulary_are_refused_on_an_engine() -> None:

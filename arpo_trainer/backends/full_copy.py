@@ -1,0 +1,156 @@
+"""`FullCopyBackend`: rolls out with a whole copy of a model whose weights are sharded over the processes.
+
+Each process plays trees of its own, at its own speed; a forward of the sharded model would be a joint act of all. So
+each has a plain copy of the model's structure. When a rollout begins, the weights are gathered into it, one unit at a
+time, on all processes together; when it ends, they are dropped. It costs the memory of the weights on each device
+while a rollout goes on, in the precision of the forward pass (bf16: 2 bytes a parameter), and nothing while the model
+learns. Adapters (PEFT) are copied as they are.
+
+It serves FSDP2, FSDP1 and ZeRO-3. Gathering is here and not taken from TRL, whose own walk over the weights is made
+for vLLM's names and fails before the model is sharded.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+
+from arpo_trainer.backends.hosting import device_of
+from arpo_trainer.generation import Backend, Generation, OnWindow, Request
+
+_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # what they put into names
+
+
+class FullCopyBackend:
+    """Generates with a copy that has the trainer's weights from `begin` to `end`.
+
+    Every process begins and ends the same rollouts: the weights are gathered together.
+
+    Args:
+        backend: what generates, with `model`.
+        model: the copy, from `structure`.
+        trainer: whose weights.
+    """
+
+    def __init__(self, backend: Backend, model: Any, trainer: Any) -> None:
+        self.backend, self.model, self.trainer = backend, model, trainer
+        self.time, self.trains, self.wants_messages = backend.time, backend.trains, backend.wants_messages
+
+    async def begin(self) -> None:
+        """Gather the weights; all processes do."""
+        with device_of(self.trainer.accelerator):
+            fill(self.model, self.trainer.model)
+        await self.backend.begin()
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        """Generate one turn; see `Backend.generate`."""
+        return await self.backend.generate(request, on_window)
+
+    async def end(self) -> None:
+        """Give back the memory of the weights."""
+        await self.backend.end()
+        drop(self.model)
+
+
+def structure(model: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+    """Return a copy of a model without its weights, on a device.
+
+    Args:
+        model: as it was before it was sharded.
+        device: where the copy will compute.
+        dtype: of its floating-point weights; None keeps the model's.
+
+    Raises:
+        ValueError: the weights are quantised: their storage cannot be gathered tensor by tensor.
+    """
+    if getattr(model, "is_quantized", False):
+        raise ValueError(
+            "a quantised model whose weights are sharded (FSDP, ZeRO-3) cannot roll out here: train it with DDP or "
+            "ZeRO-2, or generate with vLLM (use_vllm=True)"
+        )
+    empty = {id(value): _empty(value, device, dtype) for value in model.parameters()}
+    made = copy.deepcopy(model, empty)
+    for module in made.modules():
+        module.__dict__.pop("forward", None)  # a patched one belongs to the original: TRL's head, autocast
+    return made.to(device).eval()
+
+
+def fill(made: Any, model: Any) -> None:
+    """Give a `structure` the weights of a model; all processes have to call it.
+
+    Raises:
+        KeyError: the model has another structure by now.
+    """
+    empty = dict(made.named_parameters())
+    for name, value in whole_weights(model, next(iter(empty.values())).device):
+        # `.to` copies only where something changes, and what was gathered may go away; the copy is the copy's own
+        empty[name].data = value.detach().to(empty[name].device, empty[name].dtype, copy=True)
+
+
+def drop(made: Any) -> None:
+    """Take the weights of a `structure` away."""
+    for value in made.parameters():
+        value.data = torch.empty(0, device=value.device, dtype=value.dtype)
+
+
+def whole_weights(model: Any, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield each parameter under its name in the model as it was before it was wrapped; all processes must iterate.
+
+    A tensor holds until the next one is asked for. What is not sharded (yet) is the main process's: where a model is
+    loaded to save memory, only that one has read the file.
+    """
+    if isinstance(model, FullyShardedDataParallel):
+        yield from _fsdp1(model)
+        return
+    for name, value in model.named_parameters():
+        if hasattr(value, "ds_id"):
+            from deepspeed.zero import GatheredParameters  # type: ignore[import-not-found]
+
+            with GatheredParameters([value]):
+                yield _plain(name), value.data
+        elif isinstance(value, DTensor):
+            yield _plain(name), cast(DTensor, value.to(device)).full_tensor()
+        else:
+            yield _plain(name), _of_main_process(value, device)
+
+
+def _fsdp1(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Gather a unit at a time, inner ones first."""
+    seen: set[str] = set()
+    with FullyShardedDataParallel.summon_full_params(model, recurse=False, writeback=False):
+        pass  # the outermost has to be the first that is ever asked
+    units = [(name, unit) for name, unit in model.named_modules() if isinstance(unit, FullyShardedDataParallel)]
+    for prefix, unit in reversed(units):
+        with FullyShardedDataParallel.summon_full_params(unit, recurse=False, writeback=False):
+            for name, value in unit.named_parameters(prefix):
+                if _plain(name) not in seen and not name.endswith("_flat_param"):  # an inner unit's, sharded again
+                    seen.add(_plain(name))
+                    yield _plain(name), value.data
+
+
+def _of_main_process(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if not (dist.is_initialized() and dist.get_world_size() > 1):
+        return value.data
+    known = dist.get_rank() == 0
+    whole = (
+        value.detach().to(device, copy=True) if known else torch.empty(value.shape, dtype=value.dtype, device=device)
+    )
+    dist.broadcast(whole, 0)
+    return whole
+
+
+def _plain(name: str) -> str:
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _empty(value: Any, device: torch.device, dtype: torch.dtype | None) -> torch.nn.Parameter:
+    kind = dtype if dtype is not None and value.is_floating_point() else value.dtype
+    return torch.nn.Parameter(torch.empty(0, device=device, dtype=kind), requires_grad=False)

@@ -1,0 +1,126 @@
+"""Starting several processes: the configurations and the command line. `test_sharded` starts two this way."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from arpo_trainer.cli import main
+from arpo_trainer.launching import CONFIGS, add_launch_flags, config_file, launch_command, shards
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config")
+    add_launch_flags(parser)
+    return parser.parse_args(argv)
+
+
+def launcher_environment(name: str, *flags: str) -> dict[str, str]:
+    """Return what `accelerate launch` sets for the processes, computed by accelerate itself."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+
+    command = ["--config_file", str(config_file(name)), "--num_processes", "8", "--main_process_port", "0", *flags]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args([*command, "script.py"]))
+    args.deepspeed_fields_from_accelerate_config = ""  # `launch_command` sets it, then starts
+    found: dict[str, str] = prepare_deepspeed_cmd_env(args)[1] if args.use_deepspeed else prepare_multi_gpu_env(args)
+    return found
+
+
+@pytest.fixture
+def plain_environment() -> Any:
+    with mock.patch.dict(os.environ):
+        yield
+
+
+def test_every_configuration_leaves_precision_and_count_to_the_command() -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    assert {path.stem for path in CONFIGS.glob("*.yaml")} == {"ddp", "fsdp2", "zero2", "zero3"}
+    for path in CONFIGS.glob("*.yaml"):
+        config = load_config_from_file(str(path))
+        assert config.mixed_precision == "no"
+        assert config.num_processes == -1  # accelerate refuses to start so
+
+
+def test_fsdp2_shards_and_saves_whole_checkpoints(plain_environment: None) -> None:
+    from accelerate import FullyShardedDataParallelPlugin
+
+    with mock.patch.dict(os.environ, launcher_environment("fsdp2")):
+        assert shards(SimpleNamespace())
+        plugin = FullyShardedDataParallelPlugin()
+    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
+    assert "FULL_STATE_DICT" in str(plugin.state_dict_type)
+    assert plugin.cpu_ram_efficient_loading is False
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_zero_has_its_stage_and_leaves_the_batch_to_the_recipe(stage: int, plain_environment: None) -> None:
+    found = launcher_environment(f"zero{stage}")
+    assert found["ACCELERATE_USE_DEEPSPEED"] == "true"
+    assert found["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == str(stage)
+    assert found["ACCELERATE_DEEPSPEED_ZERO3_INIT"] == str(stage == 3).lower()
+    assert not found.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "auto").isdigit()
+    with mock.patch.dict(os.environ, found):
+        assert shards(SimpleNamespace())
+
+
+def test_ddp_shards_nothing(plain_environment: None) -> None:
+    with mock.patch.dict(os.environ, launcher_environment("ddp")):
+        assert not shards(SimpleNamespace())
+
+
+def test_the_command_is_this_one_without_the_launch_flags() -> None:
+    argv = [
+        "--traceback",
+        "train",
+        "--config",
+        "x",
+        "--accelerate_config",
+        "ddp",
+        "--num_processes",
+        "2",
+        "--set",
+        "a=1",
+    ]
+    command = launch_command(parsed("--accelerate_config", "ddp", "--num_processes", "2"), argv)
+    assert command[-8:] == ["-m", "arpo_trainer.cli", "--traceback", "train", "--config", "x", "--set", "a=1"]
+    assert command[1:5] == ["-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / "ddp.yaml")]
+    assert command[command.index("--num_processes") + 1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("flags", "cure"),
+    [
+        (["--accelerate_config", "fsdp"], "did you mean 'fsdp2'"),
+        (["--accelerate_config", "ddp", "--num_processes", "8", "--num_machines", "2"], "needs --main_process_ip"),
+        (
+            ["--accelerate_config", "ddp", "--num_processes", "9", "--num_machines", "2", "--main_process_ip", "h"],
+            "multiple of --num_machines",
+        ),
+    ],
+)
+def test_what_cannot_start_says_why(flags: list[str], cure: str) -> None:
+    with pytest.raises(ValueError, match=cure):
+        launch_command(parsed(*flags), [])
+
+
+def test_what_would_do_nothing_without_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ValueError, match="say --num_processes"):
+        launch_command(parsed("--accelerate_config", "ddp"), [])
+    with pytest.raises(ValueError, match=r"FSDP needs GPUs.*take ddp"):
+        launch_command(parsed("--accelerate_config", "fsdp2", "--num_processes", "2"), [])
+
+
+def test_a_launcher_in_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert main(["train", "--config", "arithmetic-cpu", "--accelerate_config", "ddp"]) == 1
+    assert "leave it out under a launcher" in capsys.readouterr().err
