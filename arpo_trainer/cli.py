@@ -11,11 +11,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from arpo_trainer.cache_command import add_cache_command
 from arpo_trainer.data_command import add_data_command
 from arpo_trainer.launching import add_launch_flags, launch
 from arpo_trainer.options import read_options
+from arpo_trainer.recipes_command import add_recipes_command, check_recipe
 from arpo_trainer.rollout_command import add_rollout_command
 from arpo_trainer.sandbox_command import add_sandbox_command
 from arpo_trainer.search_command import add_search_command
@@ -66,11 +68,8 @@ def _parser() -> argparse.ArgumentParser:
 
     add_rollout_command(commands)
 
-    train = commands.add_parser("train", help="train, and write a report")
-    train.add_argument("--config", required=True, help="a YAML file, or the name of a recipe such as arithmetic-cpu")
-    train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a setting")
-    add_launch_flags(train)
-    train.set_defaults(run=_train)
+    _add_train(commands)
+    add_recipes_command(commands)
 
     report = commands.add_parser("report", help="write report.html for the folder of a run, also while it goes on")
     report.add_argument("folder", type=Path)
@@ -84,6 +83,19 @@ def _parser() -> argparse.ArgumentParser:
     add_sandbox_command(commands)
     add_search_command(commands)
     return parser
+
+
+def _add_train(commands: Any) -> None:
+    train = commands.add_parser("train", help="train, and write a report")
+    what = train.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--recipe", metavar="NAME", help="a recipe of the package, such as arithmetic-cpu: `arpo recipes`"
+    )
+    what.add_argument("--config", metavar="FILE", help="a YAML file of your own, or the name of a recipe")
+    train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a setting")
+    train.add_argument("--dry-run", action="store_true", help="check the settings, say what the run will cost, and end")
+    add_launch_flags(train)
+    train.set_defaults(run=_train)
 
 
 def _say(text: str) -> None:
@@ -111,15 +123,34 @@ def _play(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    if arguments.accelerate_config:
+    if arguments.recipe:
+        check_recipe(arguments.recipe)
+    if arguments.accelerate_config and not arguments.dry_run:
         return launch(arguments, arguments.argv)
     try:
         from arpo_trainer.train import read_settings, train
     except ImportError as error:
         raise RuntimeError(f"training needs more packages ({error}): pip install 'arpo-gym[train]'") from error
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func`: the seams' tests watch it for us
-    train(read_settings(arguments.config, arguments.set))
+    settings = read_settings(arguments.recipe or arguments.config, arguments.set)
+    if arguments.dry_run:
+        return _dry_run(settings, arguments.num_processes, arguments.accelerate_config)
+    train(settings)
     return 0
+
+
+def _dry_run(settings: dict[str, Any], processes: int | None, launch_config: str | None) -> int:
+    from arpo_trainer.costs.plan import dry_run
+    from arpo_trainer.costs.table import lines
+
+    costs, missing = dry_run(settings, processes, launch_config)
+    if os.environ.get("RANK", "0") == "0":
+        write_table(lines(costs))
+        for note in costs.notes:
+            sys.stdout.write(f"left out: {note}\n")
+        for lack in missing:
+            _say(f"missing here: {lack}")
+    return 1 if missing else 0
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -17,6 +16,7 @@ from arpo_trainer.entropy import ESTIMATORS
 from arpo_trainer.entropy_factor import Moments, entropy_factor
 from arpo_trainer.losses import LOSSES, Loss, get_loss
 from arpo_trainer.names import check_name
+from arpo_trainer.processes import planned_processes, process_count
 from arpo_trainer.reanchoring import check_reanchoring, no_op
 from arpo_trainer.setting_types import check_types
 from arpo_trainer.settings import RolloutSettings
@@ -164,6 +164,12 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
     )
 
+    @property
+    def world_size(self) -> int:
+        """How many processes train together; those of a plan before they exist."""
+        started: int = super().world_size
+        return planned_processes() or started
+
     def __post_init__(self) -> None:
         check_types(self, {**_READ, **ARPOConfig.__annotations__})
         if self.initial_rollouts is None:
@@ -242,7 +248,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                 "entropy_estimator='exact' needs the whole distribution, and vLLM hands out the most likely tokens: "
                 "take 'auto'"
             )
-        if importlib.util.find_spec("vllm") is None:
+        if importlib.util.find_spec("vllm") is None and not planned_processes():
             raise ValueError("use_vllm=True needs vLLM here: pip install 'arpo-gym[vllm]', or leave use_vllm out")
 
     def _check_limits(self) -> None:
@@ -260,7 +266,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                 "start at the prompt"
             )
         micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
-        ranks = int(os.environ.get("WORLD_SIZE", 1))  # the launcher's; TRL knows them only after its own checks
+        ranks = process_count()  # TRL knows them only after its own checks
         if self.generation_batch_size is None and (micro * steps * ranks) % total:
             raise ValueError(
                 f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) x processes ({ranks}) = "

@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from arpo_env.http_faults import blotted
 from arpo_trainer.checkpoints import checkpoint_step
+from arpo_trainer.costs.spent import Spent
 from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.report_data import lines_of, step_of
 from arpo_trainer.tree import RolloutTree, write_traces
@@ -42,6 +43,9 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
             is kept, and what came after it is left out: it happens again.
 
     Under several processes only the main one may record: the others have the same to say.
+
+    Attributes:
+        spent: what training has used so far.
     """
 
     def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: Path | None = None) -> None:
@@ -51,7 +55,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         for name, step in _RECORDS.items():
             _keep(folder / name, step, last)
         self._began = time.time()
-        self._rollouts = 0
+        self._rollouts, self.spent = 0, Spent()
         self._step_began = 0.0
         self._step_seconds = 0.0
         self._facts = {**facts, "started": _now(), "versions": versions(), "status": "running"}
@@ -61,7 +65,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     def write_facts(self, **more: Any) -> None:
         """Add to run.json."""
-        self._facts.update(more, seconds=round(time.time() - self._began, 1))
+        self._facts.update(more, seconds=round(time.time() - self._began, 1), spent=self.spent.as_dict())
         text = blotted(json.dumps(self._facts, indent=2, ensure_ascii=False, default=str))
         (self.folder / "run.json").write_text(text + "\n", encoding="utf-8")
 
@@ -81,6 +85,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     def on_rollout(self, trees: list[RolloutTree]) -> None:
         """Append a training rollout's trees to traces.jsonl, if it is one of those to keep."""
+        self.spent.add(trees)
         if self.trace_every and self._rollouts % self.trace_every == 0:
             write_traces(self.folder / "traces.jsonl", trees)
         self._rollouts += 1

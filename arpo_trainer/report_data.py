@@ -76,7 +76,7 @@ def load_run(run_dir: Path, *, trees: int = TREES) -> RunData:
     if not run_dir.is_dir():
         raise FileNotFoundError(
             f"no run directory {str(run_dir)!r}; give the output_dir of a run (it holds run.json), "
-            "or make one with: arpo train --config arithmetic-cpu"
+            "or make one with: arpo train --recipe arithmetic-cpu"
         )
     data = RunData(run_dir)
     if (run_dir / "run.json").is_file():

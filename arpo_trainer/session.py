@@ -23,6 +23,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.checkpoints import find_checkpoint
 from arpo_trainer.coldstart import Example, check_solvable, cold_start, demonstrations
 from arpo_trainer.config import ARPOConfig
+from arpo_trainer.costs.plan import announce
 from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.gates import check_limits
 from arpo_trainer.launching import shards
@@ -84,7 +85,8 @@ class Session:
         logger.info("sandbox: %s", isolation)
         recorder = None
         if this_rank() == 0:
-            recorder = RunRecorder(self.folder, self._facts(isolation), self.args.trace_every, self.checkpoint)
+            facts = {**self._facts(isolation), "estimate": announce(self.run, self.args, env)}
+            recorder = RunRecorder(self.folder, facts, self.args.trace_every, self.checkpoint)
         status = "failed"
         try:
             self._learn(env, recorder)
@@ -95,6 +97,7 @@ class Session:
         finally:
             if recorder:
                 recorder.write_facts(status=status)
+                logger.info("training used %s", recorder.spent)
                 logger.info("report: %s", write_report(self.folder))
         return self.folder
 

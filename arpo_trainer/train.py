@@ -1,6 +1,7 @@
 """One training run from a settings file: load, perhaps a cold start, evaluate, train, evaluate, report.
 
-arpo train --config arithmetic-cpu            # a recipe that comes with the package
+arpo train --recipe arithmetic-cpu            # one that comes with the package: `arpo recipes`
+arpo train --recipe arithmetic-cpu --dry-run  # what it will cost; see `costs`
 arpo train --config my.yaml --set max_steps=3
 arpo train --config my.yaml --accelerate_config ddp --num_processes 2      # two processes; see docs/gpus.md
 """
@@ -17,11 +18,15 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.batches import batch_settings
 from arpo_trainer.models import check_model_folder, ensure_model
+from arpo_trainer.processes import process_count
 from sandbox.cache import cache_directory
+
+if TYPE_CHECKING:
+    from arpo_trainer.config import ARPOConfig
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +55,8 @@ class RunArguments:
         cold_start_learning_rate: of the cold start.
         cold_start_tool_share: share of them that calls the tool.
         cold_start_seed: of the cold start; None takes `seed`. Runs that are compared start from the same model with it.
+        search_price: US dollars for 1,000 searches, for the report on costs; None is the provider's list price, where
+            one is known.
         prompts_per_rollout: prompts played with the same policy. None leaves the batch to TRL's settings, which count
             rows and micro-batches.
         prompts_per_update: prompts whose rows an update sees, a mini-batch; None is `prompts_per_rollout`. The batch is
@@ -79,6 +86,7 @@ class RunArguments:
     cold_start_learning_rate: float = 5e-5
     cold_start_tool_share: float = 0.5
     cold_start_seed: int | None = None
+    search_price: float | None = None
     prompts_per_rollout: int | None = None
     prompts_per_update: int | None = None
     processes: int = 0
@@ -94,6 +102,8 @@ class RunArguments:
         for name in ("eval_tasks", "cold_start_examples", "threads", "processes", "lora_rank"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.search_price is not None and self.search_price < 0:
+            raise ValueError(f"search_price must not be negative, got {self.search_price}")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be {', '.join(map(repr, DTYPES))}; not {self.dtype!r}")
         if self.lora_rank and importlib.util.find_spec("peft") is None:
@@ -208,7 +218,7 @@ def _batch(run: RunArguments, values: dict[str, Any]) -> dict[str, int]:
 
 def started_processes() -> int:
     """Return how many processes the launcher has started, over all machines."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+    return process_count()
 
 
 def idle_threads() -> int:
@@ -233,6 +243,22 @@ def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
     """
     import torch
 
+    run, args = configure(settings)
+    torch.set_num_threads(run.threads or idle_threads())
+    from arpo_trainer.session import Session
+
+    return Session(run, args, settings, reward_funcs).play()
+
+
+def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
+    """Return run arguments and config; nothing is loaded.
+
+    Raises:
+        ValueError: settings that cannot work.
+        FileNotFoundError: the model's folder is missing.
+    """
+    import torch
+
     from arpo_trainer.config import ARPOConfig
 
     run, values = split_settings(settings)
@@ -248,10 +274,7 @@ def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
     args = ARPOConfig(**values)
     if run.model != DEMO_MODEL:
         check_model_folder(run.model)
-    torch.set_num_threads(run.threads or idle_threads())
-    from arpo_trainer.session import Session
-
-    return Session(run, args, settings, reward_funcs).play()
+    return run, args
 
 
 def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int) -> Path:

@@ -1,0 +1,158 @@
+"""What a training process needs of its device's memory, part by part. An estimate; docs/costs.md says how good.
+
+Weights, gradients and optimizer states are counted. What a layer keeps for the backward pass is the measured number of
+bytes a token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not write its scores out);
+a micro-batch is taken to be full. Not in it: the CUDA context, what allocators keep unused, NCCL's buffers, Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from arpo_trainer.config import ARPOConfig
+from arpo_trainer.costs.launch import Launch
+from arpo_trainer.costs.shape import Shape
+
+# bytes a token that a layer keeps, by what they grow with: (hidden, queries, inner, queries + keys where normed)
+_KEPT = {"float32": (24, 16, 16, 8), "mixed": (21, 12, 8, 6), "bfloat16": (16, 8, 8, 6)}
+_CACHED = {"float32": 8, "mixed": 6, "bfloat16": 4}  # of a key and its value, for each of a layer's key widths
+_TILE = (4096, 32_768)  # tokens and words of the head that TRL computes at once
+_CPU_TILES, _GPU_TILES = 8, 1  # such pieces at a time: a kernel works in place, PyTorch on CPU does not
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one process.
+
+    Attributes:
+        kept: what is there from the first step to the last, by name.
+        training: what an update needs beside it.
+        rollout: what a rollout needs beside it.
+        elsewhere: the same, on a part of the machine that is not counted here, in words.
+    """
+
+    kept: dict[str, int]
+    training: dict[str, int]
+    rollout: dict[str, int]
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def peak(self) -> int:
+        """Of the update or of the rollout, whichever is more."""
+        return sum(self.kept.values()) + max(sum(self.training.values()), sum(self.rollout.values()))
+
+
+def memory(
+    shape: Shape, args: ARPOConfig, launch: Launch, prompt: int, room: int, dtype: str = "float32", on_cpu: bool = False
+) -> Memory:
+    """Return what one process needs.
+
+    Args:
+        shape: of the model.
+        args: of the run.
+        launch: how the model lies on the processes.
+        prompt: tokens of a long prompt.
+        room: tokens after it, at most.
+        dtype: of the weights as they are loaded.
+        on_cpu: whether it trains on CPU.
+    """
+    width = 4 if dtype == "float32" else 2
+    mixed = width == 4 and (args.bf16 or args.fp16)
+    kind = "mixed" if mixed else "float32" if width == 4 else "bfloat16"
+    kept = _kept(shape, args, launch, width)
+    training = _training(shape, args, launch, prompt + room, kind, on_cpu)
+    if launch.deepspeed and (args.bf16 or args.fp16):
+        kind = "bfloat16"
+    rollout, elsewhere = _rollout(shape, args, launch, prompt + room, kind)
+    return Memory(kept, training, rollout, elsewhere)
+
+
+def _kept(shape: Shape, args: ARPOConfig, launch: Launch, width: int) -> dict[str, int]:
+    half = launch.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model with a 32-bit copy
+    weights = 2 if half else width
+    learned = 4 if shape.adapted else weights  # PEFT keeps adapters in 32 bits
+    frozen = shape.parameters if args.beta and not shape.adapted else 0
+    parts = {
+        "weights": shape.parameters * weights * launch.share("weights"),
+        "weights of the reference model": frozen * weights * launch.share("weights"),
+        "gradients": shape.trained * learned * launch.share("gradients"),
+        "optimizer": shape.trained * (4 * half + _moments(args, 4 if half else learned)) * launch.share("optimizer"),
+    }
+    if launch.processes > 1 and launch.sharding == "ddp":
+        parts["gradients on their way (DDP's buckets)"] = shape.trained * learned
+    return {name: round(size) for name, size in parts.items() if size}
+
+
+def _moments(args: ARPOConfig, width: int) -> float:
+    """Return the bytes of optimizer state for each trained parameter."""
+    name = str(getattr(args.optim, "value", args.optim))
+    if "8bit" in name:
+        return 1 if "lion" in name else 2
+    if name.startswith(("sgd", "adafactor", "galore", "apollo")):
+        return 0
+    return width if name.startswith(("lion", "rmsprop", "adagrad")) else 2 * width
+
+
+def _training(shape: Shape, args: ARPOConfig, launch: Launch, tokens: int, kind: str, on_cpu: bool) -> dict[str, int]:
+    rows = args.per_device_train_batch_size * tokens
+    per_token = sum(
+        size * factor for size, factor in zip((shape.hidden, shape.queries, shape.inner, 0), _KEPT[kind], strict=True)
+    ) + (_KEPT[kind][3] * (shape.queries + shape.keys) if shape.normed else 0)
+    between = shape.hidden * (2 if kind == "bfloat16" else 4) * shape.layers
+    layers = between + per_token if args.gradient_checkpointing else shape.layers * per_token
+    tile = min(rows, _TILE[0]) * min(shape.vocabulary, _TILE[1]) * 4
+    parts = {
+        "activations of a micro-batch": rows * layers,
+        "logits of a tile": tile * (_CPU_TILES if on_cpu else _GPU_TILES),
+        "gradient of the head": shape.vocabulary * shape.hidden * 4 if not shape.adapted else 0,
+        "16-bit copies of the weights": 2 * shape.parameters if kind == "mixed" and launch.sharding == "ddp" else 0,
+    }
+    if launch.share("weights") < 1:
+        whole = launch.sharding == "fsdp-no-reshard"
+        parts["weights gathered for a layer"] = 2 * (shape.parameters if whole else 2 * shape.largest)
+    return {name: round(size) for name, size in parts.items() if size}
+
+
+def _rollout(
+    shape: Shape, args: ARPOConfig, launch: Launch, tokens: int, kind: str
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    if args.use_vllm:
+        return _vllm(shape, args)
+    trajectories = -(-(args.generation_batch_size or 1) // launch.processes)
+    rows = min(args.max_rows, trajectories)
+    cached = shape.layers * shape.keys * _CACHED[kind]
+    parts = {
+        "keys and values of kept prefixes": min(args.prefix_tokens, trajectories * tokens) * cached,
+        "keys and values of running requests": rows * tokens * cached,
+        "logits of running requests": 4 * rows * shape.vocabulary * 4,
+    }
+    if launch.share("weights") < 1:
+        parts["weights of a whole copy"] = shape.parameters * (2 if args.bf16 or args.fp16 else 4)
+    return parts, ()
+
+
+def _vllm(shape: Shape, args: ARPOConfig) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Say what vLLM takes: a share of the GPU that is set, whatever the model; its copy of the weights is in there."""
+    size = shape.parameters * 2 / max(1, args.vllm_tensor_parallel_size) / 2**30
+    if args.vllm_mode == "server":
+        return {}, ("the vLLM server has GPUs of its own",)
+    share, sleeps = args.vllm_gpu_memory_utilization, args.vllm_enable_sleep_mode
+    when = "while it rolls out" if sleeps else "all the time"
+    words = f"vLLM takes {share:.0%} of the GPU {when}; {size:.1f} GiB of that are its copy of the weights (16 bit)"
+    return {}, (words,)
+
+
+def checkpoint_bytes(shape: Shape, args: ARPOConfig, dtype: str = "float32") -> int:
+    """Return the size of one checkpoint: what is trained, and the optimizer's states."""
+    width = 4 if dtype == "float32" or shape.adapted else 2
+    states = 0.0 if args.save_only_model else _moments(args, width)
+    return round(shape.trained * (width + states))
+
+
+def in_words(size: Any) -> str:
+    """Return bytes as people read them."""
+    for name, unit in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size:,.0f} bytes"

@@ -1,0 +1,116 @@
+"""A model's size without its weights: parameters counted on the meta device, and the widths of its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What memory depends on.
+
+    Attributes:
+        parameters: in all, tied ones once.
+        trained: those that are trained.
+        largest: of the largest layer, which sharded training gathers.
+        layers: of the decoder.
+        hidden: width between layers.
+        inner: width inside the MLP; of a mixture of experts, of all experts that a token goes through.
+        queries: width of all query heads.
+        keys: width of all key heads; values have the same.
+        vocabulary: rows of the head.
+        dtype: that the checkpoint names for its weights.
+        normed: whether queries and keys have norms of their own (Qwen3).
+    """
+
+    parameters: int
+    trained: int
+    largest: int
+    layers: int
+    hidden: int
+    inner: int
+    queries: int
+    keys: int
+    vocabulary: int
+    dtype: str = "float32"
+    normed: bool = False
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained instead of the weights."""
+        return self.trained < self.parameters
+
+
+def model_shape(path: str, peft_config: Any = None, trust_remote_code: bool = False, revision: str = "main") -> Shape:
+    """Return the shape of a model, of which only the configuration is read.
+
+    Args:
+        path: a folder or a hub id.
+        peft_config: of the adapters, if only those are trained.
+        trust_remote_code: as transformers takes it.
+        revision: likewise.
+
+    Raises:
+        OSError: the configuration cannot be had.
+        ValueError: transformers knows no such causal language model, or its widths have other names.
+    """
+    config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, revision=revision)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    return shape_of(model, peft_config)
+
+
+def shape_of(model: Any, peft_config: Any = None) -> Shape:
+    """Return the shape of a model that is there, on whatever device.
+
+    Raises:
+        ValueError: its configuration does not say how wide its layers are.
+    """
+    config = model.config.get_text_config()
+    try:
+        heads, hidden = config.num_attention_heads, config.hidden_size
+        head = getattr(config, "head_dim", None) or hidden // heads
+        widths = {
+            "layers": config.num_hidden_layers,
+            "hidden": hidden,
+            "inner": _inner(config),
+            "queries": heads * head,
+            "keys": (getattr(config, "num_key_value_heads", None) or heads) * head,
+        }
+    except AttributeError as error:
+        raise ValueError(f"the configuration of {type(model).__name__} says no widths: {error}") from error
+    largest = max(_count(layer) for name, layer in model.named_modules() if _is_layer(name))
+    normed = any(name.endswith("q_norm.weight") for name, _ in model.named_parameters())
+    parameters = _count(model)
+    trained = _adapters(model, peft_config) if peft_config is not None else parameters
+    dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    return Shape(parameters=parameters, trained=trained, largest=largest, vocabulary=config.vocab_size, dtype=dtype,
+                 normed=normed, **widths)  # fmt: skip
+
+
+def _inner(config: Any) -> int:
+    experts = getattr(config, "num_experts_per_tok", None)
+    if not experts:
+        return int(config.intermediate_size)
+    return int(getattr(config, "moe_intermediate_size", None) or config.intermediate_size) * int(experts)
+
+
+def _count(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _is_layer(name: str) -> bool:
+    """Say whether a module is one of a list ("model.layers.3"), not a part of one."""
+    return name.rpartition(".")[2].isdigit() and not any(part.isdigit() for part in name.split(".")[:-1])
+
+
+def _adapters(model: Any, peft_config: Any) -> int:
+    from peft import get_peft_model
+
+    with torch.device("meta"):
+        adapted = get_peft_model(model, peft_config)
+    return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
