@@ -233,6 +233,11 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             if idle := no_op(loss, self):
                 logger.warning("%s", idle)
         entropy_factor(torch.zeros(1), Moments(), self.entropy_weight or 0.0, self.entropy_limit)
+        if self.scale_rewards == "none" and self.advantage in ("grpo-population", "tree-grpo"):
+            raise ValueError(
+                f"advantage={self.advantage!r} divides by a deviation, which scale_rewards='none' leaves out: take "
+                "advantage='grpo-no-std', or leave scale_rewards out"
+            )
         whole = self.scale_rewards == "batch" or self.multi_objective_aggregation != "sum_then_normalize"
         if whole and self.advantage != "grpo":
             raise ValueError(

@@ -184,7 +184,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         result = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         for place, number in enumerate(self._own_rows):
             result[place, : len(rows[number])] = torch.tensor(rows[number], dtype=result.dtype)
-        if self.args.attribution == "dedup" and self.args.loss_type in ("dapo", "bnpo"):
+        if self.args.attribution == "dedup" and self.args.loss_type in ("dapo", "cispo", "vespo", "bnpo"):
             result *= deduplication_scale(self.trees)
         return result * self._entropy_factor(result) if self.args.entropy_weight else result
 
@@ -202,10 +202,11 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
 
     def _group_advantages(self, centred: torch.Tensor) -> list[list[float]]:
         """Return one advantage a trajectory, of all ranks' groups."""
-        raw = self.args.advantage == "reinforce++"  # the only one that compares across groups
-        values = iter(self._rewards if raw else self.accelerator.gather(centred).tolist())
+        # TRL's are 0 where a reward function returned None, as if that were the group's mean: ours start at the rewards
+        values = iter(self.accelerator.gather(centred).tolist() if self._scale is None else self._rewards)
         groups = [[(next(values), t.valid) for t in tree.trajectories] for tree in self.trees]
         if self._scale is None:
+            self._silent = sum(not any(value for value, _ in group) for group in groups)
             return [[value for value, _ in group] for group in groups]
         name = "grpo-no-std" if (self.args.advantage, self._scale) == ("grpo", "none") else self.args.advantage
         known = [[value if valid and value == value else None for value, valid in group] for group in groups]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 import arpo_trainer.trainer as module
 from arpo_env import ToolEnv
-from arpo_trainer import RolloutTree
+from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.advantages import batch_advantages
 from arpo_trainer.attribution import deduplication_scale, token_advantages
 from arpo_trainer.entropy_factor import entropy_factor, tree_moments
@@ -130,3 +131,20 @@ def test_packed_trees_teach_what_flat_rows_teach(
     assert min(shared["tree"]) > 1.2  # the prompt at least is shared
     difference = (weights["flat"] - weights["tree"]).norm() / weights["flat"].norm()
     assert difference < 1e-4
+
+
+def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
+    """TRL puts 0 there, which is the group's mean; the environment has scored it, so it is valid otherwise."""
+    tree = SimpleNamespace(
+        trajectories=[SimpleNamespace(valid=True)] * 3, row=lambda number: SimpleNamespace(mask=[1]), starts=lambda: [0, 1, 2]
+    )  # fmt: skip
+    trainer: Any = SimpleNamespace(
+        _scale="group", _rewards=[1.0, 0.0, float("nan")], trees=[tree], args=SimpleNamespace(advantage="grpo")
+    )
+    [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
+    assert found == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
+
+
+def test_a_deviation_that_is_to_be_left_out_is_not_divided_by(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="take advantage='grpo-no-std'"):
+        config(tmp_path, advantage="tree-grpo", scale_rewards="none")
