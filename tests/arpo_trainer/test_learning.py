@@ -135,9 +135,8 @@ def test_packed_trees_teach_what_flat_rows_teach(
 
 def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
     """TRL puts 0 there, which is the group's mean; the environment has scored it, so it is valid otherwise."""
-    tree = SimpleNamespace(
-        trajectories=[SimpleNamespace(valid=True)] * 3, row=lambda number: SimpleNamespace(mask=[1]), starts=lambda: [0, 1, 2]
-    )  # fmt: skip
+    valid, row = SimpleNamespace(valid=True), SimpleNamespace(mask=[1])
+    tree = SimpleNamespace(trajectories=[valid] * 3, row=lambda number: row, starts=lambda: [0, 1, 2])
     trainer: Any = SimpleNamespace(
         _scale="group", _rewards=[1.0, 0.0, float("nan")], trees=[tree], args=SimpleNamespace(advantage="grpo")
     )
