@@ -21,8 +21,12 @@ def batch_settings(
         processes: over all machines.
 
     Raises:
-        ValueError: no whole number of micro-batches an update, or of updates a rollout; names what would fit.
+        ValueError: a number below 1; no whole number of micro-batches an update, or of updates a rollout; names what
+            would fit.
     """
+    for name, size in (("num_generations", num_generations), ("per_device_train_batch_size", micro_batch)):
+        if type(size) is not int or size < 1:
+            raise ValueError(f"{name} must be a whole number, at least 1; got {size!r}")
     if prompts_per_update < 1 or prompts_per_rollout % prompts_per_update:
         raise ValueError(
             f"prompts_per_rollout ({prompts_per_rollout}) must be a multiple of prompts_per_update "

@@ -15,7 +15,7 @@ from typing import Any
 
 from arpo_trainer.cache_command import add_cache_command
 from arpo_trainer.data_command import add_data_command
-from arpo_trainer.launching import add_launch_flags, launch
+from arpo_trainer.launching import add_launch_flags, check_launch_flags, launch
 from arpo_trainer.options import read_options
 from arpo_trainer.recipes_command import add_recipes_command, check_recipe
 from arpo_trainer.rollout_command import add_rollout_command
@@ -125,6 +125,7 @@ def _play(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace) -> int:
     if arguments.recipe:
         check_recipe(arguments.recipe)
+    check_launch_flags(arguments)
     if arguments.accelerate_config and not arguments.dry_run:
         return launch(arguments, arguments.argv)
     try:

@@ -20,7 +20,7 @@ from arpo_trainer.processes import planned_processes, process_count
 from arpo_trainer.reanchoring import check_reanchoring, no_op
 from arpo_trainer.setting_types import check_types
 from arpo_trainer.settings import RolloutSettings
-from arpo_trainer.trl_checks import check_sampling, check_trl_loss
+from arpo_trainer.trl_checks import check_sampling, check_trl_loss, check_vllm
 from arpo_trainer.trl_seams import GRPOConfig
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,9 @@ _READ = {
     "gradient_accumulation_steps": "int", "steps_per_generation": "int | None", "num_iterations": "int",
     "max_completion_length": "int", "temperature": "float", "beta": "float", "epsilon": "float",
     "epsilon_high": "float | None", "delta": "float | None", "seed": "int",
+    "learning_rate": "float", "max_steps": "int", "num_train_epochs": "float", "weight_decay": "float",
+    "use_vllm": "bool", "vllm_mode": "str", "vllm_gpu_memory_utilization": "float", "vllm_tensor_parallel_size": "int",
+    "vllm_max_model_length": "int | None",
 }  # fmt: skip
 
 
@@ -174,6 +177,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_types(self, {**_READ, **ARPOConfig.__annotations__})
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         self._check_budget()
         row = get_algorithm(self.algorithm, self.budget, self.branch)
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
@@ -253,6 +259,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                 "entropy_estimator='exact' needs the whole distribution, and vLLM hands out the most likely tokens: "
                 "take 'auto'"
             )
+        check_vllm(self, process_count())
         if importlib.util.find_spec("vllm") is None and not planned_processes():
             raise ValueError("use_vllm=True needs vLLM here: pip install 'arpo-gym[vllm]', or leave use_vllm out")
 

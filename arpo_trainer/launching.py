@@ -21,6 +21,7 @@ from arpo_trainer.names import check_name
 
 CONFIGS = Path(__file__).parent / "launch"
 _FLAGS = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port")
+_ALONE = {"num_machines": 1, "machine_rank": 0}
 
 
 def add_launch_flags(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,17 @@ def add_launch_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machine_rank", type=int, default=0, help="which of them this is (default 0)")
     parser.add_argument("--main_process_ip", help="address of machine 0, when there are several")
     parser.add_argument("--main_process_port", type=int, help="a free port there (default: any, or 29500)")
+
+
+def check_launch_flags(arguments: argparse.Namespace) -> None:
+    """Refuse flags of the launcher where nothing is launched: one process would train, and not say so.
+
+    Raises:
+        ValueError: names the flag that is missing.
+    """
+    given = [f"--{name}" for name in _FLAGS if getattr(arguments, name) != _ALONE.get(name)]
+    if given and not arguments.accelerate_config and not (arguments.dry_run and given == ["--num_processes"]):
+        raise ValueError(f"{', '.join(given)} without --accelerate_config starts nothing: add it, such as ddp")
 
 
 def launch(arguments: argparse.Namespace, argv: Sequence[str]) -> int:

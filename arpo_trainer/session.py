@@ -33,6 +33,7 @@ from arpo_trainer.recording import RunRecorder
 from arpo_trainer.report import write_report
 from arpo_trainer.train import RunArguments, cold_start_folder, resolve_model
 from arpo_trainer.trainer import ARPOTrainer, training_tasks
+from arpo_trainer.trl_checks import check_vllm_length
 from envs_registry.overlap import Overlap, overlap, without
 from envs_registry.sources import LimitedSource
 from sandbox import default_sandbox
@@ -111,6 +112,7 @@ class Session:
         """
         env.check()
         check_limits(self.args.rollout_limits(), list(env.tools))
+        check_vllm_length(self.args, env.budget.tokens)
         if self.run.cold_start_examples:
             cold = self._make_env({**self.run.env_kwargs, **self.run.cold_start_env_kwargs})
             check_solvable(cold.tasks)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.batches import batch_settings
 from arpo_trainer.models import check_model_folder, ensure_model
 from arpo_trainer.processes import process_count
+from arpo_trainer.setting_types import check_types
 from sandbox.cache import cache_directory
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class RunArguments:
             rows and micro-batches.
         prompts_per_update: prompts whose rows an update sees, a mini-batch; None is `prompts_per_rollout`. The batch is
             then the same however many processes there are.
-        processes: that the settings are written for, one a GPU; 0 is any number. Another number is warned about.
+        processes: that the settings are written for, one a GPU; 0 is any number. Fewer are warned about.
         dtype: the weights are loaded in: "float32", which is what small updates of all weights need (computing is
             `bf16`'s business), "bfloat16" for a frozen base under adapters, or "auto", the checkpoint's own.
             What else the model is loaded with stands in `model_init_kwargs`.
@@ -99,11 +100,19 @@ class RunArguments:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("eval_tasks", "cold_start_examples", "threads", "processes", "lora_rank"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.search_price is not None and self.search_price < 0:
-            raise ValueError(f"search_price must not be negative, got {self.search_price}")
+        check_types(self, RunArguments.__annotations__)
+        lowest = dict.fromkeys(("eval_tasks", "cold_start_examples", "cold_start_epochs", "cold_start_learning_rate",
+                                "search_price", "threads", "processes", "lora_rank"), 0)  # fmt: skip
+        lowest |= dict.fromkeys(("prompts_per_rollout", "prompts_per_update", "lora_alpha"), 1)
+        for name, low in lowest.items():
+            if (value := getattr(self, name)) is not None and value < low:
+                raise ValueError(f"{name} must be at least {low}, got {value}")
+        for name in ("cold_start_tool_share", "lora_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a share, from 0 to 1; got {getattr(self, name)}")
+        for name in ("env_kwargs", "eval_env_kwargs", "cold_start_env_kwargs"):
+            if not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} must be options by name, as in {{level: 2}}; got {getattr(self, name)!r}")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be {', '.join(map(repr, DTYPES))}; not {self.dtype!r}")
         if self.lora_rank and importlib.util.find_spec("peft") is None:
@@ -115,7 +124,8 @@ class RunArguments:
 def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
     """Return the settings of a YAML file, or of a recipe by its name, with `key=value` overrides applied.
 
-    `base: NAME` in it takes over the settings of another file or recipe, and replaces those it names itself. Options
+    `base: NAME` in it takes over the settings of another file (beside it, or where one is) or recipe, and replaces
+    those it names itself. Options
     in a mapping, such as `env_kwargs`, are replaced one by one; an override reaches one with a dot:
     `env_kwargs.search=serper`.
 
@@ -131,7 +141,10 @@ def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
         if not sign:
             raise ValueError(f"--set {override!r}: write name=value")
         name, dot, option = key.strip().partition(".")
-        read = yaml.safe_load(value)
+        try:
+            read = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--set {override!r}: what follows the '=' is no YAML; put it in quotes") from error
         settings = _onto(settings, {name: {option: read}}) if dot else {**settings, name: read}
     return {name: _number(value) for name, value in settings.items()}
 
@@ -159,7 +172,10 @@ def _read(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: expected `name: value` lines")
     base = settings.pop("base", None)
-    return _onto(_read(str(base), (*above, path)), settings) if base else settings
+    if not base:
+        return settings
+    beside = path.parent / str(base)
+    return _onto(_read(str(beside if beside.is_file() else base), (*above, path)), settings)
 
 
 def _onto(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -255,19 +271,33 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
 
     Raises:
         ValueError: settings that cannot work.
+        UnknownEnvError: no such environment; names the nearest.
         FileNotFoundError: the model's folder is missing.
     """
+    import gymnasium
     import torch
 
+    import arpo_env  # noqa: F401  (registers the environments)
     from arpo_trainer.config import ARPOConfig
+    from envs_registry import get_spec
 
     run, values = split_settings(settings)
-    if run.processes not in (0, started_processes()) and os.environ.get("RANK", "0") == "0":
+    for name in (run.env, run.eval_env):
+        if name is not None and name not in gymnasium.registry:
+            get_spec(name)  # says which there are
+    if started_processes() < run.processes and os.environ.get("RANK", "0") == "0":
         logger.warning(
             "written for %d processes, one a GPU, and started with %d: memory may not suffice. To start them all: "
             "arpo train --accelerate_config fsdp2 --num_processes %d ...; see docs/gpus.md",
             run.processes, started_processes(), run.processes,
         )  # fmt: skip
+    gpus = 1 if values.get("use_cpu") else torch.cuda.device_count()
+    if gpus > 1 and started_processes() == 1 and "device_map" not in (values.get("model_init_kwargs") or {}):
+        logger.warning(
+            "%d GPUs here and one process: TRL would spread the model over all of them, one at work at a time. Start "
+            "with CUDA_VISIBLE_DEVICES=0 to train on one, or with --accelerate_config ddp on all; see docs/gpus.md",
+            gpus,
+        )
     if not torch.cuda.is_available():
         values.setdefault("use_cpu", True)
     values.setdefault("report_to", [])

@@ -34,6 +34,7 @@ from arpo_trainer.rewards import RewardCheck, SilenceAlarm, env_reward
 from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.tokenizer_checks import check_tokenizer
 from arpo_trainer.tree import RolloutTree
+from arpo_trainer.trl_checks import check_vllm_length
 from arpo_trainer.trl_seams import tokenizer_of
 from envs_registry import Task, TaskSource
 from envs_registry.sources import LimitedSource
@@ -93,6 +94,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
             eval_env.check()
         args = args or ARPOConfig(output_dir="arpo")
         check_limits(args.rollout_limits(), list(env.tools))
+        check_vllm_length(args, env.budget.tokens)
         # what only TRL can normalise, over several rewards or the whole batch, is taken from TRL as it is
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards

@@ -8,6 +8,7 @@ from arpo_trainer.names import check_name
 from arpo_trainer.reanchoring import LOSS_TYPES
 
 UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
+CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # whose losses are no min of two: they have bounds of their own
 
 
@@ -33,6 +34,50 @@ def check_sampling(args: Any) -> None:
         )
     if args.temperature <= 0:
         raise ValueError(f"temperature must be above 0 to learn from samples, got {args.temperature}")
+
+
+def check_vllm(args: Any, processes: int) -> None:
+    """Refuse vLLM settings that TRL or vLLM would refuse once the model is loaded, or after a rollout.
+
+    Args:
+        args: an `ARPOConfig`.
+        processes: that train.
+
+    Raises:
+        ValueError: says which setting, and what it may be.
+    """
+    check_name("vllm_mode", args.vllm_mode, ("colocate", "server"))
+    check_name("vllm_importance_sampling_mode", args.vllm_importance_sampling_mode, CORRECTIONS)
+    if args.vllm_mode == "server":
+        return
+    if not 0 < args.vllm_gpu_memory_utilization <= 1:
+        raise ValueError(
+            f"vllm_gpu_memory_utilization is a share of the GPU, in (0, 1]; got {args.vllm_gpu_memory_utilization}"
+        )
+    size = args.vllm_tensor_parallel_size
+    if size < 1 or processes % size:
+        raise ValueError(
+            f"vllm_tensor_parallel_size={size}: an engine lies on that many of the processes, which are {processes}; "
+            "take a number that divides them, or start more (--accelerate_config, --num_processes)"
+        )
+
+
+def check_vllm_length(args: Any, tokens: int | None) -> None:
+    """Refuse an engine in which no prompt fits before a full completion.
+
+    Args:
+        args: an `ARPOConfig`.
+        tokens: most tokens after the prompt that the environment lets an episode have; None is no limit.
+
+    Raises:
+        ValueError: says what to raise.
+    """
+    room = args.max_completion_length if tokens is None else min(args.max_completion_length, tokens)
+    if args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room:
+        raise ValueError(
+            f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "
+            "raise it to their sum, or lower max_completion_length"
+        )
 
 
 def check_trl_loss(args: Any) -> None:

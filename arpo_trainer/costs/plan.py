@@ -22,12 +22,14 @@ from arpo_trainer.costs.launch import Launch
 from arpo_trainer.costs.report import Costs, estimate
 from arpo_trainer.costs.shape import Shape, model_shape
 from arpo_trainer.costs.table import summary
+from arpo_trainer.gates import check_limits
 from arpo_trainer.launching import config_file
 from arpo_trainer.lora import lora_config
 from arpo_trainer.models import FOLDER
 from arpo_trainer.processes import planning, process_count
 from arpo_trainer.train import DEMO_MODEL, RunArguments, configure
 from arpo_trainer.trainer import training_tasks
+from arpo_trainer.trl_checks import check_vllm_length
 from envs_registry import get_spec
 from envs_registry.hub import HubError
 from envs_registry.sources import ListSource
@@ -140,8 +142,11 @@ def _missing(
                 one.check()
         except (RuntimeError, ValueError, OSError) as error:  # no search, no key, no judge
             missing.append(str(error))
+    session = Session(run, args, settings)  # refuses a checkpoint that is not there
+    check_limits(args.rollout_limits(), list(env.tools))
+    check_vllm_length(args, env.budget.tokens)
     if not missing and not isinstance(env, UnloadedEnv) and not isinstance(held_out, UnloadedEnv):
-        Session(run, args, settings)._check_tasks(env)
+        session._check_tasks(env)
     return missing
 
 

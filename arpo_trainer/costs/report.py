@@ -241,7 +241,10 @@ def _evaluations(run: RunArguments, args: ARPOConfig, held_out: ToolEnv | None, 
     episode = episode_limits(held_out, args)
     tasks = min(run.eval_tasks, held_out.tasks.size or run.eval_tasks)  # without end, or not to be had here
     during = _occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
-    return Evaluations(2 + during, tasks, episode, asked(held_out, episode, run.search_price))
+    every = _every(args.eval_steps or args.logging_steps, plan)
+    repeated = during and str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "steps"
+    known = bool(repeated and plan.steps % every == 0 and not args.load_best_model_at_end)  # the last one is that after
+    return Evaluations(2 + during - known, tasks, episode, asked(held_out, episode, run.search_price))
 
 
 def _checkpoints(args: ARPOConfig, plan: Schedule) -> int:
