@@ -305,7 +305,7 @@ def test_a_missing_key_is_named_beside_the_report(
         ("learning_rat=1", "Did you mean: learning_rate"),
         ("temperature=0", "temperature must be above 0"),
         ("env_kwargs={levle: 2}", "levle"),
-        ("eval_tasks=-1", "eval_tasks must not be negative"),
+        ("eval_tasks=-1", "eval_tasks must be at least 0"),
         ("limits={pyhton: 2}", "limits names pyhton"),
         ("num_generations=5", "must be a multiple of num_generations"),
     ],
