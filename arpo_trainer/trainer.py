@@ -151,8 +151,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
             self.add_metric(f"arpo/{name}", value)
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
-        """Check the rewards of all trajectories, and put them aside."""
+        """Check the rewards of all trajectories, and put them aside; what broke has none, whoever gave it one."""
         self._reward_check.settle(rewards, self.reward_funcs)
+        broken = [not trajectory.valid for tree in self.trees for trajectory in tree.trajectories]
+        rewards[torch.tensor(broken, device=rewards.device)] = torch.nan  # TRL leaves it out of its means then
         weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         self._rewards = weighted.where(~rewards.isnan().all(dim=1), torch.nan).tolist()
 
