@@ -63,8 +63,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
 
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` was given: the environment has all three parts.
-        ValueError: settings that the backend cannot serve (see `trainer_backend`), or a tokenizer that cannot (see
-            `tokenizer_checks`).
+        ValueError: settings that the backend cannot serve (see `trainer_backend`), a tokenizer that cannot (see
+            `tokenizer_checks`), or both `eval_env` and `eval_dataset`.
     """
 
     def __init__(
@@ -91,6 +91,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         env.check()
         if eval_env:
             eval_env.check()
+            if kwargs.get("eval_dataset") is not None:
+                raise ValueError(
+                    "give eval_env or eval_dataset: with both, the rows of eval_dataset would never be used"
+                )
         args = args or ARPOConfig(output_dir="arpo")
         check_limits(args.rollout_limits(), list(env.tools))
         # what only TRL can normalise, over several rewards or the whole batch, is taken from TRL as it is
@@ -100,8 +104,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         self.trees: list[RolloutTree] = []
         self.on_evaluation, self.evaluations = on_evaluation, []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
-        if eval_env and kwargs.get("eval_dataset") is None:
+        if eval_env:
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
+        elif args.metric_for_best_model == "accuracy":  # TRL's evaluation, on rows of one's own, has it under our name
+            args.metric_for_best_model = "arpo/accuracy"
         self._rewards: list[float] = []
         self._silent, self._alarm, self._reward_check = 0, SilenceAlarm(), RewardCheck()
         self._token_loss = args.token_loss()
