@@ -50,10 +50,15 @@ def find_checkpoint(given: str | Path | bool | None, folder: str | Path) -> Path
     return path
 
 
-def newer(checkpoint: Path) -> list[Path]:
-    """Return the complete checkpoints beside one that have more steps behind them."""
-    beside = [path for path in _checkpoints(checkpoint.parent) if broken(path) is None]
-    return [path for path in beside if checkpoint_step(path) > checkpoint_step(checkpoint)]
+def newer(folder: str | Path, step: int) -> list[Path]:
+    """Return the complete checkpoints in a folder that have more steps than that behind them."""
+    complete = [path for path in _checkpoints(Path(folder)) if broken(path) is None]
+    return [path for path in complete if checkpoint_step(path) > step]
+
+
+def unmark(checkpoint: Path) -> None:
+    """Take away what says that a checkpoint is complete, because it is going to be written over."""
+    (checkpoint / _STATE).unlink(missing_ok=True)
 
 
 def broken(checkpoint: Path) -> str | None:

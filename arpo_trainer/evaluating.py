@@ -42,7 +42,7 @@ class EvaluatesOnTasks:
         eval_env: whose tasks, tools and rewards those are; None leaves evaluation to TRL.
         eval_tasks: what is answered.
         evaluations: all so far, in order.
-        on_evaluation: called with each, on every process.
+        on_evaluation: called with each, on the main process only.
     """
 
     eval_env: ToolEnv | None
@@ -69,7 +69,7 @@ class EvaluatesOnTasks:
         engine = replace(engine, env=env, limits=limits)
         result = evaluate(engine, self.eval_tasks, name, trainer.state.global_step, on_task)
         self.evaluations.append(result)
-        if self.on_evaluation:
+        if self.on_evaluation and trainer.accelerator.is_main_process:
             self.on_evaluation(result)
         return result
 
@@ -89,10 +89,13 @@ class EvaluatesOnTasks:
         trainer: Any = self
         began, training = time.perf_counter(), trainer.model.training
         trainer.model.eval()  # the logged numbers go with those of evaluation
-        result = self.evaluate_tasks(f"step {trainer.state.global_step}")
-        metrics = {f"{metric_key_prefix}_{name}": float(getattr(result, name)) for name in METRICS}
-        metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
-        trainer.log({name: value for name, value in metrics.items() if math.isfinite(value)})
-        trainer.control = trainer.callback_handler.on_evaluate(trainer.args, trainer.state, trainer.control, metrics)
-        trainer.model.train(training)
+        try:
+            result = self.evaluate_tasks(f"step {trainer.state.global_step}")
+            metrics = {f"{metric_key_prefix}_{name}": float(getattr(result, name)) for name in METRICS}
+            metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
+            trainer.log({name: value for name, value in metrics.items() if math.isfinite(value)})
+            told = (trainer.args, trainer.state, trainer.control, metrics)
+            trainer.control = trainer.callback_handler.on_evaluate(*told)
+        finally:
+            trainer.model.train(training)
         return metrics

@@ -45,7 +45,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     Under several processes only the main one may record: the others have the same to say.
 
     Attributes:
-        spent: what training has used so far.
+        spent: what training has used so far, up to a checkpoint that it goes on from, too.
     """
 
     def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: Path | None = None) -> None:
@@ -81,7 +81,10 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Go on counting rollouts where the checkpoint stopped."""
-        self._rollouts = state.stateful_callbacks.get(_STATE, {}).get("rollouts", 0)
+        kept = state.stateful_callbacks.get(_STATE, {})
+        self._rollouts = kept.get("rollouts", 0)
+        if "spent" in kept:
+            self.spent.restore(kept["spent"])
 
     def on_rollout(self, trees: list[RolloutTree]) -> None:
         """Append a training rollout's trees to traces.jsonl, if it is one of those to keep."""
@@ -97,7 +100,8 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop the step's clock."""
         self._step_seconds = time.perf_counter() - self._step_began
-        state.stateful_callbacks[_STATE] = {"rollouts": self._rollouts}  # saved with a checkpoint
+        kept = {"rollouts": self._rollouts, "spent": self.spent.as_dict()}
+        state.stateful_callbacks[_STATE] = kept  # saved with a checkpoint
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Append a training step's numbers to metrics.jsonl, also where it used an earlier step's rollout."""

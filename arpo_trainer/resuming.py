@@ -29,7 +29,7 @@ import torch
 from transformers import TrainerState
 from transformers.trainer_utils import TrainOutput
 
-from arpo_trainer.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer
+from arpo_trainer.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer, unmark
 from arpo_trainer.fingerprint import differences, fingerprint, moved_borders
 from arpo_trainer.trl_seams import SeamedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
 
@@ -63,8 +63,11 @@ class ResumableTrainer(SeamedGRPOTrainer):
             self._passes = epochs_behind(checkpoint)
             if 0 < self.args.max_steps <= checkpoint_step(checkpoint):
                 return self._stay(checkpoint)
-            for path in newer(checkpoint):
+            for path in newer(checkpoint.parent, checkpoint_step(checkpoint)):
                 logger.warning("%s is newer than the one the run goes on from; 'last' would take it", path)
+        else:
+            for path in newer(self.args.output_dir, 0)[-1:]:
+                logger.warning("%s is of an earlier run, and this one begins anew; 'last' would take it", path)
         return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
     def _stay(self, checkpoint: Path) -> TrainOutput:
@@ -85,6 +88,12 @@ class ResumableTrainer(SeamedGRPOTrainer):
         first = first if step == self.state.global_step else 0
         self._played = (self.state.global_step, first + count)
         return first
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Take an older checkpoint's mark of completeness away, before its other files are written over."""
+        if self.args.should_save:
+            unmark(Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
+        super()._save_checkpoint(model, trial)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

@@ -64,8 +64,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
 
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` was given: the environment has all three parts.
-        ValueError: settings that the backend cannot serve (see `trainer_backend`), or a tokenizer that cannot (see
-            `tokenizer_checks`).
+        ValueError: settings that the backend cannot serve (see `trainer_backend`), a tokenizer that cannot (see
+            `tokenizer_checks`), or both `eval_env` and `eval_dataset`.
     """
 
     def __init__(
@@ -92,6 +92,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         env.check()
         if eval_env:
             eval_env.check()
+            if kwargs.get("eval_dataset") is not None:
+                raise ValueError(
+                    "give eval_env or eval_dataset: with both, the rows of eval_dataset would never be used"
+                )
         args = args or ARPOConfig(output_dir="arpo")
         check_limits(args.rollout_limits(), list(env.tools))
         check_vllm_length(args, env.budget.tokens)
@@ -102,8 +106,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         self.trees: list[RolloutTree] = []
         self.on_evaluation, self.evaluations = on_evaluation, []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
-        if eval_env and kwargs.get("eval_dataset") is None:
+        if eval_env:
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
+        elif args.metric_for_best_model == "accuracy":  # TRL's evaluation, on rows of one's own, has it under our name
+            args.metric_for_best_model = "arpo/accuracy"
         self._rewards: list[float] = []
         self._silent, self._alarm, self._reward_check = 0, SilenceAlarm(), RewardCheck()
         self._token_loss = args.token_loss()
@@ -153,8 +159,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
             self.add_metric(f"arpo/{name}", value)
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
-        """Check the rewards of all trajectories, and put them aside."""
+        """Check the rewards of all trajectories, and put them aside; what broke has none, whoever gave it one."""
         self._reward_check.settle(rewards, self.reward_funcs)
+        broken = [not trajectory.valid for tree in self.trees for trajectory in tree.trajectories]
+        rewards[torch.tensor(broken, device=rewards.device)] = torch.nan  # TRL leaves it out of its means then
         weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         self._rewards = weighted.where(~rewards.isnan().all(dim=1), torch.nan).tolist()
 

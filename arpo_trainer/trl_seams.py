@@ -271,8 +271,8 @@ def restore_rollout(trainer: Any, state: dict[str, Any]) -> None:
 
 
 def forget_rollout(trainer: Any) -> None:
-    """Begin the next step with a rollout."""
-    trainer._step, trainer._buffered_inputs = 0, None
+    """Begin the next step with a rollout, and that with weights of now: step 0 of an earlier call had others."""
+    trainer._step, trainer._buffered_inputs, trainer._last_loaded_step = 0, None, -1
 
 
 def _plain(value: Any) -> Any:

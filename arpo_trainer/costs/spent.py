@@ -33,6 +33,12 @@ class Spent:
             if name.startswith(_CALLS):
                 self.calls[name.removeprefix(_CALLS)] += int(count)
 
+    def restore(self, counts: dict[str, Any]) -> None:
+        """Go on counting from what `as_dict` returned."""
+        self.rollouts, self.groups = counts["rollouts"], counts["groups"]
+        self.trajectories, self.sampled = counts["trajectories"], counts["sampled"]
+        self.calls = Counter(counts["calls_of"])
+
     def as_dict(self) -> dict[str, Any]:
         """Return the counts, and the most memory this process has had so far, in bytes."""
         return {

@@ -61,7 +61,7 @@ def packed_logps(
         budget: positions in one forward at most; by default all in one. A row longer than it is computed by itself.
         compute_entropy: whether to return entropies.
         forwards: from the number of forwards that these rows need to the number to make. Where weights are sharded
-            (FSDP, ZeRO-3) all processes must make equally many: give the maximum over processes.
+            (FSDP, ZeRO-3), and under DDP, all processes must make equally many: give the maximum over processes.
 
     Raises:
         ValueError: a row has a completion but no prompt.

@@ -59,8 +59,11 @@ class PackedGRPOTrainer(SeamedGRPOTrainer):
         return packed.logps, packed.entropies
 
     def _forwards(self) -> Any:
-        """Return what makes the count of forwards the same on all processes, where each of them is a joint act."""
-        if not (self.is_fsdp_enabled or getattr(self.accelerator.state, "deepspeed_plugin", None)):
+        """Return what makes the count of forwards the same on all processes: each is a joint act, or may be.
+
+        Where weights are sharded they are gathered; DDP hands the main process's buffers to the others.
+        """
+        if self.accelerator.num_processes == 1:
             return None
         device = self.accelerator.device
         return lambda own: int(self.accelerator.gather(torch.tensor([own], device=device)).max())

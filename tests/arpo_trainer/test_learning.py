@@ -15,6 +15,7 @@ from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.advantages import batch_advantages
 from arpo_trainer.attribution import deduplication_scale, token_advantages
 from arpo_trainer.entropy_factor import entropy_factor, tree_moments
+from arpo_trainer.rewards import RewardCheck
 from tests.arpo_trainer.test_trainer import GROUP, Watched, config
 
 
@@ -142,6 +143,18 @@ def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
     )
     [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
     assert found == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
+
+
+def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
+    """TRL takes means and deviations itself where they are of the whole batch."""
+    tree = SimpleNamespace(trajectories=[SimpleNamespace(valid=valid) for valid in (True, False, True)])
+    trainer: Any = SimpleNamespace(
+        _reward_check=RewardCheck(), reward_funcs=[len], trees=[tree], reward_weights=torch.tensor([2.0])
+    )
+    rewards = torch.tensor([[1.0], [5.0], [0.0]])
+    ARPOTrainer.rewards_seen(trainer, rewards)
+    assert rewards.isnan().flatten().tolist() == [False, True, False]
+    assert trainer._rewards[::2] == [2.0, 0.0]
 
 
 def test_a_deviation_that_is_to_be_left_out_is_not_divided_by(tmp_path: Path) -> None:

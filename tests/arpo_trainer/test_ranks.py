@@ -22,7 +22,6 @@ import torch
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.backends import TransformersBackend
-from arpo_trainer.evaluation import evaluate
 from arpo_trainer.generation import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.ranks import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.stopwatch import Stopwatch
@@ -80,7 +79,7 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
-    env, recorded = ToolEnv("arpo/Arithmetic-v0", level=3), []
+    env, recorded, heard = ToolEnv("arpo/Arithmetic-v0", level=3), [], []
     args = config(
         folder, num_generations=GROUP, initial_rollouts=2, per_device_train_batch_size=MICRO,
         gradient_accumulation_steps=GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1)), max_steps=1,
@@ -88,16 +87,20 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
     )  # fmt: skip
     model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # as loaded, the weights
     # lie where the file has them, and several processes move them: another alignment rounds otherwise
-    trainer = Seen(model, env, length, args, processing_class=tokenizer, on_rollout=recorded.append)
+    trainer = Seen(
+        model, env, length, args, processing_class=tokenizer, on_rollout=recorded.append, on_evaluation=heard.append,
+        eval_env=env, eval_tasks=3,
+    )  # fmt: skip
     tasks = [env.tasks.task(number) for number in range(3)]
     few = play_groups(trainer.engine, tasks[:1], 7)[0]
-    evaluation = evaluate(trainer.engine, tasks, "before")
+    evaluation = trainer.evaluate_tasks("before")
     trainer.train()
     found = {
         "rows": trainer.batch,
         "trees": [tree.to_json() for tree in trainer.trees],
         "measured": trainer.measured,
         "recorded": [len(trees) for trees in recorded],
+        "heard": len(heard),
         "few": [tree.to_json() for tree in few],
         "evaluation": evaluation.as_dict(),
         "containers": containers_of(os.getpid()),
@@ -189,9 +192,10 @@ def test_measurements_are_those_of_all_trees_on_every_rank(ran: Any) -> None:
     assert [both[0]["measured"][key] for key in counted] == [one["measured"][key] for key in counted]
 
 
-def test_only_the_main_process_hands_the_trees_on(ran: Any) -> None:
+def test_only_the_main_process_hands_trees_and_evaluations_on(ran: Any) -> None:
     _, both, _ = ran
     assert [rank["recorded"] for rank in both] == [[GROUPS], []]
+    assert [rank["heard"] for rank in both] == [1, 0]
 
 
 def test_the_update_is_that_of_one_process(ran: Any, tiny_model: Any) -> None:

@@ -18,6 +18,8 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.checkpoints import find_checkpoint
 from arpo_trainer.recording import RunRecorder
+from arpo_trainer.resuming import ResumableTrainer
+from arpo_trainer.trl_seams import SeamedGRPOTrainer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.test_trainer import config
 
@@ -187,6 +189,38 @@ def test_the_newest_complete_checkpoint_is_found(tmp_path: Path, caplog: pytest.
     assert find_checkpoint(None, tmp_path) is find_checkpoint(False, tmp_path) is None
 
 
+def test_a_checkpoint_is_not_complete_while_it_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SeamedGRPOTrainer, "_save_checkpoint", killed)
+    kept, written = checkpoint(tmp_path, 2), checkpoint(tmp_path, 4)
+    trainer = bare_trainer(tmp_path, step=4)
+    with pytest.raises(KeyboardInterrupt):
+        trainer._save_checkpoint(None, None)
+    assert written.is_dir()
+    assert find_checkpoint("last", tmp_path) == kept
+
+
+def test_a_run_that_begins_anew_says_what_would_be_taken_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(SeamedGRPOTrainer, "train", lambda *_: "trained")
+    assert bare_trainer(tmp_path).train() == "trained"
+    assert not caplog.text
+    checkpoint(tmp_path, 4)
+    assert bare_trainer(tmp_path).train() == "trained"
+    assert "checkpoint-4 is of an earlier run, and this one begins anew" in caplog.text
+
+
+def bare_trainer(folder: Path, step: int = 0) -> Any:
+    """A trainer without a model: what it does with folders needs none."""
+    trainer: Any = object.__new__(ResumableTrainer)
+    trainer.args = SimpleNamespace(output_dir=str(folder), should_save=True)
+    trainer.state, trainer.hp_search_backend = SimpleNamespace(global_step=step), None
+    return trainer
+
+
 def test_a_checkpoint_that_is_not_there_or_half_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no complete checkpoint in .*save_strategy: steps"):
         find_checkpoint("last", tmp_path)
@@ -221,7 +255,7 @@ def test_records_of_another_run_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_rollouts_are_counted_on(tmp_path: Path) -> None:
-    """Of every second rollout the trees are written, also after a resume."""
+    """Of every second rollout the trees are written, also after a resume; what they took is counted on, too."""
     state = SimpleNamespace(stateful_callbacks={})
     recorder = RunRecorder(tmp_path, {}, trace_every=2)
     recorder.on_train_begin(None, state, None)
@@ -231,6 +265,7 @@ def test_rollouts_are_counted_on(tmp_path: Path) -> None:
     again.on_train_begin(
         None, SimpleNamespace(stateful_callbacks=json.loads(json.dumps(state.stateful_callbacks))), None
     )
+    assert again.spent.rollouts == 1
     (tmp_path / "traces.jsonl").unlink(missing_ok=True)
     again.on_rollout([])
     assert not (tmp_path / "traces.jsonl").exists()

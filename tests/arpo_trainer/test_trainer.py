@@ -243,7 +243,7 @@ def test_evaluation_during_training_plays_plain_roots(
 ) -> None:
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
     settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": GROUP}
-    settings["num_generations_eval"] = 1
+    settings |= {"num_generations_eval": 1, "save_strategy": "best", "save_only_model": True}
     args = config(tmp_path, **settings)
     held_out = task_dataset(ToolEnv("arpo/Arithmetic-v0", level=3, split="test", limit=2), args)
     trainer = Watched(tiny_model, env, args=args, processing_class=tokenizer, eval_dataset=held_out)
@@ -251,6 +251,7 @@ def test_evaluation_during_training_plays_plain_roots(
     evaluated = [row for row in trainer.state.log_history if "eval_arpo/reward" in row]
     assert evaluated
     assert evaluated[0]["eval_arpo/branches"] == 0
+    assert trainer.state.best_metric == evaluated[0]["eval_arpo/accuracy"]
 
 
 @pytest.mark.parametrize(
@@ -279,6 +280,9 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_loaded(
 def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolation: str) -> None:
     with pytest.raises(TypeError, match="takes no rollout_func"):
         ARPOTrainer("x", ToolEnv("arpo/Arithmetic-v0"), args=config(tmp_path), rollout_func=print)
+    env = ToolEnv("arpo/Arithmetic-v0")
+    with pytest.raises(ValueError, match="eval_env or eval_dataset: with both"):
+        ARPOTrainer("x", env, args=config(tmp_path), eval_env=env, eval_tasks=1, eval_dataset=[{"prompt": "a"}])
     limited = gym.make("arpo/Arithmetic-v0", max_episode_steps=3)
     with pytest.raises(TypeError, match=r"got TimeLimit.*give `env.unwrapped`"):
         ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]

@@ -18,7 +18,15 @@ from trl import GRPOTrainer
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.padding import trim_padding
-from arpo_trainer.trl_seams import REQUIREMENT, TESTED, check_trl, end_ids, missing_methods
+from arpo_trainer.trl_seams import (
+    REQUIREMENT,
+    TESTED,
+    check_trl,
+    end_ids,
+    forget_rollout,
+    missing_methods,
+    weights_are_old,
+)
 from tests.arpo_trainer.test_trainer import GROUP, config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +102,17 @@ def test_the_model_s_own_end_tokens_end_a_turn_where_trl_does_not_say_so() -> No
     assert end_ids(host) == {2, 7, 8}
     host.eos_token_ids = [2, 9]
     assert end_ids(host) == {2, 9}
+
+
+def test_a_second_call_of_train_does_not_roll_out_with_the_weights_of_the_first() -> None:
+    """After a first call of one step vLLM has the weights of step 0, and so the second call's first step seems done."""
+    trainer: Any = SimpleNamespace(
+        vllm_generation=SimpleNamespace(mode="server"), is_in_train=True, state=SimpleNamespace(global_step=0),
+        _last_loaded_step=0,
+    )  # fmt: skip
+    assert not weights_are_old(trainer)
+    forget_rollout(trainer)
+    assert weights_are_old(trainer)
 
 
 class Probe(ARPOTrainer):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from arpo_trainer.packing import packed_logps
+from arpo_trainer.packing.training import PackedGRPOTrainer
 from tests.packing.batches import assert_equal_gradients, flat, gradients, pad, random_batch, tiny_model, weights
 
 TREES = range(20)
@@ -142,6 +144,16 @@ def test_forwards_are_made_as_many_as_asked_for() -> None:
     found = gradients(model)
     flat(model, *batch)[0].sum().backward()
     assert_equal_gradients(gradients(model), found)
+
+
+def test_processes_make_as_many_forwards_as_the_one_that_needs_most() -> None:
+    """Also under DDP: a forward hands its buffers on, and waits for the others' for ever if they make fewer."""
+    others = torch.tensor([3])
+    machine = SimpleNamespace(num_processes=2, device="cpu", gather=lambda own: torch.cat([own, others]))
+    trainer: Any = SimpleNamespace(accelerator=machine)
+    assert PackedGRPOTrainer._forwards(trainer)(1) == 3
+    machine.num_processes = 1
+    assert PackedGRPOTrainer._forwards(trainer) is None
 
 
 def test_a_completion_without_a_prompt_is_refused() -> None:
