@@ -239,7 +239,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             if idle := no_op(loss, self):
                 logger.warning("%s", idle)
         entropy_factor(torch.zeros(1), Moments(), self.entropy_weight or 0.0, self.entropy_limit)
-        if self.scale_rewards == "none" and self.advantage in ("grpo-population", "tree-grpo"):
+        if self.scale_rewards == "none" and self.advantage in ("grpo-population", "tree-grpo", "reinforce++"):
             raise ValueError(
                 f"advantage={self.advantage!r} divides by a deviation, which scale_rewards='none' leaves out: take "
                 "advantage='grpo-no-std', or leave scale_rewards out"

@@ -51,9 +51,9 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: Path | None = None) -> None:
         self.folder, self.trace_every = folder, trace_every
         folder.mkdir(parents=True, exist_ok=True)
-        last = checkpoint_step(resume) if resume and resume.resolve().parent == folder.resolve() else None
-        for name, step in _RECORDS.items():
-            _keep(folder / name, step, last)
+        self._resume = resume if resume and resume.resolve().parent == folder.resolve() else None
+        if self._resume is None:
+            self._cut(None)
         self._began = time.time()
         self._rollouts, self.spent = 0, Spent()
         self._step_began = 0.0
@@ -75,12 +75,13 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     def has_evaluation(self, name: str) -> bool:
         """Say whether eval.jsonl has an evaluation of this name."""
-        path = self.folder / "eval.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return any(json.loads(line)["name"] == name for line in lines)
+        lines = lines_of(self.folder / "eval.jsonl", running=True)
+        return any(json.loads(line)["name"] == name for _, line in lines)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Go on counting rollouts where the checkpoint stopped."""
+        """Go on where the checkpoint stopped: with its counts, and without what was recorded after it."""
+        if self._resume:
+            self._cut(checkpoint_step(self._resume))
         kept = state.stateful_callbacks.get(_STATE, {})
         self._rollouts = kept.get("rollouts", 0)
         if "spent" in kept:
@@ -115,6 +116,10 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         spent = row.get("seconds_rollout", 0.0) + row.get("seconds_score", 0.0)
         row["seconds_update"] = max(0.0, self._step_seconds - spent)
         self._append("metrics.jsonl", row)
+
+    def _cut(self, last: int | None) -> None:
+        for name, step in _RECORDS.items():
+            _keep(self.folder / name, step, last)
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as file:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from arpo_env import ToolEnv
-from arpo_trainer.advantages import Scale, batch_advantages, silent_groups
+from arpo_trainer.advantages import Scale, batch_advantages, has_signal, silent_groups
 from arpo_trainer.attribution import deduplication_scale, token_advantages
 from arpo_trainer.backends import trainer_backend
 from arpo_trainer.config import ARPOConfig
@@ -213,14 +213,19 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
     def _group_advantages(self, centred: torch.Tensor) -> list[list[float]]:
         """Return one advantage a trajectory, of all ranks' groups."""
         # TRL's are 0 where a reward function returned None, as if that were the group's mean: ours start at the rewards
-        values = iter(self.accelerator.gather(centred).tolist() if self._scale is None else self._rewards)
-        groups = [[(next(values), t.valid) for t in tree.trajectories] for tree in self.trees]
-        if self._scale is None:
-            self._silent = sum(not any(value for value, _ in group) for group in groups)
-            return [[value for value, _ in group] for group in groups]
+        rewards = iter(self._rewards)
+        groups = [[(next(rewards), t.valid) for t in tree.trajectories] for tree in self.trees]
         name = "grpo-no-std" if (self.args.advantage, self._scale) == ("grpo", "none") else self.args.advantage
         known = [[value if valid and value == value else None for value, valid in group] for group in groups]
         self._silent = silent_groups(known)
+        if self._scale is None:
+            theirs = iter(self.accelerator.gather(centred).tolist())
+            groups_of_theirs = [[next(theirs) for _ in group] for group in known]
+            if self.args.multi_objective_aggregation != "sum_then_normalize":  # equal sums may have different parts
+                return groups_of_theirs
+            # where all are equal, theirs is the rounding of their mean: Adam would make steps of it
+            return [own if has_signal(group) else [0.0] * len(own)
+                    for own, group in zip(groups_of_theirs, known, strict=True)]  # fmt: skip
         lengths = [[sum(tree.row(n).mask) for n in range(len(tree.trajectories))] for tree in self.trees]
         return batch_advantages(name, known, lengths, [tree.starts() for tree in self.trees])
 

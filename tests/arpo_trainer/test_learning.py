@@ -157,6 +157,19 @@ def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
     assert trainer._rewards[::2] == [2.0, 0.0]
 
 
+def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
+    """TRL's are the rounding of the mean over a small deviation there."""
+    trajectories = [SimpleNamespace(valid=True)] * 2
+    args = SimpleNamespace(advantage="grpo", multi_objective_aggregation="sum_then_normalize")
+    trainer: Any = SimpleNamespace(
+        _scale=None, _rewards=[0.7, 0.7, 0.0, 1.0], trees=[SimpleNamespace(trajectories=trajectories)] * 2, args=args,
+        accelerator=SimpleNamespace(gather=lambda values: values),
+    )  # fmt: skip
+    found = ARPOTrainer._group_advantages(trainer, torch.tensor([1e-3, 1e-3, -0.5, 0.5]))
+    assert found == [[0.0, 0.0], [-0.5, 0.5]]
+    assert trainer._silent == 1
+
+
 def test_a_deviation_that_is_to_be_left_out_is_not_divided_by(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="take advantage='grpo-no-std'"):
         config(tmp_path, advantage="tree-grpo", scale_rewards="none")

@@ -240,6 +240,8 @@ def test_records_after_the_checkpoint_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "traces.jsonl").write_text('{"meta": {"step": 2}}\n{"meta": {"step": 3}}\n')
     (tmp_path / "eval.jsonl").write_text('{"name": "before", "step": 0}\n{"name": "after", "step": 2}\n')
     recorder = RunRecorder(tmp_path, {}, resume=made)
+    assert recorder.has_evaluation("after")  # until it is known that the run can go on
+    recorder.on_train_begin(None, SimpleNamespace(stateful_callbacks={}), None)
     assert [row["step"] for row in rows(tmp_path / "metrics.jsonl")] == [1, 2]
     assert rows(tmp_path / "traces.jsonl") == [{"meta": {"step": 2}}]
     assert recorder.has_evaluation("before")

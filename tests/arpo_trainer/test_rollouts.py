@@ -389,9 +389,13 @@ def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch:
     env = make_env(hangs)
     settings = RolloutSettings(num_generations=8, initial_rollouts=4)
     engine = Engine(Writer(tokenizer, random.Random(0), calls=1.0), tokenizer, env, settings)
-    _interrupt_when(hanging)
-    with pytest.raises(KeyboardInterrupt):
-        run(engine.rollout([env.tasks.task(0)]))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        _interrupt_when(hanging)
+        with pytest.raises(KeyboardInterrupt):
+            run(engine.rollout([env.tasks.task(0)]))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not living
 
 
