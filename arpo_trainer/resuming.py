@@ -80,7 +80,7 @@ class ResumableTrainer(SeamedGRPOTrainer):
         self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             self._load_best_model()
-        self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
+        self.callback_handler.on_train_begin(self.args, self.state, self.control)
         return TrainOutput(step, math.nan, {})
 
     def number_groups(self, count: int) -> int:

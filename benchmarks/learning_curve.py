@@ -5,7 +5,7 @@
 
 All start from the same cold-started model, get the same tasks in the same order for a seed, and play 4 prompts x 8
 trajectories a rollout, from which two updates of 2 prompts each are made (so that ratios leave 1 and a clip can act).
-The learning rate is a tenth of the recipe's, with which the demo's ceiling is reached in the first two rollouts. After
+The learning rate is a twentieth of the recipe's, with which the demo's ceiling is reached in the first two rollouts. After
 each rollout the policy answers 60 held-out tasks greedily. Runs that are there already are not made again.
 Writes docs/results/learning_curve.json and .svg (needs matplotlib: pip install 'arpo-gym[bench]').
 """
@@ -36,7 +36,7 @@ T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, 97.5 %, n - 1 de
 SETTINGS: dict[str, Any] = {
     "cold_start_seed": 3, "packing": "tree", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
     "steps_per_generation": 4, "eval_strategy": "steps", "eval_tasks": 60, "save_final_model": False,
-    "trace_every": 0, "threads": 1, "learning_rate": 2e-6,
+    "trace_every": 0, "threads": 1, "learning_rate": 1e-6,
 }  # fmt: skip
 EVALUATED = ("accuracy", "accuracy_low", "accuracy_high", "reward", "tool_calls", "n", "invalid")
 TRAINED = ("reward", "accuracy", "tool_calls", "tool_calls/python", "tokens_generated", "tokens_copied", "entropy",
