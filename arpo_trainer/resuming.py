@@ -90,11 +90,10 @@ class ResumableTrainer(SeamedGRPOTrainer):
         self._played = (self.state.global_step, first + count)
         return first
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def before_checkpoint(self, folder: Path) -> None:
         """Take an older checkpoint's mark of completeness away, before its other files are written over."""
         if self.args.should_save:
-            unmark(Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
-        super()._save_checkpoint(model, trial)
+            unmark(folder)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

@@ -6,6 +6,7 @@
     _prepare_inputs, _buffered_inputs, _step   deal: which rows meet in a micro-batch
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
     _get_train_sampler                    sampler_made
+    _save_checkpoint, _get_output_dir     before_checkpoint
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
     _metrics                              add_metric
@@ -29,6 +30,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -175,6 +177,9 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         """Return what draws the rows of the data set."""
         return sampler
 
+    def before_checkpoint(self, folder: Path) -> None:
+        """Look at the folder that a checkpoint will be written to."""
+
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return a micro-batch as the loss shall see it."""
         return inputs
@@ -219,6 +224,10 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         return self.sampler_made(super()._get_train_sampler(*args, **kwargs))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.before_checkpoint(Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
+        super()._save_checkpoint(model, trial)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = self.before_loss(inputs)
