@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
@@ -193,7 +194,7 @@ def test_a_checkpoint_is_not_complete_while_it_is_written_over(tmp_path: Path, m
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SeamedGRPOTrainer, "_save_checkpoint", killed)
+    monkeypatch.setattr(GRPOTrainer, "_save_checkpoint", killed)
     kept, written = checkpoint(tmp_path, 2), checkpoint(tmp_path, 4)
     trainer = bare_trainer(tmp_path, step=4)
     with pytest.raises(KeyboardInterrupt):
