@@ -70,7 +70,7 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str
     _keep(trainer.model, folder / "start.pt")
     before = play_groups(trainer.engine, [env.tasks.task(0)], 7)[0]
     play = trainer.play
-    trainer.play = lambda: (play(), kept.append([tree.to_json() for tree in trainer.trees]))[0]
+    trainer.play = lambda rows: (play(rows), kept.append([tree.to_json() for tree in trainer.trees]))[0]
     trainer.train()
     _keep(trainer.model, folder / "end.pt")
     held = sum(value.numel() for value in trainer.backend.model.parameters()) if sharded else 0
