@@ -166,7 +166,8 @@ function chart(spec) {
   }
 
   function mark() {
-    const index = hovered === null ? count - 1 : hovered, row = rows[index];
+    const last = rows.findLastIndex((row) => spec.series.some((series) => known(row[series.key])));
+    const index = hovered === null ? Math.max(0, last) : hovered, row = rows[index];
     if (cursor) {
       cursor.setAttribute("visibility", hovered === null ? "hidden" : "visible");
       cursor.setAttribute("x1", x(index));
