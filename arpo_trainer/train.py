@@ -125,9 +125,8 @@ def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
     """Return the settings of a YAML file, or of a recipe by its name, with `key=value` overrides applied.
 
     `base: NAME` in it takes over the settings of another file (beside it, or where one is) or recipe, and replaces
-    those it names itself. Options
-    in a mapping, such as `env_kwargs`, are replaced one by one; an override reaches one with a dot:
-    `env_kwargs.search=serper`.
+    those it names itself. Options in a mapping, such as `env_kwargs`, are replaced one by one; an override reaches one
+    with a dot: `env_kwargs.search=serper`.
 
     Raises:
         FileNotFoundError: neither a file nor a recipe; names the recipes.

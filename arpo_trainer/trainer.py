@@ -215,17 +215,17 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         # TRL's are 0 where a reward function returned None, as if that were the group's mean: ours start at the rewards
         rewards = iter(self._rewards)
         groups = [[(next(rewards), t.valid) for t in tree.trajectories] for tree in self.trees]
-        name = "grpo-no-std" if (self.args.advantage, self._scale) == ("grpo", "none") else self.args.advantage
         known = [[value if valid and value == value else None for value, valid in group] for group in groups]
         self._silent = silent_groups(known)
         if self._scale is None:
             theirs = iter(self.accelerator.gather(centred).tolist())
-            groups_of_theirs = [[next(theirs) for _ in group] for group in known]
+            centred_groups = [[next(theirs) for _ in group] for group in known]
             if self.args.multi_objective_aggregation != "sum_then_normalize":  # equal sums may have different parts
-                return groups_of_theirs
+                return centred_groups
             # where all are equal, theirs is the rounding of their mean: Adam would make steps of it
             return [own if has_signal(group) else [0.0] * len(own)
-                    for own, group in zip(groups_of_theirs, known, strict=True)]  # fmt: skip
+                    for own, group in zip(centred_groups, known, strict=True)]  # fmt: skip
+        name = "grpo-no-std" if (self.args.advantage, self._scale) == ("grpo", "none") else self.args.advantage
         lengths = [[sum(tree.row(n).mask) for n in range(len(tree.trajectories))] for tree in self.trees]
         return batch_advantages(name, known, lengths, [tree.starts() for tree in self.trees])
 
