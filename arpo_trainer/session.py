@@ -12,7 +12,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -31,7 +30,7 @@ from arpo_trainer.lora import lora_config, save_adapters
 from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.report import write_report
-from arpo_trainer.train import RunArguments, cold_start_folder, resolve_model
+from arpo_trainer.train import RunArguments, cold_start_folder, make_env, resolve_model
 from arpo_trainer.trainer import ARPOTrainer, training_tasks
 from arpo_trainer.trl_checks import check_vllm_length
 from envs_registry.overlap import Overlap, overlap, without
@@ -157,9 +156,7 @@ class Session:
         return self._make_env(run.eval_env_kwargs, run.eval_env)
 
     def _make_env(self, kwargs: dict[str, Any], env_id: str | None = None) -> ToolEnv:
-        env = gymnasium.make(env_id or self.run.env, **kwargs)
-        assert isinstance(env.unwrapped, ToolEnv)  # for the type checker: our ids are registered without wrappers
-        return env.unwrapped
+        return make_env(env_id or self.run.env, kwargs)
 
     def _make_trainer(self, env: ToolEnv, recorder: RunRecorder | None) -> ARPOTrainer:
         with self.args.main_process_first():

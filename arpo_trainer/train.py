@@ -23,15 +23,16 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.batches import batch_settings
 from arpo_trainer.models import check_model_folder, ensure_model
 from arpo_trainer.processes import process_count
+from arpo_trainer.recipes_command import RECIPES, recipe_names
 from arpo_trainer.setting_types import check_types
 from sandbox.cache import cache_directory
 
 if TYPE_CHECKING:
+    from arpo_env import ToolEnv
     from arpo_trainer.config import ARPOConfig
 
 logger = logging.getLogger(__name__)
 
-RECIPES = Path(__file__).parent / "recipes"
 DEMO_MODEL = "smollm2-135m-instruct"
 OVERLAP = ("refuse", "drop", "allow")
 DTYPES = ("float32", "bfloat16", "auto")
@@ -154,7 +155,7 @@ def _read(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
 
     path = Path(config) if Path(config).is_file() else RECIPES / f"{config}.yaml"
     if not path.is_file():
-        names = sorted(recipe.stem for recipe in RECIPES.glob("*.yaml"))
+        names = recipe_names()
         near = difflib.get_close_matches(config, names, n=3)
         raise FileNotFoundError(
             f"no settings file {config!r}, and no recipe of that name. "
@@ -227,13 +228,8 @@ def _batch(run: RunArguments, values: dict[str, Any]) -> dict[str, int]:
         run.prompts_per_update or per_rollout,
         trl["num_generations"],
         trl["per_device_train_batch_size"],
-        started_processes(),
+        process_count(),
     )
-
-
-def started_processes() -> int:
-    """Return how many processes the launcher has started, over all machines."""
-    return process_count()
 
 
 def idle_threads() -> int:
@@ -284,14 +280,14 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     for name in (run.env, run.eval_env):
         if name is not None and name not in gymnasium.registry:
             get_spec(name)  # says which there are
-    if started_processes() < run.processes and os.environ.get("RANK", "0") == "0":
+    if process_count() < run.processes and os.environ.get("RANK", "0") == "0":
         logger.warning(
             "written for %d processes, one a GPU, and started with %d: memory may not suffice. To start them all: "
             "arpo train --accelerate_config fsdp2 --num_processes %d ...; see docs/gpus.md",
-            run.processes, started_processes(), run.processes,
+            run.processes, process_count(), run.processes,
         )  # fmt: skip
     gpus = 1 if values.get("use_cpu") else torch.cuda.device_count()
-    if gpus > 1 and started_processes() == 1 and "device_map" not in (values.get("model_init_kwargs") or {}):
+    if gpus > 1 and process_count() == 1 and "device_map" not in (values.get("model_init_kwargs") or {}):
         logger.warning(
             "%d GPUs here and one process: TRL would spread the model over all of them, one at work at a time. Start "
             "with CUDA_VISIBLE_DEVICES=0 to train on one, or with --accelerate_config ddp on all; see docs/gpus.md",
@@ -304,6 +300,22 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     if run.model != DEMO_MODEL:
         check_model_folder(run.model)
     return run, args
+
+
+def make_env(env_id: str, options: dict[str, Any]) -> ToolEnv:
+    """Return an environment that can be trained on.
+
+    Raises:
+        ValueError: it is none of tools and text; lists ours with a command.
+    """
+    import gymnasium
+
+    import arpo_env
+
+    made = gymnasium.make(env_id, **options).unwrapped
+    if not isinstance(made, arpo_env.ToolEnv):
+        raise ValueError(f"{env_id} is a {type(made).__name__}, not a ToolEnv, whose turns are text; see: arpo envs")
+    return made
 
 
 def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int) -> Path:

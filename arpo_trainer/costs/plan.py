@@ -12,7 +12,6 @@ import logging
 import re
 from typing import Any
 
-import gymnasium
 import torch
 
 import arpo_env  # noqa: F401  (registers the environments)
@@ -27,7 +26,7 @@ from arpo_trainer.launching import config_file
 from arpo_trainer.lora import lora_config
 from arpo_trainer.models import FOLDER
 from arpo_trainer.processes import planning, process_count
-from arpo_trainer.train import DEMO_MODEL, RunArguments, configure
+from arpo_trainer.train import DEMO_MODEL, RunArguments, configure, make_env
 from arpo_trainer.trainer import training_tasks
 from arpo_trainer.trl_checks import check_vllm_length
 from envs_registry import get_spec
@@ -103,9 +102,7 @@ def _estimate(
 def _environment(env_id: str, options: dict[str, Any]) -> tuple[ToolEnv, list[str]]:
     """Return an environment, without its tasks if they cannot be had here, and what is missing then."""
     try:
-        made = gymnasium.make(env_id, **options).unwrapped
-        assert isinstance(made, ToolEnv)  # for the type checker: our ids are registered without wrappers
-        return made, []
+        return make_env(env_id, options), []
     except (HubError, OSError) as error:
         return UnloadedEnv(env_id, **options), [f"tasks: {error}"]
 

@@ -52,7 +52,7 @@ def folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config_for(name: str, processes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[RunArguments, ARPOConfig]:
     """A recipe's settings as one of so many processes would have them; vLLM, which is not here, is left out."""
-    monkeypatch.setattr("arpo_trainer.train.started_processes", lambda: processes)
+    monkeypatch.setattr("arpo_trainer.train.process_count", lambda: processes)
     monkeypatch.setattr(ARPOConfig, "world_size", property(lambda self: processes), raising=False)
     run, values = split_settings(read_settings(name, []))
     assert values.get("use_vllm", False) == (name not in ON_CPU)

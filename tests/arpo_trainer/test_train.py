@@ -188,6 +188,7 @@ def test_doctor_says_what_is_there(capsys: Any) -> None:
         (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
         (["train", "--config", "arithmetik-cpu"], "Did you mean: arithmetic-cpu"),
         (["play", "arpo/Arithmetic-v0", "--option", "level"], "write name=value"),
+        (["train", "--config", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
     ],
 )
 def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
