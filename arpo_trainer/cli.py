@@ -129,7 +129,8 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.accelerate_config and not arguments.dry_run:
         return launch(arguments, arguments.argv)
     try:
-        from arpo_trainer.train import read_settings, train
+        from arpo_trainer.settings_file import read_settings
+        from arpo_trainer.train import train
     except ImportError as error:
         raise RuntimeError(f"training needs more packages ({error}): pip install 'arpo-gym[train]'") from error
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func`: the seams' tests watch it for us

@@ -29,16 +29,33 @@ _FREE_STARTS = ("logging_", "log_", "save_", "eval_", "hub_", "push_", "trackio_
 
 
 def fingerprint(trainer: Any) -> dict[str, Any]:
-    """Return a trainer's settings that shape its result, its tasks and its rewards, as plain data."""
+    """Return what shapes a trainer's result, as plain data: settings, environment, tasks, rewards and adapters."""
     settings = {name: value for name, value in trainer.args.to_dict().items()
                 if name not in _FREE and not name.startswith(_FREE_STARTS)}  # fmt: skip
     settings |= {
         "processes": trainer.accelerator.num_processes,
         "reward_funcs": trainer.reward_func_names,
         "tasks": _digest(trainer.train_dataset),
+        "env": _environment(trainer.env),
+        "adapters": _adapters(trainer.accelerator.unwrap_model(trainer.model)),
     }
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
+
+
+def _environment(env: Any) -> dict[str, Any]:
+    """Return what an environment lets a policy do; its prompt is digested with the tasks."""
+    limits = vars(env.budget) | {"calls_of": dict(env.budget.calls_of)}
+    return {"id": env.env_spec.id, "tools": list(env.tools), "protocol": type(env.protocol).__name__, **limits}
+
+
+def _adapters(model: Any) -> dict[str, Any]:
+    """Return the shape of the adapters that are trained; nothing where the weights are."""
+    return {
+        f"{name}.{key}": sorted(value) if isinstance(value, set) else value
+        for name, adapter in getattr(model, "peft_config", {}).items()
+        for key, value in adapter.to_dict().items() if key in ("r", "lora_alpha", "target_modules", "lora_dropout")
+    }  # fmt: skip
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -56,6 +73,6 @@ def _digest(dataset: Any) -> str | None:
     if dataset is None or not hasattr(dataset, "__len__"):
         return None
     digest = hashlib.sha256()
-    for task in dataset["task"]:
-        digest.update(task.encode() + b"\n")
+    for text in [json.dumps(dataset[:1]["prompt"]), *dataset["task"]]:  # prompts differ by their tasks alone
+        digest.update(text.encode() + b"\n")
     return f"{len(dataset)} tasks, {digest.hexdigest()[:12]}"

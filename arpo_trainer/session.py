@@ -80,7 +80,7 @@ class Session:
         with self.args.main_process_first():
             env = self._make_env(self.run.env_kwargs)
             env.check()
-            self._check_tasks(env)
+            self.check_tasks(env)
             isolation = default_sandbox().isolation
         logger.info("sandbox: %s", isolation)
         recorder = None
@@ -101,7 +101,7 @@ class Session:
                 logger.info("report: %s", write_report(self.folder))
         return self.folder
 
-    def _check_tasks(self, env: ToolEnv) -> None:
+    def check_tasks(self, env: ToolEnv) -> None:
         """Refuse, before anything is loaded, tasks that cannot serve.
 
         Raises:

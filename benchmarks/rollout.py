@@ -188,7 +188,8 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
 
     from arpo_trainer.config import ARPOConfig
     from arpo_trainer.session import Session
-    from arpo_trainer.train import idle_threads, read_settings, resolve_model, split_settings
+    from arpo_trainer.settings_file import read_settings
+    from arpo_trainer.train import idle_threads, resolve_model, split_settings
 
     torch.set_num_threads(idle_threads())
     settings = read_settings(recipe, CHANGES.get(recipe, []))

@@ -143,7 +143,7 @@ def _missing(
     check_limits(args.rollout_limits(), list(env.tools))
     check_vllm_length(args, env.budget.tokens)
     if not missing and not isinstance(env, UnloadedEnv) and not isinstance(held_out, UnloadedEnv):
-        session._check_tasks(env)
+        session.check_tasks(env)
     return missing
 
 

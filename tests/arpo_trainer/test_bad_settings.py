@@ -13,7 +13,8 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.batches import batch_settings
 from arpo_trainer.launching import add_launch_flags, check_launch_flags
 from arpo_trainer.processes import planning
-from arpo_trainer.train import RunArguments, configure, read_settings
+from arpo_trainer.settings_file import read_settings
+from arpo_trainer.train import RunArguments, configure
 from arpo_trainer.trl_checks import check_vllm_length
 from envs_registry.spec import UnknownEnvError
 

@@ -13,8 +13,10 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms import ALGORITHMS
 from arpo_trainer.batches import batch_settings
 from arpo_trainer.lora import save_adapters
+from arpo_trainer.recipes_command import RECIPES
 from arpo_trainer.session import Session
-from arpo_trainer.train import RECIPES, RunArguments, read_settings, split_settings
+from arpo_trainer.settings_file import read_settings
+from arpo_trainer.train import RunArguments, split_settings
 from envs_registry import get_spec
 from tests.conftest import tiny_llama
 from tests.envs_registry.sample_rows import ROWS, sample_file

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,10 +151,12 @@ def test_other_settings_are_named(
     trainer._check_settings(runs / "parts" / "checkpoint-3")
     assert not caplog.text
     trainer.args.seed, trainer.args.algorithm = 7, "grpo"
+    trainer.env.budget = dataclasses.replace(trainer.env.budget, calls=1)
     trainer._check_settings(runs / "parts" / "checkpoint-3")
     assert "from step 3 with other settings" in caplog.text
     assert "seed: 42 -> 7" in caplog.text
     assert "algorithm: 'aepo' -> 'grpo'" in caplog.text
+    assert re.search(r"env: \{.*'calls': \d+, .*\} -> \{.*'calls': 1,", caplog.text)
 
 
 def test_later_passes_over_the_tasks_have_their_own_order(tiny_model: Any, tokenizer: Any, tmp_path: Path) -> None:

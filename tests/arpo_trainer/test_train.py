@@ -17,7 +17,8 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.cli import main
 from arpo_trainer.models import check_model_folder
 from arpo_trainer.session import Session
-from arpo_trainer.train import RunArguments, cold_start_folder, read_settings, split_settings, train
+from arpo_trainer.settings_file import read_settings
+from arpo_trainer.train import RunArguments, cold_start_folder, split_settings, train
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
@@ -78,7 +79,7 @@ def overlapping(folder: Path, overlap: str) -> tuple[Session, ToolEnv]:
 def test_training_on_evaluation_tasks_is_refused_with_count_examples_and_cure(tmp_path: Path) -> None:
     session, env = overlapping(tmp_path, "refuse")
     with pytest.raises(ValueError, match=r"2 of 4 .* \(Question 3\?; Question 4\?\).*overlap: drop.*overlap: allow"):
-        session._check_tasks(env)
+        session.check_tasks(env)
 
 
 @pytest.mark.parametrize(("overlap", "left"), [("drop", 3), ("allow", 5)])
@@ -87,7 +88,7 @@ def test_overlapping_tasks_are_dropped_or_kept_on_demand(
 ) -> None:
     session, env = overlapping(tmp_path, overlap)
     with caplog.at_level("WARNING"):
-        session._check_tasks(env)
+        session.check_tasks(env)
     assert env.tasks.size == left
     assert "2 of 4 evaluation tasks are trained on" in caplog.text
 
@@ -103,15 +104,15 @@ def endless(overlap: str, **evaluation: Any) -> tuple[Session, ToolEnv]:
 def test_an_endless_source_is_compared_as_far_as_it_is_trained_on() -> None:
     session, env = endless("refuse", level=1)  # which takes the default's place: the split is train again
     with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
-        session._check_tasks(env)
+        session.check_tasks(env)
     session, env = endless("refuse", split="test")
-    session._check_tasks(env)
+    session.check_tasks(env)
     assert env.tasks.size is None
 
 
 def test_of_an_endless_source_the_overlapping_tasks_are_dropped() -> None:
     session, env = endless("drop", level=1)
-    session._check_tasks(env)
+    session.check_tasks(env)
     assert env.tasks.size == 5
 
 
