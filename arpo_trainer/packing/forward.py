@@ -20,7 +20,7 @@ import torch
 
 from arpo_trainer.packing.layout import Layout, gather_index, idle_layout, lay_out
 from arpo_trainer.packing.leaves import read_leaves
-from arpo_trainer.packing.masks import BLOCK, accept_block_masks, block_mask, dense_mask
+from arpo_trainer.packing.masks import BLOCK, accept_tree_masks, block_mask, branch_mask
 from arpo_trainer.packing.splitting import split_leaves
 
 
@@ -72,8 +72,8 @@ def packed_logps(
     needed = sum(len(layout) for layout in layouts)
     wanted = max(1, forwards(len(layouts)) if forwards else 1)
     layouts += [idle_layout()] * (wanted - len(layouts))
+    accept_tree_masks()
     if blocks := _in_blocks(input_ids.device):
-        accept_block_masks()
         layouts = [layout.padded(BLOCK) for layout in layouts]
     outputs = [_score(model, layout, blocks, input_ids.device) for layout in layouts]
     index = torch.from_numpy(gather_index(leaves, layouts, (len(input_ids), logits_to_keep))).to(input_ids.device)
@@ -93,7 +93,7 @@ def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> An
     ids, depths, labels, ends = (torch.from_numpy(array).to(device) for array in arrays)
     return model(
         input_ids=ids[None],
-        attention_mask=block_mask(ends) if blocks else dense_mask(ends),
+        attention_mask=block_mask(ends) if blocks else branch_mask(ends),
         position_ids=depths[None],
         shift_labels=labels[None],
         fused_lm_head=True,

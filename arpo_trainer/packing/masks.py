@@ -1,17 +1,21 @@
-"""The attention mask of a packed tree: every token sees its ancestors and itself.
+"""The attention of a packed tree: every token sees its ancestors and itself.
 
 Both forms come from one number a token (see `layout`): token j is visible to i exactly when j <= i < ends[j].
-`dense_mask` writes that out as booleans for SDPA. `block_mask` is for FlexAttention: blocks of 128 x 128 that are
-hidden altogether are never computed. The blocks are found from the numbers, without writing the mask out.
+`branch_mask` hands these numbers on as they are, and attention goes branch by branch: a branch's queries meet the keys
+of its path and its own, and nothing that it does not see is computed. `block_mask` is for FlexAttention: blocks of
+128 x 128 that are hidden altogether are never computed. Neither writes the whole mask out.
 
-`accept_block_masks` lets a model that was loaded with `attn_implementation="sdpa"` take a block mask too: transformers'
-"sdpa" then hands such a call to its own FlexAttention, and everything else on as before. Switching the model's
-implementation for the forward alone would not do: gradient checkpointing runs the layers again during backward.
+`accept_tree_masks` lets a model that was loaded with `attn_implementation="sdpa"` take both: transformers' "sdpa" then
+sees each branch by itself, or hands a block mask to its own FlexAttention, and everything else on as before. Switching
+the model's implementation for the forward alone would not do: gradient checkpointing runs the layers again during
+backward.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask
@@ -19,12 +23,44 @@ from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 BLOCK = 128
+Attention = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
 
 
-def dense_mask(ends: torch.Tensor) -> torch.Tensor:
-    """Return the mask as booleans (True: visible), (N,) to (1, 1, N, N)."""
-    place = torch.arange(len(ends), device=ends.device)
-    return ((place <= place[:, None]) & (place[:, None] < ends))[None, None]
+class Branch(NamedTuple):
+    """Positions in a row, each the child of the one before, and what the first of them sees.
+
+    Attributes:
+        own: the positions, n of them.
+        path: its ancestors, (c,); None if it has none.
+        mask: to be added to the scores of its queries, (n, c + n); None if it has no ancestors: plainly causal.
+    """
+
+    own: slice
+    path: torch.Tensor | None
+    mask: torch.Tensor | None
+
+
+def branch_mask(ends: torch.Tensor) -> torch.Tensor:
+    """Return the mask for SDPA, (N,) to (1, 1, 1, N): whole numbers, which no other attention takes for a mask."""
+    return ends[None, None, None]
+
+
+def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
+    """Return the branches of a layout in order; a new one starts where the token before has no descendants.
+
+    Args:
+        ends: (N,).
+        dtype: of their masks.
+    """
+    place = torch.arange(1, len(ends), device=ends.device)
+    starts = (torch.nonzero(ends[:-1] <= place)[:, 0] + 1).tolist()
+    found = []
+    for start, stop in itertools.pairwise([0, *starts, len(ends)]):
+        path = torch.nonzero(ends[:start] > start)[:, 0]
+        hidden = torch.full((stop - start, len(path) + stop - start), -torch.inf, dtype=dtype, device=ends.device)
+        within = (path, hidden.triu_(len(path) + 1)) if len(path) else (None, None)
+        found.append(Branch(slice(start, stop), *within))
+    return found
 
 
 def block_mask(ends: torch.Tensor) -> BlockMask:
@@ -53,19 +89,40 @@ def _listed(wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return wanted.sum(dim=1).int()[None, None], order.int()[None, None]
 
 
-def accept_block_masks() -> None:
-    """Let transformers' "sdpa" attention take block masks, in this process, once."""
-    current = ALL_ATTENTION_FUNCTIONS["sdpa"]
-    if getattr(current, "takes_block_masks", False):
+def accept_tree_masks() -> None:
+    """Let transformers' "sdpa" attention take the masks of trees, in this process, once."""
+    current: Attention = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    if getattr(current, "takes_tree_masks", False):
         return
 
     def attention(
-        module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **kwargs: Any
+        module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        if not isinstance(attention_mask, BlockMask):
-            return current(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
-        kwargs.pop("is_causal", None)
-        return flex_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
+        if isinstance(attention_mask, BlockMask):
+            kwargs.pop("is_causal", None)
+            return flex_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
+        if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype == torch.int64:
+            return _by_branch(current, module, query, key, value, attention_mask, kwargs)
+        return current(module, query, key, value, attention_mask, **kwargs)
 
-    attention.takes_block_masks = True  # type: ignore[attr-defined]
+    attention.takes_tree_masks = True  # type: ignore[attr-defined]
     ALL_ATTENTION_FUNCTIONS["sdpa"] = attention
+
+
+def _by_branch(
+    one: Attention, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any,
+    kwargs: dict[str, Any],
+) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """Attend branch by branch: query (1, heads, N, d), key and value (1, key heads, N, d) to (1, N, heads, d)."""
+    plans = mask.__dict__.setdefault("plans", {})  # all layers have the same; so their masks are kept once
+    if query.dtype not in plans:
+        plans[query.dtype] = branches(mask[0, 0, 0], query.dtype)
+    outputs = []
+    for own, path, hidden in plans[query.dtype]:
+        keys, values = key[:, :, own], value[:, :, own]
+        if path is not None:
+            keys = torch.cat([key[:, :, path], keys], dim=2)
+            values = torch.cat([value[:, :, path], values], dim=2)
+        added = None if hidden is None else hidden[None, None]
+        outputs.append(one(module, query[:, :, own], keys, values, added, **kwargs)[0])
+    return torch.cat(outputs, dim=1), None

@@ -94,6 +94,22 @@ def test_under_autocast_packed_is_near_flat() -> None:
     torch.testing.assert_close(packed, wanted, atol=0.1, rtol=0.05)
 
 
+def test_a_branch_meets_the_keys_of_its_own_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So attention costs what the rows cost, and not the square of the tree."""
+    met: list[tuple[int, int]] = []
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        met.append((query.shape[2], key.shape[2]))
+        return attention(query, key, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    batch = pad([([1, 5], [6, 7] + [8 + row] * 90) for row in range(8)])
+    packed = packed_logps(tiny_model(), *batch)
+    assert sum(queries for queries, _ in met) == 2 * packed.computed
+    assert max(keys for _, keys in met) == 93
+
+
 def test_block_masks_through_sdpa_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of CUDA, as far as a CPU goes: FlexAttention without its compiler, forward only."""
     import transformers.integrations.flex_attention as integration

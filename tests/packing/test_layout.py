@@ -9,8 +9,14 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from arpo_trainer.packing.layout import lay_out
 from arpo_trainer.packing.leaves import read_leaves
-from arpo_trainer.packing.masks import BLOCK, block_mask, dense_mask
+from arpo_trainer.packing.masks import BLOCK, block_mask, branches
 from tests.packing.batches import pad, random_batch
+
+
+def dense_mask(ends: torch.Tensor) -> torch.Tensor:
+    """The mask written out, from what a layout promises: (N, N), True where visible."""
+    place = torch.arange(len(ends))
+    return (place <= place[:, None]) & (place[:, None] < ends)
 
 
 def rows_of(ids: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
@@ -30,7 +36,7 @@ def test_a_token_sees_its_own_row_up_to_itself(seed: int) -> None:
     ids, mask, keep = random_batch(seed)
     leaves = read_leaves(ids, mask, keep)
     layout = lay_out(leaves, 0, len(leaves))
-    visible = dense_mask(torch.from_numpy(layout.ends))[0, 0].numpy()
+    visible = dense_mask(torch.from_numpy(layout.ends)).numpy()
     for leaf, nodes in enumerate(layout.nodes):
         for node, n in zip(nodes, range(leaves.prompts[leaf], len(leaves.tokens[leaf])), strict=True):
             seen = np.flatnonzero(visible[node])
@@ -53,6 +59,19 @@ def tree_of(length: int, seed: int) -> torch.Tensor:
         rows.append(trunk[: rng.integers(1, len(trunk))] + rng.integers(3, 60, rng.integers(1, length)).tolist())
     leaves = read_leaves(*pad([([1], row) for row in rows]))
     return torch.from_numpy(lay_out(leaves, 0, len(leaves)).padded(BLOCK).ends)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_branches_see_what_the_layout_says(seed: int) -> None:
+    ends, places = tree_of(400, seed), []
+    seen = torch.zeros(len(ends), len(ends), dtype=torch.bool)
+    for own, path, mask in branches(ends, torch.float32):
+        keys = torch.arange(own.start, own.stop) if path is None else torch.cat([path, torch.arange(len(ends))[own]])
+        shown = torch.ones(own.stop - own.start, len(keys)).tril() if mask is None else mask == 0
+        seen[own, keys] = shown.bool()
+        places += range(own.start, own.stop)
+    assert places == list(range(len(ends)))
+    assert torch.equal(seen, dense_mask(ends))
 
 
 @pytest.mark.parametrize("seed", range(4))
