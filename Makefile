@@ -2,6 +2,7 @@
 # make test   sets up what it needs and runs the tests
 # make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
 # Variables:  PYTHON=python3.12   SANDBOX=docker|bubblewrap|unsafe_local   CONFIG=a recipe or file   SET="a=1 b=2"
+#             TESTS=tests/sandbox   WORKERS=0 (processes that run the tests; 0 is this one)
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 VENV := .venv
@@ -9,6 +10,7 @@ PY := $(VENV)/bin/python
 CONFIG ?= arithmetic-cpu
 SANDBOX ?= auto
 TESTS ?= tests
+WORKERS ?= 2
 export SANDBOX
 # Two busy threads on shared cores wait for each other: tests and benchmarks use one.
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
@@ -17,7 +19,7 @@ WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 .PHONY: help setup setup-vllm sandbox model demo test test-vllm check bench docs clean
 
 help:
-	@grep '^# ' Makefile | cut -c3-
+	@sed -n 's/^# //p;/^\.DEFAULT/q' Makefile
 	@echo "others: setup setup-vllm sandbox model check bench docs clean"
 
 setup:
@@ -37,7 +39,7 @@ demo: sandbox model
 
 test: sandbox model
 	@echo "== running the tests"
-	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m pytest $(TESTS)
+	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m pytest $(TESTS) -n $(WORKERS) --dist loadgroup
 
 # the engine is vLLM built for the CPU, for tests only; it would take nearly all memory and threads for itself
 test-vllm: sandbox model setup-vllm

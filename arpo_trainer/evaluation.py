@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import statistics
@@ -14,6 +15,7 @@ from arpo_trainer.ranks import play_groups
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
+logger = logging.getLogger(__name__)
 Z95 = 1.959964
 RESAMPLES = 2000
 SAMPLES_KEPT = 20
@@ -70,16 +72,25 @@ def evaluate(
 ) -> Evaluation:
     """Answer each task once, greedily, and summarise; several processes share the tasks and get one result.
 
+    Tasks that broke are counted and warned about, however many: training does not end for them.
+
     Args:
         engine: its sampling settings are replaced by greedy ones; it is not changed.
         tasks: what to answer.
         name: of this evaluation.
         step: training steps taken so far.
         on_task: called after each task of this process (`ranks.share`).
+
+    Raises:
+        ValueError: no task could be scored.
     """
-    greedy = replace(engine, settings=engine.settings.plain(1, temperature=0.0), on_trajectory=on_task)
-    trees, _ = play_groups(greedy, tasks)
-    return summarise(trees, name, step)
+    settings = replace(engine.settings.plain(1, temperature=0.0), max_invalid=1.0)
+    trees, _ = play_groups(replace(engine, settings=settings, on_trajectory=on_task), tasks)
+    result = summarise(trees, name, step)
+    if result.invalid:
+        logger.warning("evaluation %r: %d of %d tasks could not be scored; %s", name, result.invalid, len(trees),
+                       _first_fault(trees))  # fmt: skip
+    return result
 
 
 def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluation:
@@ -90,7 +101,9 @@ def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluat
     """
     scored = [tree for tree in trees if tree.trajectories[0].valid]
     if not scored:
-        raise ValueError(f"evaluation {name!r}: none of {len(trees)} trajectories could be scored")
+        raise ValueError(
+            f"evaluation {name!r}: none of {len(trees)} trajectories could be scored; {_first_fault(trees)}"
+        )
     rewards = [tree.trajectories[0].reward or 0.0 for tree in scored]
     right = [_right(tree) for tree in scored]
     low, high = bootstrap_interval(rewards)
@@ -110,6 +123,11 @@ def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluat
         _by_level(scored),
         [_sample(tree) for tree in scored[:SAMPLES_KEPT]],
     )
+
+
+def _first_fault(trees: Sequence[RolloutTree]) -> str:
+    errors = [tree.trajectories[0].error for tree in trees if not tree.trajectories[0].valid]
+    return f"the first said: {errors[0]}"
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:

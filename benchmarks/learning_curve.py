@@ -114,7 +114,7 @@ def differences(runs: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float,
 
 
 def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw accuracy and tool calls against rollouts: thin lines are seeds, thick ones their mean."""
+    """Draw accuracy and tool calls against rollouts: thin lines are seeds, thick ones their mean with its interval."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -134,8 +134,10 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
             for x, y in lines:
                 panel.plot(x, y, color=COLOURS[algorithm], linewidth=0.8, alpha=0.45)
             if lines:
-                means = [statistics.fmean(values) for values in zip(*(y for _, y in lines), strict=True)]
+                means, lows, highs = zip(*(interval(values) for values in zip(*(y for _, y in lines), strict=True)),
+                                         strict=True)  # fmt: skip
                 panel.plot(lines[0][0], means, color=COLOURS[algorithm], linewidth=2.2, label=algorithm.upper())
+                panel.fill_between(lines[0][0], lows, highs, color=COLOURS[algorithm], alpha=0.1, linewidth=0)
         panel.set_title(title, loc="left", fontsize=9)
         panel.set_xlabel("rollouts (32 trajectories each)")
         panel.set_ylim(bottom=0)

@@ -20,6 +20,16 @@ from arpo_env import ToolEnv
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests in one process, where several run them: their fixtures are made once.
+
+    Those of the sandbox stay together as a whole: they count what the machine has.
+    """
+    for item in items:
+        inside = "sandbox" in item.path.relative_to(Path(__file__).parent).parts
+        item.add_marker(pytest.mark.xdist_group("sandbox" if inside else item.nodeid.partition("::")[0]))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data beside the project, where there is one."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer.engine import Engine, RolloutSettings
 from arpo_trainer.evaluation import bootstrap_interval, evaluate, summarise, wilson_interval
 from arpo_trainer.tree import RolloutTree, Trajectory
+from sandbox import SessionLost
 
 
 def answered(reward: float | None, level: str = "1") -> RolloutTree:
@@ -66,6 +69,29 @@ def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_
     assert [sample["text"] for sample in first.samples] == [sample["text"] for sample in again.samples]
     assert len(ticks) == 4
     assert engine.settings.temperature == 1.0
+
+
+def test_tasks_that_broke_are_counted_and_said(
+    env: ToolEnv, tokenizer: object, tiny_model: object, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Half of them: a rollout to learn from would stop there."""
+    from arpo_trainer.backends import TransformersBackend
+
+    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
+    tasks = [env.tasks.task(number) for number in range(2)]
+    real = ToolEnv.astep
+
+    async def failing(self: ToolEnv, action: str) -> Any:
+        if self.episode.task.id == tasks[0].id:
+            raise SessionLost("the container is gone")
+        return await real(self, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", failing)
+    result = evaluate(engine, tasks, "step 3")
+    assert (result.n, result.invalid) == (1, 1)
+    assert (
+        "'step 3': 1 of 2 tasks could not be scored; the first said: SessionLost: the container is gone" in caplog.text
+    )
 
 
 def test_an_evaluation_sees_the_weights_as_they_are_now(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
