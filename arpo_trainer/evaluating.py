@@ -17,8 +17,8 @@ from arpo_env import ToolEnv
 from arpo_trainer.evaluation import Evaluation, evaluate
 from envs_registry import Task
 
-METRICS = ("reward", "reward_low", "reward_high", "accuracy", "accuracy_low", "accuracy_high", "tool_calls",
-           "n", "invalid")  # fmt: skip
+MEANS = ("reward", "reward_low", "reward_high", "accuracy", "accuracy_low", "accuracy_high", "tool_calls")
+METRICS = (*MEANS, "n", "invalid")
 
 
 def evaluation_tasks(env: ToolEnv, count: int | None) -> list[Task]:
@@ -78,6 +78,8 @@ class EvaluatesOnTasks:
     ) -> dict[str, float]:
         """Return and log `eval_accuracy`, `eval_reward`, `eval_tool_calls`, ... with 95 % intervals.
 
+        Where more than `max_invalid` of the tasks broke they are NaN, which is never the best, and not logged.
+
         Args:
             eval_dataset: rows of one's own are TRL's business: groups are sampled, and there is a loss.
             ignore_keys: for TRL.
@@ -91,7 +93,10 @@ class EvaluatesOnTasks:
         trainer.model.eval()  # the logged numbers go with those of evaluation
         try:
             result = self.evaluate_tasks(f"step {trainer.state.global_step}")
-            metrics = {f"{metric_key_prefix}_{name}": float(getattr(result, name)) for name in METRICS}
+            found = {name: float(getattr(result, name)) for name in METRICS}
+            if result.invalid > trainer.args.max_invalid * (result.n + result.invalid):
+                found |= dict.fromkeys(MEANS, math.nan)  # of too few to choose a checkpoint by: NaN is never the best
+            metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
             metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
             trainer.log({name: value for name, value in metrics.items() if math.isfinite(value)})
             told = (trainer.args, trainer.state, trainer.control, metrics)

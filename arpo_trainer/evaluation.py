@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from arpo_trainer.engine import Engine
-from arpo_trainer.ranks import play_groups
+from arpo_trainer.ranks import play_groups, this_rank
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
@@ -72,7 +72,7 @@ def evaluate(
 ) -> Evaluation:
     """Answer each task once, greedily, and summarise; several processes share the tasks and get one result.
 
-    Tasks that broke are counted and warned about, however many: training does not end for them.
+    Tasks that broke are counted and warned about, and left out; training does not end for some of them.
 
     Args:
         engine: its sampling settings are replaced by greedy ones; it is not changed.
@@ -87,7 +87,7 @@ def evaluate(
     settings = replace(engine.settings.plain(1, temperature=0.0), max_invalid=1.0)
     trees, _ = play_groups(replace(engine, settings=settings, on_trajectory=on_task), tasks)
     result = summarise(trees, name, step)
-    if result.invalid:
+    if result.invalid and this_rank() == 0:
         logger.warning("evaluation %r: %d of %d tasks could not be scored; %s", name, result.invalid, len(trees),
                        _first_fault(trees))  # fmt: skip
     return result
@@ -126,8 +126,8 @@ def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluat
 
 
 def _first_fault(trees: Sequence[RolloutTree]) -> str:
-    errors = [tree.trajectories[0].error for tree in trees if not tree.trajectories[0].valid]
-    return f"the first said: {errors[0]}"
+    errors = (tree.trajectories[0].error for tree in trees if not tree.trajectories[0].valid)
+    return f"the first said: {next(errors, None)}"
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:

@@ -41,8 +41,9 @@ def ensure_model(folder: Path | None = None) -> Path:
         gguf = _download_gguf(Path(scratch))
         made = Path(scratch) / "model"
         _convert(gguf, made)
-        shutil.rmtree(target, ignore_errors=True)
-        made.rename(target)
+        if not (target / "config.json").exists():  # or another process was faster
+            shutil.rmtree(target, ignore_errors=True)
+            made.rename(target)
     return target
 
 

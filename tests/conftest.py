@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Those of the sandbox stay together as a whole: they count what the machine has.
     """
     for item in items:
-        inside = "sandbox" in item.path.relative_to(Path(__file__).parent).parts
+        inside = item.path.is_relative_to(Path(__file__).parent / "sandbox")
         item.add_marker(pytest.mark.xdist_group("sandbox" if inside else item.nodeid.partition("::")[0]))
 
 

@@ -20,7 +20,7 @@ import torch
 
 from arpo_trainer.packing.layout import Layout, gather_index, idle_layout, lay_out
 from arpo_trainer.packing.leaves import read_leaves
-from arpo_trainer.packing.masks import BLOCK, accept_tree_masks, block_mask, branch_mask
+from arpo_trainer.packing.masks import BLOCK, accept_tree_masks, block_mask, branch_mask, layers_met
 from arpo_trainer.packing.splitting import split_leaves
 
 
@@ -65,6 +65,7 @@ def packed_logps(
 
     Raises:
         ValueError: a row has a completion but no prompt.
+        NotImplementedError: the model makes attention masks of its own.
     """
     leaves = read_leaves(input_ids, attention_mask, logits_to_keep)
     cuts = split_leaves(leaves.lengths, leaves.shared, budget or max(1, sum(leaves.lengths)))
@@ -88,16 +89,27 @@ def _in_blocks(device: torch.device) -> bool:
 
 
 def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> Any:
-    """Return what the fused head says of a packed row: log_probs and entropy, (1, N) each."""
+    """Return what the fused head says of a packed row: log_probs and entropy, (1, N) each.
+
+    Raises:
+        NotImplementedError: the model's layers never asked for attention under the tree's mask.
+    """
     arrays = (layout.ids, layout.depths, layout.labels, layout.ends)
     ids, depths, labels, ends = (torch.from_numpy(array).to(device) for array in arrays)
-    return model(
+    before = layers_met()
+    output = model(
         input_ids=ids[None],
         attention_mask=block_mask(ends) if blocks else branch_mask(ends),
         position_ids=depths[None],
         shift_labels=labels[None],
         fused_lm_head=True,
     )
+    if layers_met() == before:
+        raise NotImplementedError(
+            f"{type(model).__name__} makes attention masks of its own, and its packed rows would see each other: "
+            "use packing='flat'"
+        )
+    return output
 
 
 def _rows(values: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:

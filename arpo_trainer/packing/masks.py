@@ -2,11 +2,13 @@
 
 Both forms come from one number a token (see `layout`): token j is visible to i exactly when j <= i < ends[j].
 `branch_mask` hands these numbers on as they are, and attention goes branch by branch: a branch's queries meet the keys
-of its path and its own, and nothing that it does not see is computed. `block_mask` is for FlexAttention: blocks of
-128 x 128 that are hidden altogether are never computed. Neither writes the whole mask out.
+of its path and its own. Keys and values that rows share are computed once, and kept for each row, as flat ones are.
+`block_mask` is for FlexAttention: blocks of 128 x 128 that are hidden altogether are never computed. Neither writes the
+whole mask out. Layers that meet one are counted (`layers_met`): a model that makes its own masks would go past ours
+without a word.
 
 `accept_tree_masks` lets a model that was loaded with `attn_implementation="sdpa"` take both: transformers' "sdpa" then
-sees each branch by itself, or hands a block mask to its own FlexAttention, and everything else on as before. Switching
+sees each branch by itself, or hands a block mask to its own FlexAttention, and all other masks on as before. Switching
 the model's implementation for the forward alone would not do: gradient checkpointing runs the layers again during
 backward.
 """
@@ -23,6 +25,7 @@ from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 BLOCK = 128
+_met = 0
 Attention = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
 
 
@@ -41,8 +44,18 @@ class Branch(NamedTuple):
 
 
 def branch_mask(ends: torch.Tensor) -> torch.Tensor:
-    """Return the mask for SDPA, (N,) to (1, 1, 1, N): whole numbers, which no other attention takes for a mask."""
-    return ends[None, None, None]
+    """Return the mask for SDPA, (N,) to (1, 1, 1, N): whole numbers, which no other attention takes for a mask.
+
+    The object counts, not its numbers: a copy is refused by SDPA, like any mask of whole numbers.
+    """
+    mask: Any = ends[None, None, None]
+    mask.plans = {}  # dtype -> branches: all layers have the same, so that their masks are kept once
+    return mask  # type: ignore[no-any-return]
+
+
+def layers_met() -> int:
+    """Return how often a layer of any model in this process has asked for attention under a mask of a tree."""
+    return _met
 
 
 def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
@@ -90,35 +103,47 @@ def _listed(wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def accept_tree_masks() -> None:
-    """Let transformers' "sdpa" attention take the masks of trees, in this process, once."""
-    current: Attention = ALL_ATTENTION_FUNCTIONS["sdpa"]
-    if getattr(current, "takes_tree_masks", False):
-        return
+    """Let transformers' "sdpa" attention take the masks of trees, in this process, once; count them in both."""
+    for name in ("sdpa", "flex_attention"):
+        current: Attention = ALL_ATTENTION_FUNCTIONS[name]
+        if not getattr(current, "takes_tree_masks", False):
+            ALL_ATTENTION_FUNCTIONS[name] = _taking_trees(current)
+
+
+def _taking_trees(current: Attention) -> Attention:
+    """Return an attention function that takes the masks of trees, and leaves others to `current`."""
 
     def attention(
         module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if isinstance(attention_mask, BlockMask):
+            _count()
             kwargs.pop("is_causal", None)
             return flex_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
-        if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype == torch.int64:
+        if hasattr(attention_mask, "plans"):
             return _by_branch(current, module, query, key, value, attention_mask, kwargs)
         return current(module, query, key, value, attention_mask, **kwargs)
 
     attention.takes_tree_masks = True  # type: ignore[attr-defined]
-    ALL_ATTENTION_FUNCTIONS["sdpa"] = attention
+    return attention
 
 
+def _count() -> None:
+    global _met
+    _met += 1
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _by_branch(
     one: Attention, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any,
     kwargs: dict[str, Any],
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """Attend branch by branch: query (1, heads, N, d), key and value (1, key heads, N, d) to (1, N, heads, d)."""
-    plans = mask.__dict__.setdefault("plans", {})  # all layers have the same; so their masks are kept once
-    if query.dtype not in plans:
-        plans[query.dtype] = branches(mask[0, 0, 0], query.dtype)
+    _count()
+    if query.dtype not in mask.plans:
+        mask.plans[query.dtype] = branches(mask[0, 0, 0], query.dtype)
     outputs = []
-    for own, path, hidden in plans[query.dtype]:
+    for own, path, hidden in mask.plans[query.dtype]:
         keys, values = key[:, :, own], value[:, :, own]
         if path is not None:
             keys = torch.cat([key[:, :, path], keys], dim=2)

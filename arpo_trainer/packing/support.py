@@ -10,6 +10,10 @@ import inspect
 from typing import Any
 
 ATTENTION = ("sdpa", "flex_attention")
+DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob")
+# not as the ways of others: their masks are made in their layers, or their positions do not begin at 0
+OWN_WAYS = ("doge", "falcon", "bert", "camembert", "data2vec-text", "electra", "ernie", "roberta",
+            "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl")  # fmt: skip
 
 
 def why_not_packable(model: Any) -> str | None:
@@ -43,8 +47,11 @@ def _why_not(model: Any, config: Any) -> str | None:
         return f"its attention ({attention!r}) takes no mask of its own; load it with attn_implementation='sdpa'"
     if attention == "flex_attention" and model.device.type == "cpu":
         return "FlexAttention does not train on a CPU; load the model with attn_implementation='sdpa'"
-    if getattr(config, "attention_dropout", 0.0):
-        return "it drops attention weights at random; set attention_dropout=0.0 in its config"
+    if config.model_type in OWN_WAYS:
+        return f"{config.model_type} has masks or positions of its own making; {flat}"
+    for name in DROPOUTS:
+        if getattr(config, name, 0.0):
+            return f"it drops attention weights at random; set {name}=0.0 in its config"
     if getattr(config, "output_router_logits", False):
         return f"its routers' balancing loss counts tokens, and shared ones would count once; {flat}"
     return None

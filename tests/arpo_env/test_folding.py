@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpo_env.cache import normalise_query
 from arpo_env.folding import fold
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_folding_again_changes_nothing(text: str) -> None:
     assert fold(fold(text)) == fold(text)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from("aB \"'`“”search query:´\u0301ßＡ²")))
 def test_normalising_a_query_again_changes_nothing(text: str) -> None:
     assert normalise_query(normalise_query(text)) == normalise_query(text)

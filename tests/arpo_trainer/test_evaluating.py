@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,20 @@ def test_the_best_checkpoint_is_the_model_in_the_end(trained: tuple[ARPOTrainer,
     model = trainer.accelerator.unwrap_model(trainer.model).state_dict()
     same = [step for step in weights if all(torch.equal(model[name], weights[step][name]) for name in weights[step])]
     assert same == [best]
+
+
+def test_an_evaluation_of_too_few_tasks_is_never_the_best(
+    trained: tuple[ARPOTrainer, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task that could be scored, and was right, of six."""
+    trainer, _ = trained
+    few = replace(trainer.evaluations[-1], n=1, invalid=5, accuracy=1.0, reward=9.0)
+    monkeypatch.setattr(trainer, "evaluate_tasks", lambda name: few)
+    metrics = trainer.evaluate()
+    assert (metrics["eval_n"], metrics["eval_invalid"]) == (1, 5)
+    assert math.isnan(metrics["eval_accuracy"])
+    assert not trainer._determine_best_metric(metrics, None)
+    assert "eval_accuracy" not in trainer.state.log_history[-1]
 
 
 def test_the_evaluation_environment_has_its_own_limits(trained: tuple[ARPOTrainer, Path]) -> None:

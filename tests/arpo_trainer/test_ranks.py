@@ -144,7 +144,7 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     try:
-        said, _ = pair.communicate(timeout=180)
+        said, _ = pair.communicate(timeout=600)
     finally:
         pair.terminate()  # it ends its processes
         pair.wait()

@@ -344,9 +344,9 @@ def test_a_tool_that_hangs_is_given_up(tokenizer: Any) -> None:
             if self.calls == self.at:
                 await asyncio.Event().wait()
 
-    trees = play(tokenizer, env=make_env(Hangs(RuntimeError())), algorithm="grpo", turn_timeout=0.3, retries=0)
+    trees = play(tokenizer, env=make_env(Hangs(RuntimeError())), algorithm="grpo", turn_timeout=1.5, retries=0)
     failed = [trajectory.error for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
-    assert failed == ["TimeoutError: a tool took longer than turn_timeout = 0.3 s"]
+    assert failed == ["TimeoutError: a tool took longer than turn_timeout = 1.5 s"]
 
 
 @pytest.mark.parametrize("what", ["reset", "fork", "close"])
@@ -359,7 +359,7 @@ def test_nothing_of_a_tool_may_hang_for_ever(tokenizer: Any, monkeypatch: pytest
         return await real(self, *arguments)
 
     monkeypatch.setattr(Look, what, hangs_once)
-    trees = play(tokenizer, env=make_env(), alpha=0.6, turn_timeout=0.3)
+    trees = play(tokenizer, env=make_env(), alpha=0.6, turn_timeout=1.5)
     assert all(trajectory.valid for tree in trees for trajectory in tree.trajectories)
 
 

@@ -110,6 +110,25 @@ def test_a_branch_meets_the_keys_of_its_own_rows_alone(monkeypatch: pytest.Monke
     assert max(keys for _, keys in met) == 93
 
 
+def test_a_model_that_makes_its_own_masks_is_refused_and_not_trained_on_wrong_numbers() -> None:
+    with pytest.raises(NotImplementedError, match=r"DogeForCausalLM makes attention masks of its own.*packing='flat'"):
+        packed_logps(tiny_model("doge"), *random_batch(3))
+
+
+def test_a_compiled_model_is_served() -> None:
+    model, batch = tiny_model(), random_batch(3)
+    wanted = flat(model, *batch)[0]
+    model.model.forward = torch.compile(model.model.forward, backend="eager")
+    torch.testing.assert_close(packed_logps(model, *batch).logps, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_other_masks_of_whole_numbers_are_still_refused() -> None:
+    model = tiny_model()
+    packed_logps(model, *random_batch(0))
+    with pytest.raises(RuntimeError, match="attn_mask dtype"):
+        model(torch.ones(1, 6, dtype=torch.long), attention_mask=torch.ones(1, 1, 6, 6, dtype=torch.long))
+
+
 def test_block_masks_through_sdpa_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of CUDA, as far as a CPU goes: FlexAttention without its compiler, forward only."""
     import transformers.integrations.flex_attention as integration

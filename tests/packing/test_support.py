@@ -35,6 +35,8 @@ REFUSED = {
         "no decoder of text alone",
     ),
     "dropout": (lambda: tiny_model("llama", attention_dropout=0.1), "attention_dropout=0.0"),
+    "dropout by another name": (lambda: made("gpt2", vocab_size=61, n_embd=32, n_layer=1, n_head=2), "attn_pdrop=0.0"),
+    "masks of its own": (lambda: tiny_model("doge"), "masks or positions of its own making.*packing='flat'"),
     "routers": (
         lambda: made(
             "mixtral",
