@@ -121,7 +121,7 @@ def _taking_trees(current: Attention) -> Attention:
             kwargs.pop("is_causal", None)
             return flex_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
         if hasattr(attention_mask, "plans"):
-            return _by_branch(current, module, query, key, value, attention_mask, kwargs)
+            return _by_branch(current, module, query, key, value, attention_mask, kwargs)  # type: ignore[no-any-return]
         return current(module, query, key, value, attention_mask, **kwargs)
 
     attention.takes_tree_masks = True  # type: ignore[attr-defined]
