@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -241,9 +241,10 @@ def test_a_container_without_usable_slots_is_replaced() -> None:
 
 @pytest.mark.docker
 def test_a_container_that_is_killed_takes_only_its_own_sessions() -> None:
+    others = own_containers()  # of sandboxes that other tests have left open
     with pool("docker", containers=2, sessions=1) as sandbox:
         victim = sandbox.interpreter_sync("x = 'victim'")
-        (doomed,) = own_containers()
+        (doomed,) = own_containers(others)
         other = sandbox.interpreter_sync("x = 'other'")
         doomed.kill()
         with pytest.raises(SessionLost, match="its container ended with code 137"):
@@ -257,14 +258,15 @@ def test_a_container_that_is_killed_takes_only_its_own_sessions() -> None:
 
 @pytest.mark.docker
 def test_a_container_that_hangs_is_found_and_replaced(impatient: None) -> None:
+    others = own_containers()
     with pool("docker", containers=1, sessions=2) as sandbox:
         python = sandbox.interpreter_sync("x = 1")
-        own_containers()[0].pause()
+        own_containers(others)[0].pause()
         with pytest.raises(SessionLost, match="has not answered for 1 s"):
             python.run("x", timeout=60)
         with sandbox.interpreter_sync("y = 2") as other:
             assert other.run("y").value == "2"
-        wait_for(lambda: len(own_containers()) == 1)
+        wait_for(lambda: len(own_containers(others)) == 1)
 
 
 def test_a_busy_container_is_not_taken_for_a_hung_one(impatient: None, backend: str) -> None:
@@ -392,9 +394,9 @@ def test_plans_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
         Sandbox("unsafe_local", **options)
 
 
-def own_containers() -> list[Any]:
+def own_containers(besides: Sequence[Any] = ()) -> list[Any]:
     import docker
 
     engine = docker.from_env()
     found = engine.containers.list(filters={"label": f"arpo.sandbox.client={os.getpid()}"})
-    return list(found)
+    return [one for one in found if one not in besides]

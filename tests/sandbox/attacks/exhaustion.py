@@ -167,7 +167,7 @@ print("end")
     ),
     attack(
         "locks",
-        "blocked|locks",
+        "blocked|locks|stopped after",
         """
 import fcntl
 fd = os.open("locked", os.O_CREAT | os.O_RDWR)
