@@ -13,6 +13,7 @@ Writes docs/results/learning_curve.json and .svg (needs matplotlib: pip install 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import multiprocessing
@@ -114,7 +115,7 @@ def differences(runs: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float,
 
 
 def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw accuracy and tool calls against rollouts: thin lines are seeds, thick ones their mean with its interval."""
+    """Draw accuracy and tool calls against rollouts: thin lines are seeds, thick ones their mean, bars its interval."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -129,7 +130,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
         ("tool calls a held-out task", "tool_calls", "evaluations"),
         ("tool calls executed, all rollouts so far", "tool_calls/python", "steps"),
     ), strict=True):  # fmt: skip
-        for algorithm in ALGORITHMS:
+        for place, algorithm in enumerate(ALGORITHMS):
             lines = [_line(run, name, source) for run in runs if run["algorithm"] == algorithm]
             for x, y in lines:
                 panel.plot(x, y, color=COLOURS[algorithm], linewidth=0.8, alpha=0.45)
@@ -137,7 +138,8 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
                 means, lows, highs = zip(*(interval(values) for values in zip(*(y for _, y in lines), strict=True)),
                                          strict=True)  # fmt: skip
                 panel.plot(lines[0][0], means, color=COLOURS[algorithm], linewidth=2.2, label=algorithm.upper())
-                panel.fill_between(lines[0][0], lows, highs, color=COLOURS[algorithm], alpha=0.1, linewidth=0)
+                beside = [x + (place - 1) * 0.08 for x in lines[0][0]]
+                panel.vlines(beside, lows, highs, color=COLOURS[algorithm], linewidth=0.8, linestyle=(0, (3, 2)))
         panel.set_title(title, loc="left", fontsize=9)
         panel.set_xlabel("rollouts (32 trajectories each)")
         panel.set_ylim(bottom=0)
@@ -149,11 +151,8 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
 def _line(run: dict[str, Any], name: str, source: str) -> tuple[list[float], list[float]]:
     if source == "evaluations":
         return [row["rollouts"] for row in run[source]], [row[name] for row in run[source]]
-    total, found = 0.0, []
-    for row in run[source]:
-        total += row.get(name, 0.0)
-        found.append(total)
-    return list(range(1, len(found) + 1)), found
+    totals = [0.0, *itertools.accumulate(row.get(name, 0.0) for row in run[source])][::UPDATES]
+    return list(range(len(totals))), totals
 
 
 def main() -> None:
