@@ -6,7 +6,7 @@ Synthetic trees: 2 to 16 rows of one length, of which 20 to 80 % is shared (half
 neighbours). Real trees: the largest ones of a traces file, one group a step. Each number is a process of its own, both
 ways in turn; time is CPU time (on CUDA: wall time, synchronised), the median of the rounds after one to warm up. The
 ideal is the ratio of tokens: all rows' beside those computed. Peak memory is what the step adds to the loaded model and
-its gradients. On CUDA packing runs on FlexAttention. Prints a table, writes benchmarks/results/packing.json.
+its gradients. On CUDA packing runs on FlexAttention. Prints a table, and adds each case to benchmarks/results/packing.json.
 """
 
 from __future__ import annotations
@@ -221,11 +221,19 @@ def main() -> None:
     settings["dtype"] = arguments.dtype or ("bfloat16" if arguments.device == "cuda" else "float32")
     print("| batch | tokens | computed | flat s | packed s | ratio | ideal | of ideal | flat MB | packed MB |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    cases = [case(name, rows, settings) for name, rows in batches(arguments).items()]
-    if not arguments.quick:
-        name = "packing" + ("-recorded" if arguments.traces else "") + ("-cuda" if arguments.device == "cuda" else "")
-        report = {"settings": settings, "versions": versions(), "cases": cases}
-        (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    kind = ("-recorded" if arguments.traces else "") + ("-cuda" if arguments.device == "cuda" else "")
+    for name, rows in batches(arguments).items():
+        found = case(name, rows, settings)
+        if not arguments.quick:
+            keep(RESULTS / f"packing{kind}.json", {"settings": settings, "versions": versions()}, found)
+
+
+def keep(path: Path, facts: dict[str, Any], found: dict[str, Any]) -> None:
+    """Write a case beside those that were measured before with the same settings and versions."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    same = all(before.get(name) == value for name, value in facts.items())
+    others = [one for one in before["cases"] if one["name"] != found["name"]] if same else []
+    path.write_text(json.dumps({**facts, "cases": [*others, found]}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
