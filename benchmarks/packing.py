@@ -6,7 +6,7 @@ Synthetic trees: 2 to 16 rows of one length, of which 20 to 80 % is shared (half
 neighbours). Real trees: the largest ones of a traces file, one group a step. Each number is a process of its own, both
 ways in turn; time is CPU time (on CUDA: wall time, synchronised), the median of the rounds after one to warm up. The
 ideal is the ratio of tokens: all rows' beside those computed. Peak memory is what the step adds to the loaded model and
-its gradients. On CUDA packing runs on FlexAttention. Prints a table, and adds each case to benchmarks/results/packing.json.
+its gradients. On CUDA packing runs on FlexAttention. Prints a table, and adds each case to results/packing.json.
 """
 
 from __future__ import annotations
@@ -221,11 +221,12 @@ def main() -> None:
     settings["dtype"] = arguments.dtype or ("bfloat16" if arguments.device == "cuda" else "float32")
     print("| batch | tokens | computed | flat s | packed s | ratio | ideal | of ideal | flat MB | packed MB |")
     print("|---|---|---|---|---|---|---|---|---|---|")
+    facts = {"settings": settings | {"model": Path(arguments.model).name}, "versions": versions()}
     kind = ("-recorded" if arguments.traces else "") + ("-cuda" if arguments.device == "cuda" else "")
     for name, rows in batches(arguments).items():
         found = case(name, rows, settings)
         if not arguments.quick:
-            keep(RESULTS / f"packing{kind}.json", {"settings": settings, "versions": versions()}, found)
+            keep(RESULTS / f"packing{kind}.json", facts, found)
 
 
 def keep(path: Path, facts: dict[str, Any], found: dict[str, Any]) -> None:
