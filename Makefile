@@ -39,7 +39,7 @@ demo: sandbox model
 
 test: sandbox model
 	@echo "== running the tests"
-	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m pytest $(TESTS) -n $(WORKERS) --dist loadgroup
+	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m pytest $(TESTS) -n $(WORKERS) --dist loadscope
 
 # the engine is vLLM built for the CPU, for tests only; it would take nearly all memory and threads for itself
 test-vllm: sandbox model setup-vllm

@@ -222,7 +222,8 @@ def main() -> None:
     print("| batch | tokens | computed | flat s | packed s | ratio | ideal | of ideal | flat MB | packed MB |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     facts = {"settings": settings | {"model": Path(arguments.model).name}, "versions": versions()}
-    kind = ("-recorded" if arguments.traces else "") + ("-cuda" if arguments.device == "cuda" else "")
+    kinds = {"recorded": arguments.traces, "checkpointing": arguments.checkpointing, "cuda": arguments.device == "cuda"}
+    kind = "".join(f"-{name}" for name, holds in kinds.items() if holds)
     for name, rows in batches(arguments).items():
         found = case(name, rows, settings)
         if not arguments.quick:

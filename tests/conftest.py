@@ -20,15 +20,19 @@ from arpo_env import ToolEnv
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests in one process, where several run them: their fixtures are made once.
 
     Those of the sandbox stay together as a whole: they count what the machine has.
     """
-    for item in items:
-        inside = item.path.is_relative_to(Path(__file__).parent / "sandbox")
-        item.add_marker(pytest.mark.xdist_group("sandbox" if inside else item.nodeid.partition("::")[0]))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return "sandbox" if nodeid.startswith("tests/sandbox/") else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
