@@ -44,9 +44,16 @@ def fingerprint(trainer: Any) -> dict[str, Any]:
 
 
 def _environment(env: Any) -> dict[str, Any]:
-    """Return what an environment lets a policy do; its prompt is digested with the tasks."""
+    """Return what an environment lets a policy do and pays for; its prompt is digested with the tasks."""
+    rewards = {"rewards": {term.name: term.weight for term in env.rewards.terms}}
     limits = vars(env.budget) | {"calls_of": dict(env.budget.calls_of)}
-    return {"id": env.env_spec.id, "tools": list(env.tools), "protocol": type(env.protocol).__name__, **limits}
+    return {
+        "id": env.env_spec.id,
+        "tools": list(env.tools),
+        "protocol": type(env.protocol).__name__,
+        **rewards,
+        **limits,
+    }
 
 
 def _adapters(model: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trl import GRPOTrainer
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.checkpoints import find_checkpoint
+from arpo_trainer.fingerprint import fingerprint
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.resuming import ResumableTrainer
 from arpo_trainer.trl_seams import SeamedGRPOTrainer
@@ -316,6 +317,9 @@ def test_a_later_pass_over_the_tasks_goes_on(policy: Path, tmp_path: Path, adapt
     """From the middle of the second pass, whose order is another one; with packed trees, a reference and an adapter."""
     settings: dict[str, Any] = {"packing": "tree", "beta": 0.1} if adapter else {}
     whole = byte_trainer(policy, tmp_path, adapter, **settings)
+    adapters = fingerprint(whole)["adapters"]
+    assert adapters.get("default.r") == (4 if adapter else None)
+    assert bool(adapters) == adapter
     whole.train()
     again = byte_trainer(policy, tmp_path, adapter, **settings)
     again.train(tmp_path / "checkpoint-3")
