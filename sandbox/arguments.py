@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from sandbox.limits import Limits
@@ -67,15 +67,17 @@ def checked_seed(reseed: bool | int) -> int | None:
     return reseed
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: str | PurePath) -> str:
     """Return the path of a file in the session's directory.
 
     Raises:
-        TypeError: no str.
+        TypeError: neither str nor path.
         ValueError: it could not be in there.
     """
+    if isinstance(name, PurePath):
+        name = name.as_posix()
     if not isinstance(name, str):
-        raise TypeError(f"the name of a file has to be a str, not {type(name).__name__}")
+        raise TypeError(f"the name of a file has to be a str or a path, not {type(name).__name__}")
     try:
         name.encode()
     except UnicodeEncodeError as error:

@@ -20,6 +20,7 @@ from typing import Any
 from sandbox import profiles
 from sandbox.errors import SandboxError
 from sandbox.image_store import STAGE_LABEL, exists, require_image, tag_of
+from sandbox.progress import announce
 
 _RECIPE = ("Dockerfile", "prepare.py")
 _OLDEST = (3, 9)
@@ -71,7 +72,7 @@ def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: boo
         SandboxError: the base has no suitable Python, the wheels can not be had, or the build fails.
     """
     started = time.monotonic()
-    _log.info("building the sandbox image %s from %s (%s)", tag, base, profile)
+    announce(_log, "building the sandbox image %s from %s (%s; once, up to a minute)", tag, base, profile)
     python = _look_into(client, base)
     with tempfile.TemporaryDirectory() as scratch:
         context = Path(scratch)
@@ -81,7 +82,7 @@ def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: boo
             _require_wheels(base, python, profile)
             profiles.download_wheels(profile, context, python.version, python.platforms(), not python.pip)
         _build(client, context, tag, _arguments(base, profile, plain_tmp))
-    _log.info("built the sandbox image %s in %.1f s", tag, time.monotonic() - started)
+    announce(_log, "built the sandbox image %s in %.1f s", tag, time.monotonic() - started)
 
 
 def _require_wheels(base: str, python: _Python, profile: str) -> None:
@@ -130,7 +131,7 @@ def _pull(client: Any, base: str) -> None:
 
     if exists(client, base):
         return
-    _log.info("pulling the base image %s", base)
+    announce(_log, "pulling the base image %s", base)
     name = base if re.search(r"@|:[^/]*$", base) else f"{base}:latest"
     try:
         client.images.pull(name)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.errors import SandboxError
+from sandbox.progress import announce
+
+_log = logging.getLogger(__name__)
 
 
 def cache_directory() -> Path:
@@ -32,5 +36,9 @@ def locked(name: str) -> Iterator[Path]:
     except OSError as error:
         raise SandboxError(f"{error}; set ARPO_CACHE to a folder that can be written") from error
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            announce(_log, "waiting for another process, which is making the sandbox ready")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield folder

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from sandbox.connection import Connection, Stream
 from sandbox.errors import SandboxError
 from sandbox.hosts import Host
+from sandbox.threads import PythonExiting, daemon, start_thread
 
 if TYPE_CHECKING:
     from sandbox.family import Family
@@ -49,7 +49,7 @@ class Container:
         self.served = 0
         self.missed = 0
         self.bloated = 0
-        self.thread = threading.Thread(target=self._live, name="sandbox", daemon=True)
+        self.thread = daemon(self._live, "sandbox")
         self._pool = pool
 
     @property
@@ -68,6 +68,13 @@ class Container:
     def lost(self) -> str:
         """Why it is gone; empty while it is not."""
         return self.connection.lost if self.connection is not None else ""
+
+    def start(self) -> None:
+        """Begin to start the server; the pool is told what comes of it."""
+        try:
+            start_thread(self.thread)
+        except RuntimeError as error:  # belongs to those who wait for a container
+            self._pool.failed(self, error)
 
     def _live(self) -> None:
         """Start the server and hand out its replies: one thread, since bubblewrap ends with the one that started it."""
@@ -97,7 +104,8 @@ class Container:
         if connection is None:
             return
         connection.fail(why)
-        threading.Thread(target=_kill, args=(connection.stream,), name="sandbox kill", daemon=True).start()
+        with contextlib.suppress(PythonExiting):  # then it is killed when the pool is closed
+            start_thread(daemon(_kill, "sandbox kill", connection.stream))
 
     def end(self) -> None:
         """Tell the server to end; returns at once."""

@@ -25,6 +25,7 @@ class HijackedSocket:
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
+        self._response: Any = getattr(raw, "_response", raw)  # the HTTP response that it was part of
         self._socket: Any = getattr(raw, "_sock", raw)
         self._tls = threading.Lock() if isinstance(self._socket, ssl.SSLSocket) else None
         self._socket.settimeout(None if self._tls is None else 0.0)
@@ -66,5 +67,6 @@ class HijackedSocket:
     def close(self) -> None:
         """Close this process's copy."""
         with contextlib.suppress(OSError):
+            self._response.close()  # first: one whose connection is closed under it complains when it is collected
             self._raw.close()
             self._socket.close()

@@ -16,6 +16,7 @@ from sandbox.container import Container
 from sandbox.errors import SandboxError, SandboxFull, SandboxUnavailable
 from sandbox.hosts import Host
 from sandbox.plan import Plan
+from sandbox.threads import PythonExiting
 
 _BUSY = 8
 _BLOATED = 3  # pings in a row; a hungry cell passes
@@ -132,7 +133,7 @@ class Fleet:
         self.fault = f"no Docker engine can be used:\n{self.fault}" if several else str(error)
         mistake = isinstance(error, (ValueError, TypeError))
         hope = self.worked or any(not host.fault for host in self.hosts)
-        if self.live() or (hope and not mistake):
+        if not isinstance(error, PythonExiting) and (self.live() or (hope and not mistake)):
             _log.warning("a container of the sandbox has not started (%s): %s", container.host, error)
             return False
         for host in self.hosts:  # the next one who asks shall not have to wait for a second try

@@ -22,6 +22,7 @@ from typing import Any
 from sandbox import profiles
 from sandbox.errors import SandboxError
 from sandbox.image_store import PRELOAD_LABEL, PROFILE_LABEL, REPOSITORY, exists, tag_of
+from sandbox.progress import announce
 from sandbox.shared_libraries import closure
 
 _LEFT_OUT = {
@@ -58,7 +59,8 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
         )
     _same_machine(client)
     started = time.monotonic()
-    _log.info("making the sandbox image %s from Python %s (%s)", tag, platform.python_version(), profile)
+    python = platform.python_version()
+    announce(_log, "making the sandbox image %s from Python %s (%s; once, up to a minute)", tag, python, profile)
     packages = profiles.packages_directory(profile)
     with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -67,6 +69,7 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
             tar.add(root, ".", filter=_plain)
             if packages is not None:
                 tar.add(packages, f".{profiles.SITE_PACKAGES}", filter=_plain)
+        announce(_log, "handing the image to the Docker engine (%.0f MB)", file.tell() / 1e6)
         file.seek(0)
         chunks = iter(lambda: file.read(1 << 20), b"")  # a file object would be sent with a length it must not have
         client.api.import_image_from_stream(
@@ -74,7 +77,7 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
         )
     if not exists(client, tag):
         raise SandboxError("the engine has not taken the image; see its log")
-    _log.info("made the sandbox image %s in %.1f s", tag, time.monotonic() - started)
+    announce(_log, "made the sandbox image %s in %.1f s", tag, time.monotonic() - started)
 
 
 def _same_machine(client: Any) -> None:

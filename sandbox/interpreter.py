@@ -6,6 +6,7 @@ import contextlib
 import logging
 import weakref
 from concurrent.futures import Future
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from sandbox.arguments import checked_cell, checked_forks, checked_seed
@@ -67,7 +68,7 @@ class Interpreter:
         """
         return await finish_async(self._fork(n, reseed))
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def put(self, name: str | PurePath, data: bytes) -> None:
         """Write a file of the session; one that is there is replaced.
 
         Args:
@@ -80,7 +81,7 @@ class Interpreter:
         """
         await finish_async(store(self, name, data))
 
-    async def get(self, name: str, limit: int | None = None) -> bytes:
+    async def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
         """Return a file of the session.
 
         Args:
@@ -224,11 +225,11 @@ class SyncInterpreter:
         """Return n copies; see `Interpreter.fork`."""
         return [copy.sync for copy in finish(self.interpreter._fork(n, reseed))]
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str | PurePath, data: bytes) -> None:
         """Write a file; see `Interpreter.put`."""
         finish(store(self.interpreter, name, data))
 
-    def get(self, name: str, limit: int | None = None) -> bytes:
+    def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
         """Return a file; see `Interpreter.get`."""
         return finish(fetch(self.interpreter, name, limit))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from concurrent.futures import Future
 from queue import Empty
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.connection import Connection, Reply
 from sandbox.container import Container
+from sandbox.threads import PythonExiting, daemon, start_thread
 from sandbox.wire import PING
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def keep(pool: Pool) -> None:
             if time.monotonic() >= next_ping:
                 next_ping = time.monotonic() + EVERY
                 _examine(pool)
+        except PythonExiting:
+            pass  # the pool is about to be closed
         except Exception:  # whatever it is, those who wait still need their keeper
             _log.exception("the keeper of the sandbox has stumbled")
 
@@ -58,7 +60,7 @@ def _examine(pool: Pool) -> None:
             continue
         container.missed += 1
         if not starting:
-            threading.Thread(target=_ping, args=(pool, container, connection), name="sandbox ping", daemon=True).start()
+            start_thread(daemon(_ping, "sandbox ping", pool, container, connection))
 
 
 def _ping(pool: Pool, container: Container, connection: Connection) -> None:

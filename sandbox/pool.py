@@ -31,6 +31,7 @@ from sandbox.keeper import keep
 from sandbox.plan import Plan
 from sandbox.promise import unkept_promise
 from sandbox.steps import Steps
+from sandbox.threads import daemon, start_thread
 from sandbox.wire import PING
 
 _ENDING = 10.0
@@ -85,9 +86,9 @@ class Pool:
             if self.closed:
                 raise SandboxError(_CLOSED)
             if self._keeper is None:
-                self._owner = os.getpid()
-                self._keeper = threading.Thread(target=keep, args=(self,), name="sandbox keeper", daemon=True)
-                self._keeper.start()
+                keeper = daemon(keep, "sandbox keeper", self)
+                start_thread(keeper)
+                self._owner, self._keeper = os.getpid(), keeper
             self._waiting.append((time.monotonic() + self.plan.wait, future))
             actions = self._dispatch()
         future.add_done_callback(self._withdrawn)
@@ -120,7 +121,7 @@ class Pool:
                 actions.append(self._give(container, future))
         if not self.closed:
             started = self.fleet.grow(len(self._waiting), lambda host, slots: Container(self, host, slots))
-            actions += [container.thread.start for container in started]
+            actions += [container.start for container in started]
         return actions + [container.end for container in self.fleet.drained()]
 
     def _give(self, container: Container, future: Future[Family]) -> Action:

@@ -1,8 +1,8 @@
 """Profiles: the packages that the code in a sandbox finds.
 
 "minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas. What exactly is pinned
-in sandbox/images/*.txt. The packages are installed with pip once for each set of pins and each Python, into the
-user's cache; the image, bubblewrap and unsafe_local all use that directory.
+in sandbox/images/*.txt. The packages are installed with pip (`sandbox.pip`) once for each set of pins and each Python,
+into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from pathlib import Path
 from sandbox.cache import locked
 from sandbox.errors import SandboxError
 from sandbox.options import PROFILES
+from sandbox.pip import pip_environment
+from sandbox.progress import announce
 
 IMAGES = Path(__file__).with_name("images")
 SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -90,12 +92,12 @@ def packages_directory(profile: str) -> Path | None:
         made = cache / digest
         if not made.is_dir():
             started = time.monotonic()
-            _log.info("installing the packages of the profile %s for the sandbox", profile)
+            announce(_log, "installing the packages of the sandbox's profile %s (once, up to a minute)", profile)
             part = cache / f".{digest}.part"
             shutil.rmtree(part, ignore_errors=True)
             _install(profile, part)
             part.rename(made)
-            _log.info("installed them in %.1f s", time.monotonic() - started)
+            announce(_log, "installed them in %.1f s", time.monotonic() - started)
     return made
 
 
@@ -127,16 +129,25 @@ def download_wheels(
 
 
 def _run_pip(profile: str, command: list[str]) -> None:
-    result = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o022, cwd="/", check=False
+    cure = (
+        'or do without packages: profile="minimal", `arpo sandbox build --profile minimal`; '
+        "or use an image that has them: image=..."
     )
+    try:
+        with pip_environment() as environment:
+            result = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o022, cwd="/", check=False,
+                env=environment,
+            )  # fmt: skip
+    except SandboxError as error:
+        raise SandboxError(
+            f"the packages of the sandbox's profile {profile!r} can not be installed: {error}; {cure}"
+        ) from error
     if result.returncode:
         words = result.stderr.strip() or result.stdout.strip()
-        cure = "install pip first: python -m ensurepip" if "No module named pip" in words else "see that pip works here"
         raise SandboxError(
             f"the packages of the sandbox's profile {profile!r} can not be installed ({words[-600:]}). "
-            f"To mend it: {cure} (an index, or PIP_FIND_LINKS with the wheels); or do without packages: "
-            'profile="minimal"; or use an image that has them: image=...'
+            f"To mend it: see that pip works here (an index, or PIP_FIND_LINKS with the wheels); {cure}"
         )
 
 

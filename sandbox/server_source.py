@@ -23,6 +23,7 @@ _MODULES = (
     "inside.random_state",
     "inside.channel",
     "inside.cell",
+    "inside.setup",
     "inside.files",
     "inside.transfer",
     "inside.fork",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import errno
 import os
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from sandbox.arguments import checked_name
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20
 
 
-def store(interpreter: Interpreter, name: str, data: bytes) -> Steps[None]:
+def store(interpreter: Interpreter, name: str | PurePath, data: bytes) -> Steps[None]:
     """Write a file; see `Interpreter.put`."""
-    checked_name(name)
+    name = checked_name(name)
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
     content = bytes(data)
@@ -34,9 +35,9 @@ def store(interpreter: Interpreter, name: str, data: bytes) -> Steps[None]:
         _check((yield interpreter._request(WRITE, path=name, offset=offset, data=piece)), name)
 
 
-def fetch(interpreter: Interpreter, name: str, limit: int | None) -> Steps[bytes]:
+def fetch(interpreter: Interpreter, name: str | PurePath, limit: int | None) -> Steps[bytes]:
     """Return the content of a file; see `Interpreter.get`."""
-    checked_name(name)
+    name = checked_name(name)
     most = interpreter.sandbox.limits.file_size if limit is None else limit
     if isinstance(most, bool) or not isinstance(most, int) or most < 0:
         raise ValueError(f"limit={limit!r}; it has to be a number of bytes")

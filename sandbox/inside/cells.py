@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.inside.handle import Handle, Request
 from sandbox.inside.processes import send
-from sandbox.wire import CELL
+from sandbox.wire import CELL, SETUP
 
 if TYPE_CHECKING:
     from sandbox.inside.requests import Requests
@@ -39,9 +39,8 @@ class Cells:
         handle.begin_output()
         for fd in handle.outputs:
             self._supervisor.watch(fd, self._listener(handle, request, fd))
-        mark = b"s" if request.fields["setup"] else b"c"
-        code = request.fields["code"].encode("utf-8", "surrogatepass")
-        handle.send(CELL, request.number, mark + code)
+        kind = SETUP if request.fields["setup"] else CELL
+        handle.send(kind, request.number, request.fields["code"].encode("utf-8", "surrogatepass"))
         self._supervisor.send_on(handle)
         request.timer = self._supervisor.call_in(request.fields["timeout"], lambda: self._overdue(handle, request))
 

@@ -34,10 +34,26 @@ class Channel:
         Raises:
             EOFError: the other end is gone.
         """
+        kind, number, length, fds = self.receive_header()
+        return kind, number, self.receive_payload(length, fds), fds
+
+    def receive_header(self) -> tuple[int, int, int, list[int]]:
+        """Wait for the header of a frame: kind, number, length of the payload, descriptors.
+
+        Raises:
+            EOFError: the other end is gone.
+        """
         fds: list[int] = []
-        head = self._exactly(HEADER.size, fds)
-        kind, number, length = HEADER.unpack(head)
-        return kind, number, self._exactly(length, fds), fds
+        kind, number, length = HEADER.unpack(self._exactly(HEADER.size, fds))
+        return kind, number, length, fds
+
+    def receive_payload(self, length: int, fds: list[int]) -> bytes:
+        """Wait for the payload that a header has announced; descriptors that come with it are added to `fds`.
+
+        Raises:
+            EOFError: the other end is gone.
+        """
+        return self._exactly(length, fds)
 
     def _exactly(self, size: int, fds: list[int]) -> bytes:
         data = bytearray()

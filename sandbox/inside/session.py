@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from sandbox.inside.cell import Outcome, flush_output, restore_input, run_cell
@@ -22,6 +23,7 @@ from sandbox.inside.confine import Confinement
 from sandbox.inside.fork import fork_session, refuse
 from sandbox.inside.linux import adopt_orphans, die_with_parent
 from sandbox.inside.random_state import reseed
+from sandbox.inside.setup import run_setup
 from sandbox.inside.transfer import load, store
 from sandbox.wire import (
     BRANCH,
@@ -34,6 +36,7 @@ from sandbox.wire import (
     LOAD,
     OUTCOME,
     READY,
+    SETUP,
     SHORTENED,
     STATUSES,
     STORE,
@@ -134,7 +137,11 @@ class Session:
         self.channel.send(READY, 0, self.hide_directory())
         while True:
             try:
-                kind, number, payload, fds = self.channel.receive()
+                kind, number, length, fds = self.channel.receive_header()
+                if kind == SETUP:  # its text must not come into this process
+                    self._setup(number, length)
+                    continue
+                payload = self.channel.receive_payload(length, fds)
                 if kind == CELL:
                     self._cell(number, payload)
                 elif kind == BRANCH:
@@ -147,27 +154,35 @@ class Session:
                 continue
 
     def _cell(self, number: int, payload: bytes) -> None:
-        if payload[:1] == b"s":
-            name = "<setup>"
-        else:
-            self._cells += 1
-            name = f"<cell {self._cells}>"
-        outcome = self._guarded(payload[1:].decode("utf-8", "surrogatepass"), name)
+        self._cells += 1
+        source, name = payload.decode("utf-8", "surrogatepass"), f"<cell {self._cells}>"
+        keep = self.config["limits"]["output_bytes"]
+        self._execute(number, lambda: run_cell(source, name, self._namespace, keep, self._own_files()))
+
+    def _setup(self, number: int, length: int) -> None:
+        self._execute(number, lambda: run_setup(self.channel, length, self._namespace, self._own_files()))
+
+    def _execute(self, number: int, run: Callable[[], Outcome]) -> None:
+        """Run the user's code and tell the supervisor what came of it."""
+        outcome = self._guarded(run)
         flush_output()
         if _pid() != self.pid:  # the code called os.fork() and this is the child
             _leave(0)
         restore_input()
         self.channel.send(DONE, number, _packed(outcome))
 
-    def _guarded(self, source: str, name: str) -> Outcome:
-        own = ("<cell ", "<setup>", self.directory + "/", WORK + "/")
+    def _guarded(self, run: Callable[[], Outcome]) -> Outcome:
         self._running = True
         try:
-            return run_cell(source, name, self._namespace, self.config["limits"]["output_bytes"], own)
+            return run()
         except BaseException as error:  # an interrupt between the cell and the next line
             return Outcome("error", None, f"{type(error).__name__}: the cell was interrupted")
         finally:
             self._running = False
+
+    def _own_files(self) -> tuple[str, ...]:
+        """Return how the names of the user's own files begin."""
+        return ("<cell ", "<setup>", self.directory + "/", WORK + "/")
 
 
 def furnish(config: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -18,6 +19,12 @@ def test_what_is_put_is_there_and_can_be_got(python: SyncInterpreter) -> None:
     assert python.run("import os; os.path.getsize('some/where/data.bin')").value == "3000001"
     python.run("open('copy', 'wb').write(open('some/where/data.bin', 'rb').read()[::-1])")
     assert python.get("copy") == data[::-1]
+
+
+@pytest.mark.parametrize("kind", [str, PurePosixPath, Path])
+def test_a_name_is_text_or_a_path(python: SyncInterpreter, kind: type) -> None:
+    python.put(kind("some/where.txt"), b"here")
+    assert python.get(kind("some/where.txt")) == b"here"
 
 
 def test_the_asynchronous_face_does_the_same(sandbox: Sandbox) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from sandbox_under_test import LIMITS, open_or_skip
+from sandbox_under_test import fastest, open_or_skip
 
 from arpo_env import PythonTool
 from sandbox import Sandbox, SandboxError, SessionLost
@@ -30,7 +30,7 @@ def test_runs_at_the_same_time_wait_for_their_turn() -> None:
         python = await sandbox.interpreter("x = 20", fresh=True)
         return [one.value for one in await asyncio.gather(*(python.run(f"x + {n}") for n in range(40)))]
 
-    with Sandbox("bubblewrap", LIMITS, containers=1, sessions=2) as sandbox:
+    with open_or_skip(fastest(), containers=1, sessions=2) as sandbox:
         assert asyncio.run(main()) == [str(20 + n) for n in range(40)]
 
 

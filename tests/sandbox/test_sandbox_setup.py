@@ -1,0 +1,190 @@
+"""A setup's text can not be reached from the session that it prepared, by whatever route."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox import Sandbox, SandboxError
+
+# The parts are put together at run time, so that the code that looks for them does not hold them itself.
+SETUP = """\
+# a note that is no code: marker-COMMENT-7f3a
+rows = [3, 4]; hidden = "marker-LITERAL-7f3a"; del hidden  # deleted at once
+def total(scale=2):
+    # marker-INNER-7f3a
+    return scale * sum(rows)
+class Store:
+    size = len(rows)
+"marker-VALUE-7f3a" + str(len(rows))
+"""
+LOOK = """
+import builtins, gc, inspect, linecache, os, sys, traceback, types
+found = []
+def marked(text, kinds=("COMMENT", "INNER", "VALUE", "LITERAL")):
+    return [kind for kind in kinds if "marker-" + kind + "-7f3a" in text]
+def look(route, text):
+    found.extend((route, kind) for kind in marked(text))
+
+for name in list(linecache.cache) + ["<setup>", "<cell 0>", "<cell -1>", "<string>", "<stdin>"]:
+    look("linecache", "".join(linecache.getlines(name)))
+look("linecache entries", repr(linecache.cache))
+for thing in (total, Store, sys.modules["__main__"]):
+    try:
+        look("inspect", inspect.getsource(thing))
+    except (OSError, TypeError):
+        pass
+look("main", repr(vars(sys.modules["__main__"])))
+for name in ("In", "Out", "_", "__", "_i", "_ih", "_oh", "__file__", "__annotations__"):
+    look("history", repr(globals().get(name)) + repr(getattr(builtins, name, None)))
+look("last error", repr([getattr(sys, name, None) for name in ("last_value", "last_traceback", "last_exc")]))
+frame = sys._getframe()
+while frame is not None:
+    look("frames", repr(frame.f_locals) + repr(frame.f_code.co_consts))
+    frame = frame.f_back
+def constants(code, seen):
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType) and one not in seen:
+            seen.add(one)
+            constants(one, seen)
+        look("constants", repr(one))
+constants(total.__code__, set())
+constants(Store.__init_subclass__.__code__ if hasattr(Store.__init_subclass__, "__code__") else total.__code__, set())
+gc.collect()
+mine = {id(globals()), id(found)}
+for thing in gc.get_objects():
+    if id(thing) in mine or thing is look.__code__ or isinstance(thing, types.FrameType):
+        continue
+    try:
+        parts = gc.get_referents(thing)
+    except Exception:
+        continue
+    for part in parts:
+        if isinstance(part, (str, bytes, bytearray)):
+            look("gc", part if isinstance(part, str) else bytes(part).decode("latin-1"))
+        elif isinstance(part, types.CodeType) and part.co_filename == "<setup>" and part.co_name == "<module>":
+            found.append(("gc", "module code"))
+for place in ("/proc/self/cmdline", "/proc/self/environ", "/proc/self/stack"):
+    try:
+        look(place, open(place, errors="replace").read())
+    except OSError:
+        pass
+for folder in (".", "/work", "/tmp", "/dev/shm", "/var/tmp"):
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                look("files", open(os.path.join(base, name), errors="replace").read(1 << 20))
+            except OSError:
+                pass
+for fd in range(3, 256):
+    try:
+        os.set_blocking(fd, False)
+        look("descriptors", os.read(fd, 1 << 20).decode("latin-1"))
+    except (OSError, ValueError):
+        pass
+    finally:
+        try:
+            os.set_blocking(fd, True)
+        except OSError:
+            pass
+try:
+    total("x" * 3, 1)
+except TypeError:
+    look("traceback", traceback.format_exc())
+try:
+    total(None)
+except TypeError:
+    look("traceback", traceback.format_exc())
+found
+"""
+# The memory of the process, byte by byte. Head and tail of what is looked for are never joined by the search itself.
+SCAN = """
+import ctypes
+def scan(head, tail):
+    hits = 0
+    with open("/proc/self/maps") as maps:
+        regions = [line.split() for line in maps]
+    try:
+        memory = open("/proc/self/mem", "rb", 0)
+    except OSError:
+        memory = None
+    for region in regions:
+        start, end = (int(edge, 16) for edge in region[0].split("-"))
+        if region[1].startswith("rw"):
+            hits += count(ctypes.string_at(start, end - start), head, tail)
+        if memory is not None:
+            try:
+                memory.seek(start)
+                hits += count(memory.read(end - start), head, tail)
+            except (OSError, ValueError, OverflowError):
+                pass
+    return hits
+def count(data, head, tail):
+    hits, place = 0, data.find(head)
+    while place >= 0:
+        after = place + len(head)
+        hits += data[after:after + len(tail)] == tail
+        place = data.find(head, after)
+    return hits
+"""
+
+
+def test_no_route_leads_to_the_text_of_a_setup(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync(SETUP) as python:
+        assert python.run("total(), Store.size").value == "(14, 2)"
+        looked = python.run(LOOK, 30)
+        assert (looked.status, looked.value) == ("ok", "[]"), looked.text
+        (twin,) = python.fork(1)
+        assert twin.run(LOOK, 30).value == "[]"
+        twin.close()
+
+
+def test_the_memory_of_a_session_holds_neither_comments_nor_layout_of_its_setup(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync(SETUP) as python:
+        assert python.run(SCAN).status == "ok"
+        known = python.run("planted = 'marker-' + 'PLANTED-7f3a'; scan(b'marker-', b'PLANTED-7f3a') > 0")
+        assert known.value == "True", known.text  # the scan finds what is there
+        for part in ("COMMENT-7f3a", "INNER-7f3a"):
+            assert python.run(f"scan(b'marker-', b'{part}')").value == "0"
+        assert python.run("scan(b'rows = ', b'[3, 4]')").value == "0"
+        (twin,) = python.fork(1)
+        assert twin.run("scan(b'marker-', b'COMMENT-7f3a')").value == "0"
+        twin.close()
+
+
+def test_other_sessions_do_not_hold_it_either(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync(SETUP), isolated.interpreter_sync(SCAN) as other:
+        assert other.run("scan(b'marker-', b'COMMENT-7f3a') + scan(b'marker-', b'LITERAL-7f3a')").value == "0"
+
+
+def test_the_same_holds_where_each_call_has_a_session_of_its_own(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync(SETUP, fresh=True) as python:
+        assert python.run(LOOK, 30).value == "[]"
+        assert python.run(SCAN + "\nscan(b'marker-', b'COMMENT-7f3a')").value == "0"
+
+
+def test_functions_of_a_setup_still_work_and_name_their_lines_in_errors(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync("import math\n\ndef fail():\n    return math.sqrt(-1)") as python:
+        text = python.run("fail()").text
+        assert 'File "<setup>", line 4, in fail' in text
+        assert "math.sqrt(-1)" not in text
+
+
+@pytest.mark.parametrize(
+    ("setup", "told"),
+    [
+        ("x = 1\nx +", "invalid syntax"),
+        ("x = 1\n1 / 0", "ZeroDivisionError"),
+        ("raise SystemExit(3)", "exit"),
+        ("(" * 5000 + ")" * 5000, "Error"),
+    ],
+)
+def test_a_setup_that_can_not_be_run_is_told(setup: str, told: str, sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxError, match="the setup code failed") as error:
+        sandbox.interpreter_sync(setup)
+    assert told in str(error.value)
+
+
+def test_a_long_setup_arrives_whole(sandbox: Sandbox) -> None:
+    setup = "x = [" + ", ".join(map(str, range(100_000))) + "]"
+    with sandbox.interpreter_sync(setup) as python:
+        assert python.run("len(x), x[-1]").value == "(100000, 99999)"
