@@ -8,48 +8,63 @@ from __future__ import annotations
 import math
 import re
 import string
-import unicodedata
 
+from arpo_env.grading.labels import is_several, option, same_labels
 from arpo_env.grading.latex import prepare
+from arpo_env.grading.math_grader import MathGrader
+from arpo_env.grading.options import plain_text, read_letter, read_options, same_option
+from arpo_env.grading.phrases import strip_phrases
+from arpo_env.grading.pool import CheckPool
 from arpo_env.grading.score import Grader, Score
 from envs_registry import Task
 
-_LETTER = r"\(?\[?\*{0,2}(?P<letter>[A-Z])\*{0,2}\]?\)?"
-_ALONE = re.compile(rf"(?:(?:option|choice|answer)\s*:?\s*)?{_LETTER}", re.IGNORECASE)
-_LED = re.compile(
-    rf"(?:(?:option|choice|answer)\s*:?\s*)?{_LETTER}\s*[.:)\]]\s*(?P<rest>\S.*)", re.IGNORECASE | re.DOTALL
-)
-_ANOTHER = re.compile(
-    r"(?<![A-Za-z'])(?:\([A-Z]\)|[B-Z](?=[.:)])|(?:or|and|option|choice|answer(?:\s+is)?)\s+\(?[A-Z]\)?)(?![A-Za-z'])|[/,&]\s*[A-Z](?![A-Za-z'])"
-)
+__all__ = ["ChoiceGrader", "GaiaGrader", "gaia_match", "read_letter", "read_options"]
 
 
 class ChoiceGrader(Grader):
-    """Multiple choice: "B", "(B)", "B.", "Answer: B", "B. some text"; two letters are no answer."""
+    """Multiple choice: "B", "(B)", "答案是B", "B." with its text, that text, or "A, B, D" if all are asked for.
+
+    Args:
+        pool: where formulas of options are compared; None is the one of this process.
+    """
+
+    def __init__(self, pool: CheckPool | None = None) -> None:
+        self._math = MathGrader(pool)
 
     async def grade(self, answer: str, task: Task) -> Score:
-        """Score 1 for the letter of a gold answer, or for the gold answer's own text if it is no letter."""
-        letter = read_letter(answer)
-        golds = {read_letter(gold) for gold in task.answers} - {None}
-        if letter is not None and letter in golds:
-            return Score(1.0)
-        texts = {_plain(gold) for gold in task.answers if read_letter(gold) is None}
-        return Score(float(_plain(answer) in texts))
+        """Score 1 for the letter of a gold answer, for all its letters, or for the text of its option."""
+        for gold in task.answers:
+            if await self._meets(answer, gold, task.question):
+                return Score(1.0)
+        return Score(0.0)
+
+    async def _meets(self, answer: str, gold: str, question: str) -> bool:
+        plain = strip_phrases(prepare(gold))
+        if plain_text(answer) == plain_text(gold) or same_labels(strip_phrases(prepare(answer[:2000])), plain):
+            return bool(answer.strip())
+        if is_several(plain):
+            return False
+        options = read_options(question)
+        letter, content = option(plain) or (read_letter(gold), "")
+        content = content or options.get(letter or "", "")
+        mine = read_letter(answer, question)
+        if mine is not None:
+            return mine == letter
+        text = strip_phrases(prepare(answer[:2000]))
+        if (labelled := option(text)) is not None:
+            if labelled[0] != letter:
+                return False
+            text = labelled[1]
+        content = content if letter is not None else plain
+        stem = re.split(r"\(?(?<![A-Za-z])A\s*[.:)]", question)[0]  # its formulas are no answers
+        if not content or re.fullmatch(r"\(?[A-Z]\)?", content):
+            return False
+        return same_option(text, content) if _is_prose(content) else await self._math.equal(text, content, stem)
 
 
-def read_letter(answer: str) -> str | None:
-    """Return the one letter that an answer names, or None."""
-    text = prepare(answer[:2000])
-    if match := _ALONE.fullmatch(text):
-        return match["letter"].upper()
-    match = _LED.fullmatch(text)
-    if match is None or _ANOTHER.search(match["rest"]):
-        return None
-    return match["letter"].upper()
-
-
-def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+def _is_prose(text: str) -> bool:
+    """Say whether an option is a sentence rather than a formula."""
+    return re.search(r"(?<![\\a-z])[a-z]{3,}\s+[a-z]{2,}", text) is not None
 
 
 class GaiaGrader(Grader):

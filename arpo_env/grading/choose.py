@@ -7,11 +7,11 @@ from typing import Any
 
 from arpo_env.grading.choice import ChoiceGrader, GaiaGrader
 from arpo_env.grading.math_grader import MathGrader
-from arpo_env.grading.qa import QaGrader
+from arpo_env.grading.qa import ExactGrader, QaGrader
 from arpo_env.grading.score import Grader, Score
 from envs_registry import Task
 
-NAMES = ("auto", "math", "qa", "mcq", "gaia", "judge")
+NAMES = ("auto", "math", "qa", "em", "mcq", "gaia", "judge")
 
 
 class KindGrader(Grader):
@@ -38,7 +38,7 @@ def make_grader(name: str = "auto", **options: Any) -> Grader:
     """Return a grader.
 
     Args:
-        name: "auto" (by the task's kind), "math", "qa", "mcq", "gaia" or "judge".
+        name: "auto" (by the task's kind), "math", "qa", "em", "mcq", "gaia" or "judge".
         options: of that grader: `pool` for "math" and "auto"; `chat` (a `ChatModel` or a model's name) and `cache` for
             "judge".
 
@@ -47,11 +47,13 @@ def make_grader(name: str = "auto", **options: Any) -> Grader:
     """
     match name:
         case "auto":
-            return KindGrader({"math": MathGrader(**options), "qa": QaGrader(), "mcq": ChoiceGrader()})
+            return KindGrader({"math": MathGrader(**options), "qa": QaGrader(), "mcq": ChoiceGrader(**options)})
         case "math":
             return MathGrader(**options)
         case "qa":
             return QaGrader(**options)
+        case "em":
+            return ExactGrader(**options)
         case "mcq":
             return ChoiceGrader(**options)
         case "gaia":

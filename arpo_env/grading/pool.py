@@ -12,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
+import importlib.util
 import json
+import logging
 import os
 import select
 import subprocess
@@ -23,6 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from arpo_env.grading.score import GradingError
+
+_log = logging.getLogger(__name__)
 
 WORKERS = 2
 SECONDS = 5.0  # a check
@@ -65,7 +70,7 @@ class Worker:
             raise WorkerDied(f"the process for symbolic checks died: {error}") from error
         reply = json.loads(self._read(seconds))
         if "error" in reply:
-            raise GradingError(f"math-verify failed on {answer!r:.200} against {gold!r:.200}: {reply['error']}")
+            raise GradingError(f"the symbolic check failed on {answer!r:.200} against {gold!r:.200}: {reply['error']}")
         return bool(reply["same"])
 
     def kill(self) -> None:
@@ -170,6 +175,7 @@ class CheckPool:
         worker.kill()
 
 
+_CURE = "mpmath is not installed, and only it can grade answers that need algebra: pip install 'arpo-gym[math]'"
 _shared: dict[str, Any] = {"pool": None, "owner": 0}
 _guard = threading.Lock()
 
@@ -178,18 +184,23 @@ def shared_pool() -> CheckPool:
     """Return the pool of this process, started at first use and closed at exit.
 
     Raises:
-        ModuleNotFoundError: math-verify is not installed.
+        ModuleNotFoundError: mpmath is not installed.
     """
-    import importlib.util
-
     with _guard:
         if _shared["pool"] is None or _shared["owner"] != os.getpid():  # after os.fork its threads are not here
-            if importlib.util.find_spec("math_verify") is None:
-                raise ModuleNotFoundError("symbolic answers need math-verify: pip install 'arpo-gym[math]'")
+            if importlib.util.find_spec("mpmath") is None:
+                raise ModuleNotFoundError(_CURE)
             _shared["pool"], _shared["owner"] = CheckPool(), os.getpid()
             atexit.register(_close, os.getpid())
         pool: CheckPool = _shared["pool"]
         return pool
+
+
+@functools.cache
+def warn_without_library() -> None:
+    """Say once that only numbers and equal texts can be graded here, if it is so."""
+    if importlib.util.find_spec("mpmath") is None:
+        _log.warning(_CURE)
 
 
 def _close(owner: int) -> None:

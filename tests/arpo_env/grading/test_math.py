@@ -51,7 +51,7 @@ def test_numbers_are_read_exactly(text: str, number: Fraction | int | None) -> N
         ("x = 9", "9"), ("0.2", r"20\%"), ("4.666667", r"\frac{14}{3}"), ("1 4/5", r"1\frac{4}{5}"), ("1.2e3", "1200"),
         ("1.2 × 10³", "1200"), (r"-2 \le x \le 7", r"x \in [-2,7]"), ("3, 5 and 7", "7,5,3"), ("9 thousand", "9000"),
         ("x < 2 or x > 3", r"(-\infty, 2) \cup (3, \infty)"), ("C", r"\text{(C)}"), ("East", r"\text{east}"),
-        ("a*b + 2*a + 5*b + 10", "(a+5)(b+2)"), ("2x + 3 = y", "y = 2x + 3"), ("8 + 1 = 9", "9"), ("5!", "120"),
+        ("a*b + 2*a + 5*b + 10", "(a+5)(b+2)"), ("2x + 3 = y", "y = 2x + 3"), ("8 + 1 = 9", "9"),
         ("log(700)", r"\ln 700"), ("2*sin(beta)", r"2 \sin \beta"), ("(201)_4", "201_{4}"),
         ("864 square inches", r"864 \mbox{ inches}^2"), ("2√5", r"2\sqrt{5}"), ("Therefore, the answer is: 9.", "9"),
     ],
@@ -131,7 +131,7 @@ def test_preparation(text: str, plain: str) -> None:
     [
         ("15 cm^2", ("15", "centimeter^2")), ("864 square inches", ("864", "inch^2")), ("9 or", ("9 or", "")),
         (r"\$5", ("5", "dollar")), ("2 x", ("2 x", "")), ("9 red apples", ("9", "")), ("3 pi", ("3 pi", "")),
-        ("9 points", ("9", "")), ("9 quarters", ("9", "")), ("9 millions", ("9 millions", "")),
+        ("9 points", ("9", "")), ("9 quarters", ("9 quarters", "")), ("9 millions", ("9 millions", "")),
     ],
 )  # fmt: skip
 def test_units_are_cut_off(text: str, split: tuple[str, str]) -> None:

@@ -19,6 +19,7 @@ from arpo_env.grading.pool import CheckPool, shared_pool
 from envs_registry import Task
 
 SLOW = r"\binom{10^7}{5\cdot10^6}"  # the pool itself has no guard
+FORMULA = r"\sqrt{2}"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def check(pool: CheckPool, answer: str, gold: str) -> bool:
 def test_a_check_that_runs_too_long_is_invalid_and_the_next_one_works(pool: CheckPool) -> None:
     start = time.monotonic()
     with pytest.raises(GradingError, match=r"more than 1\.5 s"):
-        check(pool, SLOW, "9")
+        check(pool, SLOW, FORMULA)
     assert time.monotonic() - start < 30
     assert check(pool, r"\sqrt{12}", r"2\sqrt{3}")
 
@@ -51,7 +52,7 @@ def test_a_killed_worker_is_invalid_never_a_zero(pool: CheckPool) -> None:
 
     threading.Timer(0.5, kill).start()
     with pytest.raises(GradingError):
-        check(pool, SLOW, "9")
+        check(pool, SLOW, FORMULA)
     assert killed
     assert check(pool, r"\sqrt{12}", r"2\sqrt{3}")
 
@@ -68,7 +69,7 @@ def test_sixty_four_threads_with_poison_among_them(pool: CheckPool) -> None:
     def one(number: int) -> object:
         if number % 64 == 5:
             try:
-                return check(pool, SLOW, "9")
+                return check(pool, SLOW, FORMULA)
             except GradingError:
                 return "invalid"
         return check(pool, f"\\sqrt{{{number * number * 3}}}", f"{number + number % 2}\\sqrt{{3}}")

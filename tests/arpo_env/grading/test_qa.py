@@ -60,11 +60,9 @@ def test_chinese_answers(form: str, shared: Path) -> None:
         assert [gold for gold in golds if qa_scores(form.format(change(gold[0])), gold) != (1, 1)] == []
 
 
-def test_a_chinese_sentence_with_the_answer_earns_a_part(shared: Path) -> None:
+def test_a_chinese_sentence_with_the_answer_is_right(shared: Path) -> None:
     golds = [gold for gold in read(shared, "webwalker") if is_chinese(gold[0])]
-    scores = [qa_scores(f"答案是{gold[0]}", gold) for gold in golds]
-    assert sum(f1 for _, f1 in scores) / len(scores) > 0.7
-    assert all(em == 0 for em, _ in scores)
+    assert [gold for gold in golds if qa_scores(f"答案是{gold[0]}", gold) != (1, 1)] == []
 
 
 def test_answers_of_other_questions_are_wrong(shared: Path) -> None:
@@ -76,7 +74,7 @@ def test_answers_of_other_questions_are_wrong(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "gold", "em", "f1"),
     [
-        ("yes it is", "yes", 0, 0), ("unknown", "no", 0, 0), ("Yes.", "yes", 1, 1), ("it is no", "no", 0, 0),
+        ("yes it is", "yes", 1, 1), ("unknown", "no", 0, 0), ("Yes.", "yes", 1, 1), ("it is no", "no", 0, 0),
         ("-5", "5", 0, 0), ("1.2", "12", 0, 0), ("1,204", "1204", 1, 1), ("The Beatles", "beatles", 1, 1),
         ("Barack Hussein Obama", "Barack Obama", 0, 0.8), ("", "x", 0, 0), ("...", "x", 0, 0), ("2nd", "2", 0, 0),
         ("🇫🇷", "🇫🇷", 1, 1), ("🇫🇷", "🇺🇸", 0, 0), ("🇫🇷", "France", 0, 0), (" ", "🇫🇷", 0, 0), ("...", "", 0, 0),
@@ -129,7 +127,7 @@ def test_auto_goes_by_the_kind_of_task() -> None:
     grader = make_grader("auto")
     math = Task("t", "q", ("1204",), kind="math")
     assert asyncio.run(grader.grade("1,204.0", math)).value == 1
-    assert asyncio.run(grader.grade("New York", Task("t", "q", ("york",)))).value == pytest.approx(2 / 3)
+    assert asyncio.run(grader.grade("York", Task("t", "q", ("New York",)))).value == pytest.approx(2 / 3)
 
 
 def test_an_unknown_grader_names_the_nearest() -> None:

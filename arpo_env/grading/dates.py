@@ -1,0 +1,152 @@
+"""Dates in an answer, each as one token: `mark_dates` writes 14 March 1879, however it was put, as 1879-03-14.
+
+Read are day, month and year in any order with the month in words, ISO dates, Chinese and Japanese ones, month and
+year, day and month, and ranges of such. Numbers alone ("25/12/1990") are read where only one reading is a date.
+"03/04/1990" could be two days: whoever writes it names two, so it equals nothing but itself.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Callable
+
+OPEN, CLOSE = "\ue000", "\ue001"
+_NAMES = [name.lower() for name in calendar.month_name[1:]]
+_SHORT = {"jan": 1, "feb": 2, "mar": 3, "apr": 4, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "sept": 9, "oct": 10,
+          "nov": 11, "dec": 12}  # fmt: skip
+_MONTHS = {**{name: number for number, name in enumerate(_NAMES, 1)}, **_SHORT}
+_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
+_WEEKDAY = rf"(?:\b(?:{'|'.join(day.lower() for day in calendar.day_name)}|mon|tue|wed|thu|fri|sat|sun),?\s+)?"
+_DAY = r"(?:the\s+)?(?P<day>\d{1,2})(?:st|nd|rd|th)?(?!\d)"
+_DAYS = r"(?P<from>\d{1,2})(?:st|nd|rd|th)?\s*(?:-|to|and|through|until)\s*(?P<day>\d{1,2})(?:st|nd|rd|th)?(?!\d)"
+_ERA = r"(?:\s*(?P<era>bce|bc|ce|ad)\b)?"
+_YEAR = rf"(?P<year>(?<!\d)\d{{3,4}})(?![\d\w]){_ERA}"
+_ANY_YEAR = rf"(?P<year>(?<!\d)\d{{2,4}})(?![\d\w]){_ERA}"
+_GAP = r"\s*,?\s*(?:of\s+)?"
+_PATTERNS = [
+    re.compile(pattern)
+    for pattern in (
+        rf"{_WEEKDAY}\b{_DAYS}{_GAP}{_MONTH}(?:{_GAP}{_YEAR})?",
+        rf"{_WEEKDAY}\b{_MONTH}\s*{_DAYS}(?:{_GAP}{_YEAR})?",
+        rf"{_WEEKDAY}\b{_DAY}(?:\s+day)?{_GAP}{_MONTH}{_GAP}{_ANY_YEAR}",
+        rf"{_WEEKDAY}\b{_MONTH}\s*{_DAY}{_GAP}{_YEAR}",
+        rf"{_WEEKDAY}\b{_YEAR}{_GAP}{_MONTH}\s*{_DAY}",
+        rf"{_WEEKDAY}\b{_YEAR}{_GAP}{_DAY}{_GAP}{_MONTH}",
+        rf"{_WEEKDAY}\b{_DAY}(?:\s+day)?{_GAP}{_MONTH}",
+        rf"{_WEEKDAY}\b{_MONTH}\s*{_DAY}(?![\w])",
+        rf"\b{_MONTH}{_GAP}{_YEAR}",
+        rf"\b{_YEAR}{_GAP}{_MONTH}(?!\w)",
+        r"(?<![\d./-])(?P<year>\d{4})(?P<sep>[-/.])(?P<month>\d{1,2})(?P=sep)(?P<day>\d{1,2})(?![\d/-])(?:t[\d:.z+]+)?",
+        r"(?P<year>\d{4})\s*年\s*(?P<month>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*[日号]",
+        r"(?P<year>\d{4})\s*年\s*(?P<month>\d{1,2})\s*月(?:份)?(?!\d)",
+        r"(?<!\d)(?P<month>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*[日号]",
+        r"(?<!\d)(?P<year>\d{4})\s*年",
+    )
+]
+_NUMBERS = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?![\d/-])")
+_BEFORE_CHRIST = re.compile(r"(?<![\w-])(?:(?P<before>ad|ce)\s+)?(?P<year>\d{1,4})(?!\w)\s*(?P<era>bce|bc|ce|ad)(?!\w)")
+_AFTER = re.compile(r"(?<![\w-])ad\s+(?P<year>\d{1,4})(?![\w-])")
+_MONTH_RANGE = re.compile(rf"\b{_MONTH.replace('month', 'first')}\s*(?:-|to|through|until)\s*{_MONTH}{_GAP}{_YEAR}")
+_RANGE = re.compile(
+    rf"(?:\b(?:from|between)\s+)?({OPEN}[^{CLOSE}]*{CLOSE}|(?<![\w.-])\d{{3,4}}(?![\w.]))"
+    rf"\s*(?:-|\bto\b|\buntil\b|\btill?\b|\bthrough\b|至|到)\s*({OPEN}[^{CLOSE}]*{CLOSE}|\d{{3,4}}(?!\w|\.\d|-\d))"
+)
+
+
+def mark_dates(text: str) -> str:
+    """Return a text, in lower case and without accents, in which each date is one token in private characters."""
+    if not any(letter.isdigit() for letter in text):
+        return text
+    text = _MONTH_RANGE.sub(_months, text)
+    for pattern in _PATTERNS:
+        text = outside_marks(text, lambda piece, pattern=pattern: pattern.sub(_marked, piece))  # type: ignore[misc]
+    text = outside_marks(text, _with_eras)
+    return _RANGE.sub(_between, text)
+
+
+def outside_marks(text: str, change: Callable[[str], str]) -> str:
+    """Change what is not marked as a token yet."""
+    pieces = re.split(f"({OPEN}[^{CLOSE}]*{CLOSE})", text)
+    return "".join(piece if piece.startswith(OPEN) else change(piece) for piece in pieces)
+
+
+def _with_eras(text: str) -> str:
+    text = _AFTER.sub(lambda match: match["year"], _NUMBERS.sub(_from_numbers, text))
+    return _BEFORE_CHRIST.sub(_year, text)
+
+
+def is_date(token: str) -> bool:
+    """Say whether a token is a date with more than a year."""
+    found = re.fullmatch(r"(?:-?\d{4}|-)-(\d\d)(?:-(\d\d))?", token)
+    return found is not None and 1 <= int(found[1]) <= 12 and 1 <= int(found[2] or 1) <= 31
+
+
+def agrees(answer: str, gold: str) -> bool:
+    """Say whether the token of an answer is a date that has all that the date, or year, of the gold answer has.
+
+    "14 March 1879" agrees with "March 1879", "1879" and "14 March"; the other way round something is missing.
+    """
+    if not is_date(answer):
+        return False
+    year, _, rest = answer.lstrip("-").partition("-")
+    if gold.startswith("--"):
+        return rest == gold[2:] and not answer.startswith("--")
+    if re.fullmatch(r"\d{3,4}", gold):
+        return not answer.startswith("-") and int(year) == int(gold)
+    return bool(re.fullmatch(r"-?\d{4,}-\d\d", gold)) and answer.startswith(gold + "-")
+
+
+def _marked(match: re.Match[str]) -> str:
+    """Return the token of a date, or the text as it was where there is no such day."""
+    found = match.groupdict()
+    if found.get("month") is None:
+        return f" {_year(match)} "
+    month = _MONTHS.get(found["month"]) or int(found["month"] if found["month"].isdigit() else 0)
+    year, day = found.get("year"), found.get("day")
+    if not 1 <= month <= 12 or (day and not 1 <= int(day) <= _days(month, year)):
+        return match[0]
+    last = _token(match, month, day)
+    if found.get("from"):
+        last = f"{_token(match, month, found['from'])}..{last}"
+    return f" {OPEN}{last}{CLOSE} "
+
+
+def _token(match: re.Match[str], month: int, day: str | None) -> str:
+    found = match.groupdict()
+    start = _year(match, 4) if found.get("year") else "-"
+    return f"{start}-{month:02}-{int(day):02}" if day else f"{start}-{month:02}"
+
+
+def _year(match: re.Match[str], width: int = 1) -> str:
+    era = match.groupdict().get("era") or ""
+    return ("-" if era.startswith("b") else "") + match["year"].lstrip("0").zfill(width)
+
+
+def _days(month: int, year: str | None) -> int:
+    if month == 2:
+        return 29 if not year or calendar.isleap(int(year)) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+def _from_numbers(match: re.Match[str]) -> str:
+    first, second, year = int(match[1]), int(match[3]), match[4]
+    days = {
+        (day, month) for day, month in ((first, second), (second, first)) if month <= 12 and 1 <= day <= 31 and month
+    }
+    if len(days) == 1:
+        ((day, month),) = days
+        return f" {OPEN}{year}-{month:02}-{day:02}{CLOSE} " if day <= _days(month, year) else match[0]
+    return f" {OPEN}?{first}/{second}/{year}{CLOSE} "
+
+
+def _months(match: re.Match[str]) -> str:
+    first, last, year = _MONTHS[match["first"]], _MONTHS[match["month"]], _year(match, 4)
+    return f" {OPEN}{year}-{first:02}..{year}-{last:02}{CLOSE} "
+
+
+def _between(match: re.Match[str]) -> str:
+    first, last = (part.strip(OPEN + CLOSE) for part in match.groups())
+    if first.startswith("--") and not last.startswith("-"):
+        first = last[:4] + first[1:]
+    return f" {OPEN}{first}..{last}{CLOSE} "

@@ -1,0 +1,260 @@
+"""Ways of writing an answer: the tables math_right.txt and math_wrong.txt, and generated numbers and formulas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arpo_env.grading.evaluate import same_expression
+from arpo_env.grading.exact import as_value
+from arpo_env.grading.expression import Unreadable, read_expression
+from arpo_env.grading.math_grader import MathGrader, decide
+from arpo_env.grading.numerals import read_words
+from arpo_env.grading.symbolic import same_mathematics
+
+AROUND = ["$%s$", "x = %s", "The answer is %s.", "答案是%s", "\\boxed{%s}", "%s apples", "**%s**"]
+ENDS = st.sampled_from(["()", "[]", "(]", "[)"])
+FRACTIONS = st.builds(Fraction, st.integers(-500, 500), st.integers(1, 60))
+QUICK = settings(max_examples=60, deadline=None)
+
+
+def table(name: str) -> Iterator[tuple[str, str]]:
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()[1:]
+    for line in lines:
+        gold, _, answers = line.partition(" <- ")
+        yield from ((answer, gold) for answer in answers.split(" ¦ "))
+
+
+def verdicts(rows: list[tuple[str, str]]) -> list[bool]:
+    grader = MathGrader()
+
+    async def every() -> list[bool]:
+        return await asyncio.gather(*(grader.equal(answer, gold) for answer, gold in rows))
+
+    return asyncio.run(every())
+
+
+@pytest.mark.parametrize(("name", "least", "right"), [("math_right.txt", 390, True), ("math_wrong.txt", 800, False)])
+def test_the_tables(name: str, least: int, right: bool) -> None:
+    rows = list(table(name))
+    assert len(rows) >= least
+    assert [row for row, verdict in zip(rows, verdicts(rows), strict=True) if verdict is not right] == []
+
+
+def recurring(number: Fraction) -> tuple[str, str, str]:
+    """Divide by hand: the digits before the point, those that do not repeat, those that do."""
+    whole, rest = divmod(number.numerator, number.denominator)
+    digits, seen = "", {}
+    while rest and rest not in seen:
+        seen[rest] = len(digits)
+        digit, rest = divmod(rest * 10, number.denominator)
+        digits += str(digit)
+    start = seen[rest] if rest else len(digits)
+    return str(whole), digits[:start], digits[start:]
+
+
+def written(number: Fraction) -> list[str]:
+    """Return a number in many ways."""
+    sign, top, bottom = "-" if number < 0 else "", abs(number.numerator), number.denominator
+    whole, fixed, block = recurring(abs(number))
+    forms = [
+        f"{sign}{top}/{bottom}",
+        f"{sign}\\frac{{{top}}}{{{bottom}}}",
+        f"\\frac{{{sign}{3 * top}}}{{{3 * bottom}}}",
+    ]
+    if block:
+        dots = f"\\dot{{{block[0]}}}" + (f"{block[1:-1]}\\dot{{{block[-1]}}}" if len(block) > 1 else "")
+        repeated = block * (3 if len(block) < 8 else 2)
+        forms += [
+            f"{sign}{whole}.{fixed}{tail}" for tail in (f"\\overline{{{block}}}", f"({block})", f"{repeated}...", dots)
+        ]
+    else:
+        forms += [f"{sign}{whole}.{fixed or 0}", f"{sign}{whole}.{fixed}000"]
+    if bottom > 1 and top > bottom:
+        forms.append(f"{sign}{top // bottom}\\frac{{{top % bottom}}}{{{bottom}}}")
+    if bottom == 1:
+        forms += [f"{sign}{top:,}", f"{sign}{top}"]
+    return forms
+
+
+@QUICK
+@given(FRACTIONS, FRACTIONS, st.data())
+def test_every_way_of_writing_a_number_is_that_number_and_no_other(
+    one: Fraction, other: Fraction, data: st.DataObject
+) -> None:
+    gold = f"{one.numerator}" if one.denominator == 1 else f"\\frac{{{one.numerator}}}{{{one.denominator}}}"
+    for form in written(one):
+        assert decide(form, gold) is True, form
+        assert decide(form, gold.replace("\\frac", "\\dfrac"), "What is it?") is True, form
+    for form in written(other):
+        assert (decide(form, gold) is True) == (one == other), form
+    around = data.draw(
+        st.sampled_from(["$%s$", "x = %s", "The answer is %s.", "答案是%s", "\\boxed{%s}", "%s apples", "**%s**"])
+    )
+    assert decide(around % written(one)[0], gold) is True
+
+
+OPERATIONS = [
+    "{a}+{b}", "{a} \\cdot {b}", "{a}*{b}", "({a})({b})", "{a}^{{{b}}}", "{a}-{b}", "\\sqrt{{{a}}}", "{a}!", "|{a}|",
+    "\\binom{{{a}}}{{{b}}}", "max({a},{b})", "\\frac{{{a}}}{{1/{b}}}", "{a} {b}/1", "{a} plus {b}", "{a}({b})",
+]  # fmt: skip
+HEDGES = [
+    "{a} or {b}", "{a}, {b}", "{{{a},{b}}}", "\\{{{a}, {b}\\}}", "[{a},{b}]", "({a},{b})", "x={a}, x={b}", "\\pm {a}",
+    "{a} and {b}", "{b} \\ne {a}", "x > {a}", "{a} \\approx {b}", "{b} \\equiv {a}", "\\{{{b}\\}} \\cup \\{{{a}\\}}",
+    "{a}/{b}", "{a}; {b}", "\\boxed{{{b}}} \\boxed{{{a}}}", "not {a}", "{a}? {b}", "{a} {b}", "{a}\\quad{b}",
+    "{a}或{b}", "{b} = {a}", "x = {b} = {a}", "between {a} and {b}", "{a}..{b}", "{a}-{b}", "{a}|{b}", "{a} to {b}",
+    "2x = {a}", "x^2 = {a}", "|x| = {a}",
+]  # fmt: skip
+
+
+@QUICK
+@given(st.integers(2, 999), st.integers(2, 999), st.sampled_from(OPERATIONS), st.sampled_from(HEDGES))
+def test_neither_sums_nor_hedges_are_numbers(a: int, b: int, operation: str, hedge: str) -> None:
+    unsolved = operation.format(a=a, b=b)
+    assert as_value(unsolved) is None
+    for gold in {a + b, a * b, a - b, a, b}:
+        assert decide(unsolved, str(gold)) is False
+    if a != b:
+        assert not _paid(hedge.format(a=a, b=b), str(a))
+        assert not _paid(hedge.format(a=a, b=b), str(b))
+
+
+def _paid(answer: str, gold: str) -> bool:
+    verdict = decide(answer, gold)
+    return verdict if isinstance(verdict, bool) else same_mathematics(verdict.answer, verdict.gold)
+
+
+LEAVES = st.sampled_from(["x", "y", "2", "3", "5", "7"])
+TREES = st.recursive(
+    LEAVES.map(lambda leaf: (leaf,)),
+    lambda inner: st.tuples(st.sampled_from(["+", "-", "*", "/", "sqrt"]), inner, inner),
+    max_leaves=7,
+)
+Tree = tuple[str, ...]
+
+
+def latex(tree: Tree) -> str:
+    match tree:
+        case (leaf,):
+            return leaf
+        case ("/", one, other):
+            return f"\\frac{{{latex(one)}}}{{1+({latex(other)})^2}}"
+        case ("sqrt", one, other):
+            return f"\\sqrt{{({latex(one)})^2+({latex(other)})^{{2}}}}"
+        case ("*", one, other):
+            return f"\\left({latex(one)}\\right)\\left({latex(other)}\\right)"
+        case (sign, one, other):
+            return f"({latex(one)} {sign} ({latex(other)}))"
+    raise AssertionError(tree)
+
+
+def python(tree: Tree) -> str:
+    match tree:
+        case (leaf,):
+            return leaf
+        case ("/", one, other):
+            return f"({python(one)})/(1+({python(other)})**2)"
+        case ("sqrt", one, other):
+            return f"sqrt(({python(other)})**2+({python(one)})**2)"
+        case (sign, one, other):
+            return f"(({python(one)}){sign}({python(other)}))"
+    raise AssertionError(tree)
+
+
+@QUICK
+@given(TREES, TREES)
+def test_formulas_equal_their_python_form_and_not_a_changed_one(tree: Tree, other: Tree) -> None:
+    node = read_expression(latex(tree))
+    assert same_expression(read_expression(python(tree)), node)
+    assert not same_expression(read_expression(f"{python(tree)}+1/1000000"), node)
+    assert same_expression(read_expression(latex(other)), node) == same_expression(node, read_expression(python(other)))
+
+
+@pytest.mark.parametrize(
+    "text", ["2 3", "x = 3", "a, b", r"\neg 3", r"3 \cup 4", "3)", "(3", "", r"\sum_{k} k", "maybe", r"\frac{1}"]
+)
+def test_what_is_no_formula_is_not_read(text: str) -> None:
+    with pytest.raises(Unreadable):
+        read_expression(text)
+
+
+NAMES = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety
+    """
+ONES, TENS = NAMES.split()[:20], NAMES.split()[20:]
+
+
+def in_words(number: int) -> str:
+    if number < 20:
+        return ONES[number]
+    if number < 100:
+        return TENS[number // 10 - 2] + (f"-{ONES[number % 10]}" if number % 10 else "")
+    size, name = next(
+        (size, name) for size, name in ((10**6, "million"), (1000, "thousand"), (100, "hundred")) if number >= size
+    )
+    rest = f" {in_words(number % size)}" if number % size else ""
+    return f"{in_words(number // size)} {name}{rest}"
+
+
+@QUICK
+@given(st.integers(0, 10**8), st.integers(0, 99), st.integers(0, 99))
+def test_numbers_in_words(number: int, one: int, other: int) -> None:
+    assert read_words(in_words(number)) == number
+    both = read_words(f"{in_words(one)} {in_words(other)}")  # "thirty fifteen" is a sum, no number
+    assert both is None or (one % 10 == 0 and one >= 20 and 0 < other < 10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(-20, 20),
+    st.integers(1, 20),
+    st.sampled_from(["()", "[]", "(]", "[)"]),
+    st.sampled_from(["()", "[]", "(]", "[)"]),
+)
+def test_intervals_in_every_notation(low: int, width: int, ends: str, others: str) -> None:
+    high = low + width
+    gold = f"\\left{ends[0]}{low},{high}\\right{ends[1]} \\cup \\{{{high + 5}\\}}"
+    for marks in {ends, others}:
+        less = ["<" if mark in "()" else "\\le" for mark in marks]
+        french = "][" if marks == "()" else "]]" if marks == "(]" else "[[" if marks == "[)" else "[]"
+        for form in (
+            f"{low} {less[0]} x {less[1]} {high} \\text{{ or }} x = {high + 5}",
+            f"x \\in {french[0]}{low};{high}{french[1]} \\cup \\{{{high + 5}\\}}",
+            f"\\{{x \\in \\mathbb{{R}} \\mid {low} {less[0]} x {less[1]} {high}\\}} \\cup \\{{{high + 5}\\}}",
+        ):
+            assert _paid(form, gold) == (marks == ends), form
+
+
+PIECES = [
+    "a", "x", "1", "2", "=", "(", ")", "{", "}", "[", "]", "\\frac{x}{0}", "\\sqrt{-1}", "i", "\\infty", "|", ",",
+    "^", "_", "!", "\\pm ", "\\cup ", "\\{", "\\}", "\\mid ", "<", "\\in ", "\\log_", "\\lfloor ", "\\rfloor ",
+    "\\binom{x}{2}", "\\gcd(", "and ", "or ", "\\setminus ", "^\\circ", "\\%", "0.\\overline{3}", "the answer is ",
+    "答案", "个", "\\boxed{", "..", "five ",
+]  # fmt: skip
+GOLDS = [
+    "5",
+    "\\frac{1}{3}",
+    "2\\sqrt{3}",
+    "(-\\infty,2]\\cup(3,\\infty)",
+    "y=2x",
+    "1,2",
+    "6-5i",
+    "15:40",
+    "\\text{(C)}",
+]
+
+
+TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join)
+
+
+@settings(max_examples=120, deadline=2000)
+@given(TEXTS, st.sampled_from([1, 250]), st.sampled_from(GOLDS))
+def test_whatever_is_written_is_decided_soon(text: str, times: int, gold: str) -> None:
+    assert _paid((text * times)[:1999], gold) in (True, False)
