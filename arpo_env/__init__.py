@@ -8,18 +8,19 @@ The environments themselves come with their tools, protocol and reward; `arpo_tr
 
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.registration import register_all
+from arpo_env.registration import register, register_all
 
 if TYPE_CHECKING:
     from arpo_env.cache import Cache, CacheMiss
     from arpo_env.chat import ChatModel
     from arpo_env.env import ToolEnv
+    from arpo_env.function_tool import tool
     from arpo_env.grading import Grader, GradingError, Score, make_grader
     from arpo_env.http import ServiceError
     from arpo_env.mcp import mcp_tools
     from arpo_env.pages import PageReader
     from arpo_env.protocol import Protocol
-    from arpo_env.protocols import make_protocol
+    from arpo_env.protocols import make_protocol, register_protocol
     from arpo_env.protocols.arpo_tags import ArpoTags
     from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward, reference_reward
     from arpo_env.search import Hit, SearchBackend, SearchTool, build_index, open_search, register_backend
@@ -56,6 +57,8 @@ _HOMES = {
     "paper_reward": "rewards",
     "reference_reward": "rewards",
     "register_backend": "search",
+    "register_protocol": "protocols",
+    "tool": "function_tool",
 }
 
 __all__ = [
@@ -87,7 +90,10 @@ __all__ = [
     "open_search",
     "paper_reward",
     "reference_reward",
+    "register",
     "register_backend",
+    "register_protocol",
+    "tool",
 ]
 
 register_all()

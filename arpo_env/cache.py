@@ -1,4 +1,4 @@
-"""Record and replay: what searches, pages, summaries and judges answered, in one file, so that a run can be repeated.
+"""Record and replay: what searches, pages, models and MCP servers answered, in one file, so that runs can be repeated.
 
     cache = Cache("run.sqlite")                      # looks up, else calls and records
     cache = Cache("run.sqlite", mode="replay")       # looks up, else fails: no network, no cost
@@ -17,6 +17,7 @@ import json
 import os
 import re
 import time
+import warnings
 import weakref
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,16 +25,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from arpo_env.cache_connection import CacheError
+from arpo_env.cache_connection import checkpoint
+from arpo_env.cache_opening import CacheError
 from arpo_env.cache_store import Record, Store, canonical
 from arpo_env.folding import fold
 from arpo_env.single_flight import SingleFlight
 
 __all__ = ["KINDS", "MODES", "Cache", "CacheError", "CacheMiss", "normalise_query"]
 
-KINDS = ("search", "page", "summary", "judge", "chat")
+KINDS = ("search", "page", "summary", "judge", "chat", "mcp")
 MODES = ("live", "record", "replay")
 NEGATIVE_SECONDS = 3600.0
+SERVER = "server"  # field of a request: the address that answered
+_DIGESTS = ("prompt", "history")  # fields of requests that tell a reader nothing
+_FIRST = ("query", "url", "tool", "question")  # fields that tell most
+_LONGEST = 200  # characters of a field that an error shows
 
 _PREFIX = re.compile(r"(?:search query: ?)+")  # of the published prompt's example; policies copy it
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "「": "」", "『": "』"}
@@ -46,22 +52,33 @@ class CacheMiss(CacheError):
         kind, provider, request: what was asked for.
     """
 
-    def __init__(self, path: Path, kind: str, provider: str, version: str, request: Any) -> None:
-        shown = request.get("query", request.get("url", request)) if isinstance(request, Mapping) else request
+    def __init__(self, path: str | Path, kind: str, provider: str, version: str, request: Any, held: str = "") -> None:
         super().__init__(
-            f"the replay of {path} holds no {kind} of {provider} (version {version}) for {str(shown)[:300]!r}. Record "
-            f'it with mode="record", or import a recording: `arpo cache import {path} SOURCE`'
+            f"the replay of {path} holds no {kind} of {provider} (version {version}) for {_readable(request)}. {held}"
+            f'Record it with mode="record", or import a recording: `arpo cache import {path} SOURCE`'
         )
         self.kind, self.provider, self.request = kind, provider, request
+
+
+def _readable(request: Any) -> str:
+    """Return a request as an error shows it: what was asked for first, then what else decides the answer."""
+    if not isinstance(request, Mapping):
+        return repr(request)[:_LONGEST]
+    names = sorted((name for name in request if name not in _DIGESTS), key=lambda name: (name not in _FIRST, name))
+    return ", ".join(f"{name} {_short(repr(request[name]))}" for name in names)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class Cache:
     """A cache in a file. Share one among all episodes of a process; processes may share the file.
 
     Args:
-        path: of the file; made at first use, unless it is replayed. On a disk of this machine: WAL needs shared
-            memory, so no network file systems. While it is written, FILE-wal beside it belongs to it: copy a cache
-            after `close`, or export it.
+        path: of the file; made at first use, unless it is replayed. While it is written, FILE-wal beside it belongs
+            to it: copy a cache after `close`, or export it. On a network file system there is no FILE-wal, and writing
+            is slower.
         mode: "live" (neither reads nor writes), "record" or "replay".
         ttl: seconds that records of a kind count, None for ever; "negative" is for those that found nothing. What is
             not named keeps its default: for ever, and an hour for "negative".
@@ -79,8 +96,11 @@ class Cache:
         self.path, self.mode = Path(path), mode
         self.ttl: dict[str, float | None] = {"negative": NEGATIVE_SECONDS, **(ttl or {})}
         self.store = Store(self.path, read_only=mode == "replay")
+        self._held: dict[str, str] = {}
         self._begin()
         _caches.add(self)
+        if mode == "replay":
+            checkpoint(self.path)  # of what this process recorded; whoever replays does not write
 
     def _begin(self) -> None:
         self._flights: SingleFlight[Record] = SingleFlight()
@@ -98,6 +118,7 @@ class Cache:
         call: Callable[[], Awaitable[Any]],
         *,
         negative: Callable[[Any], bool] | None = None,
+        always: bool = False,
     ) -> Any:
         """Return what is recorded, or else what `call` returns, which then is recorded.
 
@@ -111,6 +132,7 @@ class Cache:
             request: JSON of all that decides the answer.
             call: gets the answer, as JSON.
             negative: says of an answer that it found nothing, so that it is kept a short time only.
+            always: when recording, make each call, since it may change something there; the last answer is kept.
 
         Raises:
             CacheMiss: it is a replay, and nothing is recorded.
@@ -122,12 +144,35 @@ class Cache:
         if self.mode == "live":
             return await call()
         asked = Record(kind, provider, str(version), canonical(request), b"", 0.0)
+        if always and self.mode == "record":
+            return self.store.unpack(await self._again(asked, call, negative))
         found = self._fresh(asked)
         if found is None and self.mode == "replay":
-            raise CacheMiss(self.path, kind, provider, str(version), request)
+            found = self._of_any_server(asked, request)
         if found is None:
             found = await self._flights.do(asked.key, lambda: self._call(asked, call, negative))
         return self.store.unpack(found)
+
+    def _of_any_server(self, asked: Record, request: Any) -> Record:
+        """Return what was recorded when requests to models did not name their server.
+
+        Raises:
+            CacheMiss: there is no such record either.
+        """
+        if isinstance(request, Mapping) and SERVER in request:
+            rest = canonical({name: value for name, value in request.items() if name != SERVER})
+            found = self.store.get(dataclasses.replace(asked, request=rest).key)
+            if found is not None:
+                warnings.warn(
+                    f"{self.path} holds records of an earlier version, which do not name the server that answered: "
+                    f"they are replayed for any server of {asked.provider}, also for {request[SERVER]}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return found
+        if asked.kind not in self._held:  # counted once: it takes a look at every record
+            self._held[asked.kind] = _held(self.store.known(asked.kind))
+        raise CacheMiss(self.path, asked.kind, asked.provider, asked.version, request, self._held[asked.kind])
 
     def _fresh(self, asked: Record) -> Record | None:
         found = self.store.get(asked.key)
@@ -140,6 +185,24 @@ class Cache:
     ) -> Record:
         if (found := self._fresh(asked)) is not None:  # another call ended since we looked
             return found
+        return await self._answer(asked, call, negative)
+
+    async def _again(
+        self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
+    ) -> Record:
+        before, after = self.store.get(asked.key), await self._answer(asked, call, negative)
+        if before is not None and before.value != after.value:
+            warnings.warn(
+                f"{asked.provider} answers the same {asked.kind} request differently from what {self.path} held: the "
+                "last answer is kept, and a replay gives it to all who ask the same",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return after
+
+    async def _answer(
+        self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
+    ) -> Record:
         value = await call()
         record = self.record(
             asked.kind, asked.provider, asked.version, json.loads(asked.request), value,
@@ -192,6 +255,16 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _held(known: Sequence[tuple[str, str, str | None, int]]) -> str:
+    """Say what a file holds of a kind: who recorded with other settings sees the difference."""
+    rows = [
+        f"{count} of {provider} (version {version}{f', {SERVER} {server!r}' if server else ''})"
+        for provider, version, server, count in known
+    ]
+    same = " (the same model_url is needed)" if any(server for _, _, server, _ in known) else ""
+    return f"Of that kind it holds: {'; '.join(rows) or 'nothing'}{same}. "
 
 
 def normalise_query(text: str) -> str:

@@ -1,44 +1,41 @@
-"""Connections to a cache's file: opened, checked, shared by threads, closed before a fork.
+"""Connections to a cache's file: shared by threads, closed before a fork, and emptied into the file itself.
 
 A process has one connection to read and one to write, each behind a lock: SQLite keeps notes on its locks in the
-memory of the process, and the copy of them that a fork makes is wrong. A file that can not be used is named in a
-`CacheError`, and never deleted.
+memory of the process, and the copy of them that a fork makes is wrong.
+
+What is written lands in FILE-wal first. It is moved into FILE (a checkpoint) a second after it was written, and when a
+connection is closed: by `close`, before a fork, and at the end of the process. So FILE alone is the whole cache once
+its writers are closed, and lacks a second at most of a writer that is killed.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import multiprocessing
 import os
 import sqlite3
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
 
-from arpo_env.http import ServiceError
+from arpo_env.cache_opening import (
+    BUSY_SECONDS,
+    close_without_checkpoint,
+    explained,
+    log_of,
+    open_read_only,
+    open_to_write,
+    size_of,
+)
 
-BUSY_SECONDS = 60.0
-FORMAT = 1
-_OURS = 0x4152504F  # "ARPO", in the file's header
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS records (
-    key BLOB PRIMARY KEY, kind TEXT NOT NULL, provider TEXT NOT NULL, version TEXT NOT NULL, request TEXT NOT NULL,
-    value BLOB NOT NULL, created REAL NOT NULL, expires REAL, status TEXT NOT NULL
-);
-PRAGMA application_id = {_OURS};
-PRAGMA user_version = {FORMAT};
-COMMIT;
-"""
-
-
-class CacheError(ServiceError):
-    """Raised when the cache's file can not be used."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("cache", message)
+CHECKPOINT_SECONDS = 1.0
+PATIENCE = 2.0  # seconds that closing waits for others' locks
 
 
 class Connection:
@@ -51,8 +48,9 @@ class Connection:
 
     def __init__(self, path: Path, read_only: bool) -> None:
         self.lock = threading.Lock()
-        self._path, self._read_only = path, read_only
+        self.path, self.read_only = path, read_only
         self._open: sqlite3.Connection | None = None
+        self._timer: threading.Timer | None = None
         with _registry:
             _connections.add(self)
 
@@ -66,21 +64,105 @@ class Connection:
         with self.lock:
             try:
                 if self._open is None:
-                    self._open = _open_read_only(self._path) if self._read_only else _open_to_write(self._path)
+                    self._open = open_read_only(self.path) if self.read_only else open_to_write(self.path)
+                    _close_at_exit()
                 yield self._open
             except sqlite3.Error as error:
-                raise _explained(error, self._path) from error
+                raise explained(error, self.path) from error
 
-    def close(self) -> None:
-        """Close it; the caller holds the lock."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+    def checkpoint_soon(self) -> None:
+        """Move what was written into the file in a second; the caller is using the connection."""
+        if self._timer is None:
+            self._timer = threading.Timer(CHECKPOINT_SECONDS, self._checkpoint_now)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _checkpoint_now(self) -> None:
+        with self.lock:
+            self._timer = None
+            if self._open is not None and not _checkpoint(self._open, self.path, patience=0.0):
+                self.checkpoint_soon()
+
+    def checkpoint(self) -> None:
+        """Move what was written into the file now, unless others' locks forbid it for long."""
+        with self.lock:
+            if self._open is not None and not self.read_only:
+                _checkpoint(self._open, self.path, PATIENCE)
+
+    def close(self, patience: float = 0.0) -> None:
+        """Close it; the caller holds the lock.
+
+        Args:
+            patience: seconds to wait for others' locks, so that what was written gets into the file itself. What does
+                not get there stays in FILE-wal.
+        """
+        if self._open is None:
+            return
+        connection, self._open = self._open, None
+        if self.read_only or _has_room(self.path):
+            if not self.read_only:
+                _checkpoint(connection, self.path, patience)
+            connection.close()
+        else:
+            close_without_checkpoint(connection, self.path)
+            warnings.warn(
+                f"the disk of {self.path} is full: its last records are in {log_of(self.path).name}, and the file by "
+                "itself lacks them. Free some space, and open it again to record; or copy both",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def forget_timer(self) -> None:
+        """Forget the thread of a parent process."""
+        self._timer = None
 
     def __del__(self) -> None:
         # A forgotten one is closed by whichever thread collects garbage, which may be amid a fork of another.
         with self.lock, _closing:
             self.close()
+
+
+def checkpoint(path: Path) -> None:
+    """Move all that this process wrote to a cache into the file itself."""
+    with _registry:
+        known = list(_connections)
+    for connection in known:
+        if _same(connection.path, path):
+            connection.checkpoint()
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _has_room(path: Path) -> bool:
+    """Say whether the log fits into the file: half of it there would leave a file that is no good by itself."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return True
+    return size_of(log_of(path)) <= disk.f_bavail * disk.f_frsize
+
+
+def _checkpoint(connection: sqlite3.Connection, path: Path, patience: float) -> bool:
+    """Move the log into the file and, if nobody reads from it, empty it; return whether all of it was moved.
+
+    Nothing is lost if it fails, because of a lock or a full disk: the log stays.
+    """
+    if not _has_room(path):
+        return False
+    end = time.monotonic() + patience
+    with contextlib.suppress(sqlite3.Error):
+        connection.execute("PRAGMA busy_timeout = 0")  # or it would keep other writers out while it waits for readers
+        try:
+            while True:
+                busy, length, moved = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+                if not busy or time.monotonic() >= end:
+                    return not busy or 0 <= length == moved
+                time.sleep(0.01)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+    return False
 
 
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -93,116 +175,42 @@ def _before_fork() -> None:
     _registry.acquire()
     for connection in list(_connections):
         connection.lock.acquire()
-        connection.close()
         _held.append(connection)
+        connection.close()
     _closing.acquire()
 
 
 def _after_fork() -> None:
     _closing.release()
     while _held:
-        _held.pop().lock.release()
+        connection = _held.pop()  # by name: the last of its kind would close itself before its lock is free
+        connection.lock.release()
     _registry.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _after_fork_in_child() -> None:
+    for connection in _held:
+        connection.forget_timer()
+    _after_fork()
 
 
-def _open_to_write(path: Path) -> sqlite3.Connection:
-    """Open a file, or make it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CacheError(f"{path.parent} can not be made ({error.strerror}): name a file elsewhere") from error
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        _check(connection, path, new=True)
-        _use_wal(connection, path)
-        connection.execute("PRAGMA synchronous = NORMAL")
-        if not _pragma(connection, "user_version"):
-            connection.executescript(_SCHEMA)
-        return connection
-    except BaseException:
-        connection.close()
-        raise
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
-def _open_read_only(path: Path) -> sqlite3.Connection:
-    """Open a file that others may be writing, or that lies where nothing can be written."""
-    if not path.is_file():
-        raise CacheError(f'there is no file {path} to replay: record one with mode="record", or '
-                         f"`arpo cache import {path} SOURCE`")  # fmt: skip
-    address = path.resolve().as_uri()
-    try:
-        return _opened(f"{address}?mode=ro", path)
-    except sqlite3.OperationalError as error:
-        if not any(word in str(error) for word in _FORBIDDEN):
-            raise
-        log = path.with_name(path.name + "-wal")
-        if log.exists() and log.stat().st_size:
-            raise CacheError(
-                f"{path} has fresh records in {log.name}, which can not be read where nothing can be written: "
-                "copy both to where you can write, or export the original with `arpo cache export`"
-            ) from error
-        return _opened(f"{address}?mode=ro&immutable=1", path)
+def _close_all() -> None:
+    """Close the connections of this process, those that write last: the last one to a file tidies up beside it."""
+    with _registry:
+        known = sorted(_connections, key=lambda connection: not connection.read_only)
+    for connection in known:
+        with connection.lock:
+            connection.close(PATIENCE)
 
 
-def _opened(address: str, path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        _check(connection, path, new=False)
-        return connection
-    except BaseException:
-        connection.close()
-        raise
+atexit.register(_close_all)
+_finalizers: dict[int, Finalize] = {}  # by process
 
 
-def _check(connection: sqlite3.Connection, path: Path, new: bool) -> None:
-    """Look whether the file is ours, and of this format."""
-    connection.execute("BEGIN")  # one view of the file, which another process may be making just now
-    owner, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
-    connection.execute("COMMIT")
-    if new and not owner and not version and not tables:
-        return
-    if owner != _OURS:
-        raise CacheError(f"{path} is no cache, but an SQLite file of something else: name another file")
-    if version != FORMAT:
-        raise CacheError(f"{path} has format {version}, and this version of arpo reads format {FORMAT}: name another "
-                         f"file, or export it with the arpo that wrote it and import that here")  # fmt: skip
-
-
-def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
-    end = time.monotonic() + BUSY_SECONDS
-    while _pragma(connection, "journal_mode") != "wal":
-        try:
-            if _pragma(connection, "journal_mode = wal") != "wal":
-                raise CacheError(f"{path} lies on a file system without shared memory (NFS?): name a file on a disk of "
-                                 f"this machine")  # fmt: skip
-        except sqlite3.OperationalError as error:  # here SQLite does not wait for others by itself
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(0.02)
-
-
-def _pragma(connection: sqlite3.Connection, text: str) -> Any:
-    return connection.execute(f"PRAGMA {text}").fetchall()[0][0]
-
-
-CURE = "Nothing was deleted; move the file away (mv {path} {path}.damaged), then record again or import an export"
-_DAMAGED = ("malformed", "no such table", "no such column")
-_FORBIDDEN = ("unable to open", "readonly")  # WAL wants to write beside the file even to read it
-
-
-def _explained(error: sqlite3.Error, path: Path) -> CacheError:
-    """Return an SQLite error with the file's name and what to do."""
-    text = str(error)
-    if "not a database" in text:
-        return CacheError(f"{path} is no cache ({text}); nothing was deleted: name another file")
-    if any(word in text for word in _DAMAGED):
-        return CacheError(f"{path} is damaged, or no cache ({text}). {CURE.format(path=path)}")
-    if "locked" in text:
-        return CacheError(f"{path} was locked by others for more than {BUSY_SECONDS:g} s")
-    if any(word in text for word in _FORBIDDEN):
-        return CacheError(f'{path} can not be written ({text}): name another file, or use mode="replay"')
-    return CacheError(f"{path}: {text}")
+def _close_at_exit() -> None:
+    """See to it that a forked child of `multiprocessing` closes its connections, too: it ends without `atexit`."""
+    if os.getpid() not in _finalizers and multiprocessing.parent_process() is not None:
+        _finalizers[os.getpid()] = Finalize(None, _close_all, exitpriority=1)

@@ -150,13 +150,13 @@ def import_jsonl(cache: Cache, path: str | os.PathLike[str], replace_records: bo
 
 
 def _records(path: Path) -> Iterator[Record]:
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield _record(line, f"{path}, line {number}")
 
 
-def _record(line: str, place: str) -> Record:
+def _record(line: bytes, place: str) -> Record:
     try:
         fields = json.loads(line)
         packed = zlib.compress(json.dumps(fields.pop("value")).encode())

@@ -14,7 +14,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from arpo_env.cache_connection import CURE, CacheError, Connection
+from arpo_env.cache_connection import PATIENCE, Connection
+from arpo_env.cache_opening import CURE, CacheError
 
 STATUSES = ("found", "nothing")
 _COLUMNS = "kind, provider, version, request, value, created, expires, status"
@@ -98,6 +99,7 @@ class Store:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self._writer.checkpoint_soon()
         return written
 
     def records(self) -> Iterator[Record]:
@@ -125,6 +127,15 @@ class Store:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
+    def known(self, kind: str) -> list[tuple[str, str, str | None, int]]:
+        """Return provider, version, server and number of the records of a kind, for the three largest groups."""
+        statement = (
+            "SELECT provider, version, json_extract(request, '$.server') AS server, count(*) FROM records"
+            " WHERE kind = ? GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT 3"
+        )
+        with self._reader.use() as connection:
+            return connection.execute(statement, (kind,)).fetchall()
+
     def unpack(self, record: Record) -> Any:
         """Return a record's value.
 
@@ -141,4 +152,4 @@ class Store:
         """Close the connections; the next use opens them again."""
         for connection in (self._reader, self._writer):
             with connection.lock:
-                connection.close()
+                connection.close(PATIENCE)

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arpo_env.aside import DaemonThreads
-from arpo_env.cache import Cache
+from arpo_env.cache import SERVER, Cache
 from arpo_env.http import Http, ServiceError
 from arpo_env.http_faults import without
-from arpo_env.search.addresses import checked_address
+from arpo_env.search.addresses import checked_address, server_of
 
 Message = Mapping[str, str]
 
@@ -74,7 +74,8 @@ class ChatModel:
     @property
     def parameters(self) -> dict[str, Any]:
         """What besides the model and the messages decides a reply, as JSON; part of a cache's key."""
-        return {"extra": self._extra} if self._extra else {}
+        extra = {"extra": self._extra} if self._extra else {}
+        return {SERVER: server_of(self.base_url), **extra}
 
     async def complete(
         self,
@@ -101,7 +102,7 @@ class ChatModel:
         body = {name: value for name, value in body.items() if value is not None}
         if self._cache is None:
             return await self._reply(body, json_schema)
-        request = {"body": body, "json_schema": json_schema}
+        request = {"body": body, "json_schema": json_schema, SERVER: server_of(self.base_url)}
         reply = await self._cache.through(self._kind, self.model, 1, request, lambda: self._reply(body, json_schema))
         return str(reply)
 

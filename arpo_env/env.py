@@ -36,13 +36,14 @@ from arpo_env.budget import NO_ROOM, Budget
 from arpo_env.episode import Episode, Turn
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.choose import check_name
-from arpo_env.protocol import Language, Style
+from arpo_env.protocol import Language, Protocol, Style
 from arpo_env.protocols import make_protocol
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.spaces import UnicodeText
 from arpo_env.toolbox import Toolbox, ToolName, close_tools, fork_tools
 from envs_registry import EnvSpec, Task, get_spec, load_source
+from envs_registry.setup_check import check_setup
 from envs_registry.sources import UnknownOptionError
 from sandbox import Sandbox
 
@@ -59,8 +60,10 @@ class ToolEnv(gymnasium.Env[str, str]):
         limit: only so many tasks.
         shuffle: in an order drawn with `seed`, before the limit is taken (finite sources).
         seed: of the shuffle; of a generated source, the seed of its supply.
-        tools: names ("python", "search", "mcp:SERVER") or functions that return a `Tool`, or several.
-        protocol: how turns are written: "arpo-tags", or the model's own tool calls: "hermes" (Qwen), "llama3".
+        tools: names ("python", "search", "mcp:SERVER"), typed functions, or what makes a `Tool`, or several.
+        protocol: how turns are written: "arpo-tags" ("arpo-tags-reference" with the published code's white space), the
+            model's own tool calls ("hermes" (Qwen), "llama3"), one that was registered by `register_protocol`, or a
+            `Protocol`.
         language: of the instructions, "en" or "zh".
         prompt: "short", or "paper" with a worked pattern.
         reward: "paper", "reference", or weighted terms (`arpo_env.rewards`).
@@ -69,7 +72,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         max_tool_calls: calls that are executed.
         tool_limits: the same for single tools, as in {"search": 3}.
         max_tokens: of model and environment after the prompt; estimated, unless a rollout engine counts them.
-        tool_timeout: seconds one call may take; a search has 60 at least, an MCP call its own 60.
+        tool_timeout: seconds one call may take, of any tool; a search and an MCP call have 60 at least.
         sandbox: where Python runs; None is the process-wide one, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
         options: those of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
@@ -77,7 +80,7 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     Raises:
         UnknownEnvError: no such id.
-        ValueError: an option, split or limit that cannot work.
+        ValueError: an option, split or limit that cannot work, or a task whose setup holds its answer.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  (Gymnasium's own form)
@@ -92,7 +95,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         shuffle: bool = False,
         seed: int = 0,
         tools: Sequence[ToolName] | None = None,
-        protocol: str | None = None,
+        protocol: str | Protocol | None = None,
         language: Language | None = None,
         prompt: Style = "short",
         reward: str | Rewards | Mapping[str, Any] | None = None,
@@ -116,6 +119,8 @@ class ToolEnv(gymnasium.Env[str, str]):
         self.language, self.prompt = language or spec.language, prompt
         self.protocol = make_protocol(protocol or spec.protocol)
         self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
+        for index in range(self.tasks.size or 0):
+            check_setup(self.tasks.task(index))
         self._toolbox = Toolbox(
             spec.tools if tools is None else tools,
             _positive("tool_timeout", tool_timeout, spec.tool_timeout),
@@ -136,10 +141,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         if self.services.judge_model and self._scorer != "judge":
             raise ValueError(f"judge_model is asked by scorer='judge' only; the scorer is {self._scorer!r}")
         self.rewards = Rewards.of(spec.reward if reward is None else reward)
-        if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):
-            raise ValueError(
-                f"the published reward reads tags, protocol {self.protocol.name!r} has none: reward='paper'"
-            )
+        self._check_reward()
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
         self._episode: Episode | None = None
@@ -152,6 +154,9 @@ class ToolEnv(gymnasium.Env[str, str]):
         Args:
             seed: chooses the task, and seeds what follows.
             options: `{"task": Task}` or `{"index": int}` chooses the task instead.
+
+        Raises:
+            ValueError: an unknown option, or a task whose setup holds its answer.
         """
         return run(self.areset(seed=seed, options=options))
 
@@ -172,8 +177,13 @@ class ToolEnv(gymnasium.Env[str, str]):
         return run(self.afork(1))[0]
 
     def close(self) -> None:
-        """End the episode and give back the interpreter; may be called twice, and `reset` starts anew."""
+        """End the episode and give back the interpreter; may be called twice, and `reset` starts anew.
+
+        A recording is complete in its file afterwards.
+        """
         run(self.aclose())
+        if self.services.record is not None:
+            self.services.record.close()
 
     def render(self) -> str | None:
         """Return question and transcript so far, in render mode "ansi"."""
@@ -189,6 +199,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         """Asynchronous `reset`."""
         super().reset(seed=seed)
         task = self._choose(options or {})
+        check_setup(task)
         self._episode = None
         for tool in self.tools.values():
             await tool.reset(task.setup)
@@ -208,7 +219,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
-            turn = await act(episode, action, self.protocol, self.tools, self.budget)
+            turn = await act(episode, action, self.protocol, self.tools, self.budget, self._toolbox.timeout)
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:
@@ -246,6 +257,24 @@ class ToolEnv(gymnasium.Env[str, str]):
         fresh.tools = self._toolbox.make()
         return fresh
 
+    def with_protocol(self, name: str) -> ToolEnv:
+        """Return a fresh environment of the same kind whose turns are written in another protocol; reset it before use.
+
+        Raises:
+            ValueError: no such protocol, or one that does not go with the tools or the reward.
+        """
+        fresh = self.spawn()
+        fresh.protocol = make_protocol(name)
+        fresh.system_prompt = fresh.protocol.system_prompt(fresh.schemas, fresh.language, fresh.prompt)
+        fresh._check_reward()
+        return fresh
+
+    def _check_reward(self) -> None:
+        if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):
+            raise ValueError(
+                f"the published reward reads tags, protocol {self.protocol.name!r} has none: reward='paper'"
+            )
+
     def _twin(self) -> ToolEnv:
         twin = copy.copy(self)
         twin.observation_space, twin.action_space = copy.deepcopy((self.observation_space, self.action_space))
@@ -268,10 +297,12 @@ class ToolEnv(gymnasium.Env[str, str]):
         Raises:
             ValueError: no judge model.
             RuntimeError: no search.
+            ModuleNotFoundError: what reads pages is not installed.
         """
         _ = self.grader
         if "search" in self.tools:
             self.services.backend(self._toolbox.source)
+            self.services.check_reader()
 
     @functools.cached_property
     def grader(self) -> Grader:
@@ -296,7 +327,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         """Put a word in the place of the last results, for which the context has no room; return them."""
         turn = self.episode.turns[-1]
         turn.results = [NO_ROOM] * len(turn.results)
-        turn.result = self.protocol.render_result(turn.results)
+        turn.result = self.protocol.render_result(turn.results, self.schemas)
         return turn.results
 
     def messages(self, task: Task) -> list[dict[str, str]]:
@@ -313,13 +344,9 @@ class ToolEnv(gymnasium.Env[str, str]):
             raise ValueError(f"{error}{hint}") from error
 
     def _choose(self, options: dict[str, Any]) -> Task:
-        unknown = set(options) - {"task", "index"}
-        if unknown:
-            raise ValueError(f"reset takes the options 'task' and 'index', not {', '.join(sorted(unknown))}")
+        check_reset_options(options)
         if "task" in options:
-            given = options["task"]
-            if not isinstance(given, Task) or "index" in options:
-                raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
+            given: Task = options["task"]
             return given
         size = self.tasks.size
         index = options.get("index")
@@ -346,6 +373,19 @@ class ToolEnv(gymnasium.Env[str, str]):
 
 
 _OPTIONS = frozenset(inspect.signature(ToolEnv).parameters) | _SERVICES
+
+
+def check_reset_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that `reset` does not take.
+
+    Raises:
+        ValueError: says what it takes.
+    """
+    unknown = set(options) - {"task", "index"}
+    if unknown:
+        raise ValueError(f"reset takes the options 'task' and 'index', not {', '.join(sorted(unknown))}")
+    if "task" in options and (not isinstance(options["task"], Task) or "index" in options):
+        raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from envs_registry import Task
 
@@ -14,11 +14,21 @@ _WORST_FIRST = ("timeout", "error", "ok", "refused")
 
 @dataclass
 class Call:
-    """One tool call: its name, how it ended, and the seconds it took."""
+    """One tool call.
+
+    Attributes:
+        name: of the tool.
+        status: how it ended.
+        seconds: it took.
+        arguments: it was given.
+        shared_state: of the tool; see `Tool.shared_state`.
+    """
 
     name: str
     status: str
     seconds: float = 0.0
+    arguments: dict[str, Any] = field(default_factory=dict)
+    shared_state: str = ""
 
 
 @dataclass

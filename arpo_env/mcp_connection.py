@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from arpo_env import background
 from arpo_env.http import ServiceError
 from arpo_env.http_faults import bare, hide_keys_in_logs
+from arpo_env.mcp_identity import identity
 
 if TYPE_CHECKING:
     import mcp
@@ -37,13 +38,18 @@ class ConnectionLost(ServiceError):
 class McpServer:
     """A command to start, or an address, with its variables or headers."""
 
-    command: tuple[str, ...] = ()
-    url: str = field(default="", repr=False)  # may hold a key
+    command: tuple[str, ...] = field(default=(), repr=False)  # may hold a key, as all of these
+    url: str = field(default="", repr=False)
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        return f"MCP server {bare(self.url) if self.url else shlex.join(self.command)}"
+        return f"MCP server {bare(self.url) if self.url else identity(self.command, '', (), ())}"
+
+    @property
+    def identity(self) -> str:
+        """Its name in a record, without secrets."""
+        return identity(self.command, self.url, self.env, self.headers)
 
     @classmethod
     def parse(cls, text: str, env: Mapping[str, str], headers: Mapping[str, str]) -> McpServer:
@@ -52,7 +58,7 @@ class McpServer:
         Raises:
             ValueError: neither; or `env` for an address, `headers` for a command.
         """
-        if text.startswith(("http://", "https://")):
+        if text.lower().startswith(("http://", "https://")):
             if env:
                 raise ValueError(f"{bare(text)} is an address: it takes `headers`, not `env`")
             return cls(url=text, headers=tuple(sorted(headers.items())))

@@ -77,10 +77,10 @@ class Protocol(TypingProtocol):
     def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
         """Read what one turn of the model asks for; never raises, whatever the text is."""
 
-    def defuse(self, text: str) -> str:
-        """Return a tool's result in which nothing looks like a delimiter of this protocol."""
+    def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
+        """Return a tool's result in which nothing looks like a delimiter of this protocol, or a call of these tools."""
 
-    def render_result(self, texts: Sequence[str]) -> str:
+    def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
         """Return the results of one turn's calls as they are shown, defused."""
 
     def well_formed(self, turns: Sequence[str]) -> bool:

@@ -1,25 +1,140 @@
-"""Makes `gymnasium.make("arpo/...")` work: registers every `EnvSpec` with Gymnasium when `arpo_env` is imported."""
+"""Makes `gymnasium.make` know the environments: ours when `arpo_env` is imported, and yours through `register`.
+
+    arpo_env.register("mine/Capital-v0", tasks, tools=[lookup], scorer="qa")
+    gym.make("mine/Capital-v0")
+    gym.make("my_envs:mine/Capital-v0")             # from elsewhere: the module that registers it, and the id
+
+Whatever takes an id (the `arpo` command, settings files, `ToolEnv`) takes the module with it, so that each process of
+a run finds the environment by its name alone.
+"""
 
 from __future__ import annotations
 
-import gymnasium
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
 
-from envs_registry import all_specs
+import gymnasium
+from gymnasium.envs.registration import parse_env_id
+
+from arpo_env.content import content_of, same_content
+from envs_registry import EnvSpec, register_source
+from envs_registry.own_tasks import Tasks, own_loader, own_splits
+from envs_registry.sources import has_source
+from envs_registry.spec import get_spec, has_spec, on_register
+from envs_registry.spec import register as add_specs
+
+_PARTS = tuple(field.name for field in dataclasses.fields(EnvSpec) if field.name != "id")
+_contents: dict[str, Any] = {}  # what was registered, in a form that can be compared
+
+
+def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool = False, **parts: Any) -> EnvSpec:
+    """Register an environment of your own; `gymnasium.make`, `make_vec` and the `arpo` command then know its id.
+
+    Registering the same again does nothing, so a module may be imported or reloaded any number of times. Functions are
+    compared by their code.
+
+    Args:
+        spec: an id, such as "mine/Task-v0", or a whole `EnvSpec`.
+        tasks: a list of `envs_registry.Task`; an object with `size` and `task(index)`; a function that returns one of
+            these, whose parameters are options of the environment (with one called `seed`, the tasks are generated);
+            a data file or a folder with one a split; or a mapping that has one of these for each split, the first one
+            the default. None takes the tasks of `source`, which is another environment's.
+        overwrite: replace an environment that is registered with another content.
+        parts: fields of `EnvSpec`: description, tools, protocol, reward, scorer, max_turns, max_tool_calls,
+            tool_limits, tool_timeout, ...
+
+    Returns:
+        The spec that was registered.
+
+    Raises:
+        ValueError: an id that Gymnasium does not take or that has another content already, a field that `EnvSpec` does
+            not have, or tasks that are none of these.
+    """
+    made = _spec(spec, tasks, parts)
+    content = content_of((made, tasks))
+    if made.id in gymnasium.registry and not overwrite:
+        known = _contents.get(made.id) or (content_of((get_spec(made.id), None)) if has_spec(made.id) else None)
+        if same_content(content, known):
+            return get_spec(made.id)
+        raise ValueError(
+            f"{made.id!r} is registered already, with another content: register under another id, such as "
+            f"{_next_version(made.id)!r}, or give overwrite=True to replace it"
+        )
+    loader = None if tasks is None else own_loader(made, tasks)
+    gymnasium.registry.pop(made.id, None)
+    add_specs([made])
+    if loader is not None:
+        register_source(made.source, loader)
+    _contents[made.id] = content
+    return made
 
 
 def register_all() -> None:
-    """Register every environment that Gymnasium does not know yet.
+    """Make Gymnasium know every environment of the table, now and as they are added."""
+    on_register(_add_to_gymnasium)
+
+
+def _add_to_gymnasium(spec: EnvSpec) -> None:
+    """Register a spec, unless Gymnasium knows its id.
 
     Gymnasium's wrappers are left off: `ToolEnv` checks the order of calls and the turn limit itself, and a wrapper
     would hide `fork`.
     """
-    for spec in all_specs():
-        if spec.id not in gymnasium.registry:
-            gymnasium.register(
-                spec.id,
-                entry_point="arpo_env.env:ToolEnv",
-                vector_entry_point="arpo_env.vector:ToolVectorEnv",
-                kwargs={"env_id": spec.id},
-                order_enforce=False,
-                disable_env_checker=True,
-            )
+    if spec.id not in gymnasium.registry:
+        gymnasium.register(
+            spec.id,
+            entry_point="arpo_env.env:ToolEnv",
+            vector_entry_point="arpo_env.vector:ToolVectorEnv",
+            kwargs={"env_id": spec.id},
+            order_enforce=False,
+            disable_env_checker=True,
+        )
+
+
+def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -> EnvSpec:
+    for name in parts:
+        if name not in _PARTS:
+            near = difflib.get_close_matches(name, (*_PARTS, "tasks", "overwrite"), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_PARTS)}"
+            raise ValueError(f"an environment has no field {name!r}; {hint}")
+    env_id = given.id if isinstance(given, EnvSpec) else given
+    _check_id(env_id)
+    values: dict[str, Any] = {"description": ""}
+    if isinstance(given, EnvSpec):
+        values = {name: getattr(given, name) for name in _PARTS}
+    values |= parts
+    if isinstance(values.get("tools"), list):
+        values["tools"] = tuple(values["tools"])
+    if isinstance(values.get("tool_limits"), Mapping):
+        values["tool_limits"] = tuple(values["tool_limits"].items())
+    if tasks is not None:
+        values["source"] = env_id
+        values["splits"] = parts.get("splits", own_splits(tasks))
+    elif not has_source(values.get("source", "")):
+        raise ValueError(
+            f"{env_id} has no tasks: give tasks=[Task(...), ...], a function or a data file, or source=... of another "
+            "environment"
+        )
+    return EnvSpec(id=env_id, **values)
+
+
+def _check_id(env_id: str) -> None:
+    if not isinstance(env_id, str):
+        raise ValueError(f"an id is a text such as 'mine/Task-v0', or an EnvSpec; not {env_id!r:.80}")
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        raise ValueError(
+            f"the module is no part of the id: register {name!r}, and ask for {env_id!r} where module {module!r} is "
+            "not imported yet"
+        )
+    try:
+        parse_env_id(env_id)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"Gymnasium takes no id {env_id!r}; write NAMESPACE/Name-v0, as in 'mine/Task-v0'") from error
+
+
+def _next_version(env_id: str) -> str:
+    namespace, name, version = parse_env_id(env_id)
+    return f"{namespace + '/' if namespace else ''}{name}-v{0 if version is None else version + 1}"

@@ -247,8 +247,8 @@ async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rew
 def is_correct(answer: str, task: Task) -> bool:
     """Say whether an answer is plainly one of the gold answers: numbers and words, no algebra, no processes."""
     if task.kind == "math":
-        return any(decide(answer, gold) is True for gold in task.answers)
-    return qa_scores(answer, task.answers)[0] == 1.0
+        return any(decide(answer, gold, task.question) is True for gold in task.answers)
+    return qa_scores(answer, task.answers, task.question)[0] == 1.0
 
 
 def _base_components(episode: Episode, score: Score, format_ok: bool) -> dict[str, float]:

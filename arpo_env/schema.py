@@ -2,49 +2,131 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+import types
 import typing
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 JsonSchema = dict[str, Any]
-_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_VARIADIC: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 def function_schema(function: Callable[..., Any], name: str | None = None) -> JsonSchema:
-    """Return the schema of a function: its name, the first line of its docstring, and its typed parameters.
+    """Return the schema of a function: its name, the first paragraph of its docstring, and its typed parameters.
+
+    What a `functools.partial` has bound by name is no parameter.
 
     Raises:
-        TypeError: a parameter has no annotation, or one that is not str, int, float, bool or a list of them.
+        TypeError: a parameter has no annotation, or one that JSON has no type for, or cannot be given by its name.
     """
-    hints = typing.get_type_hints(function)
-    text = inspect.getdoc(function) or ""
-    parameters = {key: value for key, value in inspect.signature(function).parameters.items() if key != "self"}
+    name = name or function_name(function)
+    hints = type_hints(function)
+    text = inspect.getdoc(_innermost(function)) or ""
+    parameters = _parameters(function)
     properties = {}
-    for key in parameters:
+    for key, parameter in parameters.items():
         if key not in hints:
-            raise TypeError(f"parameter {key!r} of {function.__name__} needs a type annotation")
+            raise TypeError(f"parameter {key!r} of {name} needs a type annotation")
+        if parameter.kind in _VARIADIC or parameter.kind is parameter.POSITIONAL_ONLY:
+            mark = _VARIADIC.get(parameter.kind, "")
+            raise TypeError(f"parameter {mark + key!r} of {name} cannot be given by name: write out what it takes")
         properties[key] = {**_type(hints[key], key), "description": _description(text, key)}
     required = [key for key, value in parameters.items() if value.default is inspect.Parameter.empty]
     return {
         "type": "function",
         "function": {
-            "name": name or function.__name__,
-            "description": text.split("\n")[0],
+            "name": name,
+            "description": " ".join(text.split("\n\n")[0].split()),
             "parameters": {"type": "object", "properties": properties, "required": required},
         },
     }
 
 
+def function_name(function: Callable[..., Any]) -> str:
+    """Return how a tool made of this function is called."""
+    return str(getattr(_innermost(function), "__name__", type(function).__name__))
+
+
+def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the annotations of a function as types.
+
+    Raises:
+        TypeError: one names what is not there, such as a type imported under TYPE_CHECKING only.
+    """
+    try:
+        return typing.get_type_hints(_innermost(function))
+    except NameError as error:
+        raise TypeError(f"the annotations of {function_name(function)} cannot be read: {error}; import it") from error
+
+
+def needs_arguments(function: Callable[..., Any]) -> bool:
+    """Say whether a function has a parameter without a default."""
+    return any(value.default is inspect.Parameter.empty and value.kind not in _VARIADIC
+               for value in _parameters(function).values())  # fmt: skip
+
+
+def _innermost(function: Callable[..., Any]) -> Any:
+    return _innermost(function.func) if isinstance(function, functools.partial) else function
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    parameters = inspect.signature(function).parameters
+    return {key: value for key, value in parameters.items() if key != "self" and key not in bound}
+
+
 def _type(hint: Any, key: str) -> JsonSchema:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal and all(type(value) in _TYPES for value in inner):
+        return {"type": _one_or_many(_TYPES[type(value)] for value in inner), "enum": list(inner)}
+    if origin in (typing.Union, types.UnionType):
+        return _union(hint, inner, key)
+    if origin is list:
+        return {"type": "array", "items": _type(inner[0], key)}
+    if origin is dict or hint in (dict, list):
+        return {"type": "array" if hint is list else "object"}
     if hint in _TYPES:
         return {"type": _TYPES[hint]}
-    if typing.get_origin(hint) is list:
-        return {"type": "array", "items": _type(typing.get_args(hint)[0], key)}
-    raise TypeError(f"parameter {key!r} has type {hint}; a tool takes str, int, float, bool or a list of them")
+    raise _no_type(hint, key)
+
+
+def _union(hint: Any, inner: Sequence[Any], key: str) -> JsonSchema:
+    """Join plain types, or take one of any kind, with None or without it."""
+    options = [_type(option, key) for option in inner if option is not type(None)]
+    if len(options) > 1 and any(set(option) != {"type"} or option["type"] == "object" for option in options):
+        raise _no_type(hint, key)
+    kinds = [kind for option in options for kind in ([option["type"]], option["type"])[type(option["type"]) is list]]
+    optional = type(None) in inner
+    joined = {**options[0], "type": _one_or_many([*kinds, *(["null"] if optional else [])])}
+    return {**joined, "enum": [*joined["enum"], None]} if optional and "enum" in joined else joined
+
+
+def _one_or_many(kinds: Iterable[str]) -> str | list[str]:
+    different = list(dict.fromkeys(kinds))
+    return different[0] if len(different) == 1 else different
+
+
+def _no_type(hint: Any, key: str) -> TypeError:
+    return TypeError(
+        f"parameter {key!r} has type {hint}; a tool takes str, int, float, bool, dict, Literal of these, a list of "
+        "them, or one of them or None"
+    )
 
 
 def _description(text: str, key: str) -> str:
-    match = re.search(rf"^\s+{re.escape(key)}(?: \([^)]*\))?: (.+)$", text, re.MULTILINE)
-    return match.group(1).strip() if match else ""
+    """Return what the docstring says of a parameter, its continued lines included."""
+    lines = iter(text.split("\n"))
+    for line in lines:
+        match = re.match(rf"^(\s+){re.escape(key)}(?: \([^)]*\))?: (.+)$", line)
+        if match:
+            said = [match[2].strip()]
+            for more in lines:
+                if not more.strip() or len(more) - len(more.lstrip()) <= len(match[1]):
+                    break
+                said.append(more.strip())
+            return " ".join(said)
+    return ""

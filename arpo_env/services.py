@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from arpo_env.pages.cached import CachedPages, Reader
     from arpo_env.pages.summary import PageSummariser
 
+_making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
 PAGES = ("snippets", "passages", "summaries")
 
 
@@ -93,6 +97,15 @@ class Services:
             raise ValueError(f"cache_mode={self.cache_mode!r}, but the cache given is in mode {self.cache.mode!r}")
         return self.cache
 
+    @contextmanager
+    def lending_record(self) -> Iterator[None]:
+        """Let tools that are made meanwhile take the record: see `current_record`."""
+        token = _making.set(self.record)
+        try:
+            yield
+        finally:
+            _making.reset(token)
+
     def backend(self, source: TaskSource) -> SearchBackend:
         """Return the search backend for the tasks of a source, recorded if there is a cache.
 
@@ -132,6 +145,19 @@ class Services:
         reader = PageReader() if self.page_reader is None else self.page_reader
         return reader if self.record is None else CachedPages(reader, self.record)
 
+    def check_reader(self) -> None:
+        """Make sure that pages can be read, where they are to be.
+
+        Raises:
+            ModuleNotFoundError: a library is missing; says how to install it.
+        """
+        recorded = self.record is not None and self.record.mode == "replay"
+        if self.pages == "snippets" or self.page_reader is not None or recorded:
+            return
+        from arpo_env.pages.parser import check_libraries
+
+        check_libraries()
+
     @functools.cached_property
     def summariser(self) -> PageSummariser | None:
         """What summarises pages for a query; None unless asked for."""
@@ -150,3 +176,8 @@ class Services:
         from arpo_env.chat import ChatModel
 
         return ChatModel(model, base_url=self.model_url)
+
+
+def current_record() -> Cache | None:
+    """Return the record of the environment whose tools are being made; None where none is, or it has no record."""
+    return _making.get()

@@ -7,16 +7,18 @@ import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from arpo_env.function_tool import tools_of
 from arpo_env.services import Services
 from arpo_env.tools import PythonTool, Tool
 from envs_registry import TaskSource
 from sandbox import Sandbox
 
-ToolName = str | Callable[[], Tool | Sequence[Tool]]
+ToolName = str | Callable[..., Any]
 MCP = "mcp:"
 _NAMES = ("python", "search")
-_SEARCH_SECONDS = 60.0  # a search has at least as long: one that is cut off voids the sample
+_OUTSIDE_SECONDS = 60.0  # a search or an MCP call has at least as long
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,9 @@ class Toolbox:
     """The recipe of an environment's tools.
 
     Attributes:
-        tools: "python", "search", "mcp:SERVER" (all tools of an MCP server, given as a command line or an address), or
-            functions that return a fresh `Tool` of your own, or several.
-        timeout: seconds one call may take; a search has 60 at least.
+        tools: "python", "search", "mcp:SERVER" (all tools of an MCP server, given as a command line or an address),
+            typed functions, or what makes a fresh `Tool` of your own, or several (see `function_tool`).
+        timeout: seconds one call may take; a search and an MCP call have 60 at least.
         sandbox: where Python runs; None is the process-wide one.
         services: where search is.
         source: of the tasks, which may bring its own world to search.
@@ -50,7 +52,9 @@ class Toolbox:
         """
         made: dict[str, Tool] = {}
         for entry in self.tools:
-            for tool in self._tools(entry):
+            with self.services.lending_record():
+                tools = self._tools(entry)
+            for tool in tools:
                 if tool.name in made:
                     raise ValueError(f"two tools are named {tool.name!r}; leave one out, or give it another name")
                 made[tool.name] = tool
@@ -58,7 +62,7 @@ class Toolbox:
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:
         if not isinstance(entry, str):
-            return _made(entry)
+            return tools_of(entry)
         if entry == "python":
             return [PythonTool(self.timeout, self.sandbox)]
         if entry == "search":
@@ -66,7 +70,7 @@ class Toolbox:
         if entry.startswith(MCP):
             from arpo_env.mcp import mcp_tools
 
-            return mcp_tools(entry.removeprefix(MCP))
+            return mcp_tools(entry.removeprefix(MCP), timeout=max(_OUTSIDE_SECONDS, self.timeout))
         near = difflib.get_close_matches(entry, _NAMES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"no tool {entry!r}; there are: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
@@ -79,20 +83,10 @@ class Toolbox:
             lambda: services.backend(self.source),
             k=services.search_results,
             max_characters=services.result_characters,
-            timeout=max(_SEARCH_SECONDS, self.timeout),
+            timeout=max(_OUTSIDE_SECONDS, self.timeout),
             reader=services.reader,
             summariser=services.summariser,
         )
-
-
-def _made(entry: Callable[[], Tool | Sequence[Tool]]) -> Sequence[Tool]:
-    if not callable(entry):
-        raise ValueError(f"a tool is a name or a function that returns a Tool, not {entry!r:.80}")
-    made = entry()
-    tools = [made] if isinstance(made, Tool) else made
-    if not isinstance(tools, Sequence) or not all(isinstance(tool, Tool) for tool in tools):
-        raise ValueError(f"the function {entry!r} in `tools` gave {made!r:.80}, not a Tool or a list of them")
-    return tools
 
 
 async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]:

@@ -7,22 +7,25 @@
 
 Observations are tuples of texts. All episodes share the loaded tasks, the sandbox, the search backend and the graders.
 An episode whose machinery fails does not harm the others: its reward is NaN, it is truncated, and `infos["error"]` says
-what happened.
+what happened. One that cannot be started has the observation "" and the same entry. The next `step` ignores its action
+and tries again, with another task; in autoreset mode DISABLED you reset it yourself.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arpo_env.background import run
-from arpo_env.env import ToolEnv
+from arpo_env.env import ToolEnv, check_reset_options
 
 Step = tuple[str, float, bool, bool, dict[str, Any]]
 Texts = tuple[str, ...]
@@ -66,19 +69,23 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         self.observation_space = batch_space(first.observation_space, num_envs)
         self.action_space = batch_space(first.action_space, num_envs)
         self._texts: list[str] = [""] * num_envs
-        self._ended = np.zeros(num_envs, dtype=np.bool_)
+        self._waiting = np.ones(num_envs, dtype=np.bool_)  # for a reset, before which nothing can be played
+        self._begun = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Texts, dict[str, Any]]:
         """Start all episodes, or those of `options["reset_mask"]`, and return the questions.
 
+        One that cannot be started leaves the others alive; see the module's text. Where none is alive, the exception
+        is raised.
+
         Args:
             seed: for the first, the second has one more, and so on; or one for each.
             options: `reset_mask` (a Boolean array), `tasks` (one for each), and what `ToolEnv.reset` takes.
 
         Raises:
-            ValueError: a list of another length than `num_envs`.
+            ValueError: a list of another length than `num_envs`, or options that `ToolEnv.reset` does not take.
             ClosedEnvironmentError: after `close`.
         """
         self._check_open()
@@ -90,12 +97,17 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
             if values is not None and len(values) != self.num_envs:
                 raise ValueError(f"{name} must have one entry for each of {self.num_envs} episodes, got {len(values)}")
         each = [given if tasks is None else {**given, "task": task} for task in tasks or [None] * self.num_envs]
+        for one in each:
+            check_reset_options(one)
         infos: dict[str, Any] = {}
         chosen = [i for i in range(self.num_envs) if mask[i]]
-        started = run(_all(self.envs[i].areset(seed=seeds[i], options=each[i]) for i in chosen))
-        for i, (self._texts[i], info) in zip(chosen, started, strict=True):
-            infos = self._add_info(infos, info, i)
-            self._ended[i] = False
+        started = run(_all(_started(self.envs[i], seed=seeds[i], options=each[i]) for i in chosen))
+        self._begun = True
+        for i, start in zip(chosen, started, strict=True):
+            self._texts[i], self._waiting[i] = start.text, start.error is not None
+            infos = self._add_info(infos, start.info, i)
+        if self._waiting.all() and started and started[0].error is not None:
+            raise started[0].error
         return tuple(self._texts), infos
 
     def step(self, actions: Sequence[str]) -> Batch:
@@ -113,8 +125,10 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         wrong = next((action for action in actions if not isinstance(action, str)), None)
         if wrong is not None:
             raise TypeError(f"an action is one turn of text (str), got {type(wrong).__name__}: {wrong!r:.80}")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
-            over = np.flatnonzero(self._ended).tolist()
+        if not self._begun:
+            raise ResetNeeded("call reset() before the first step()")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._waiting.any():
+            over = np.flatnonzero(self._waiting).tolist()
             raise ResetNeeded(f"episodes {over} have ended; call reset(options={{'reset_mask': ...}}) for them")
         steps = run(_all(self._one(i, action) for i, action in enumerate(actions)))
         infos: dict[str, Any] = {}
@@ -122,7 +136,6 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
             self._texts[i] = text
             infos = self._add_info(infos, info, i)
         terminated, truncated = (np.array([step[k] for step in steps], dtype=np.bool_) for k in (2, 3))
-        self._ended = terminated | truncated
         return tuple(self._texts), np.array([step[1] for step in steps]), terminated, truncated, infos
 
     def render(self) -> Any:
@@ -135,14 +148,18 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
 
     async def _one(self, i: int, action: str) -> Step:
         env = self.envs[i]
-        if self._ended[i] and self.autoreset_mode is AutoresetMode.NEXT_STEP:
-            text, info = await env.areset()
-            return text, 0.0, False, False, info
+        if self._waiting[i]:
+            start = await _started(env)
+            self._waiting[i] = start.error is not None
+            return (*_FAILED, start.info) if start.error else (start.text, 0.0, False, False, start.info)
         step = await _contained(env, action)
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and (step[2] or step[3]):
-            text, info = await env.areset()
-            return text, *step[1:4], {**info, "final_obs": step[0], "final_info": step[4]}
-        return step
+        over = step[2] or step[3]
+        if not over or self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            self._waiting[i] = over
+            return step
+        start = await _started(env)
+        self._waiting[i] = start.error is not None
+        return start.text, *step[1:4], {**start.info, "final_obs": step[0], "final_info": step[4]}
 
     def _check_open(self) -> None:
         if self.closed:
@@ -161,6 +178,25 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         return mask
 
 
+@dataclass(frozen=True)
+class _Start:
+    """What came of a reset: question and info, or the error, which the info then tells."""
+
+    text: str
+    info: dict[str, Any]
+    error: Exception | None = None
+
+
+async def _started(env: ToolEnv, **options: Any) -> _Start:
+    """Reset; a failure of the machinery leaves this episode without a beginning, and no other."""
+    try:
+        return _Start(*await env.areset(**options))
+    except gymnasium.error.Error:
+        raise  # the caller's mistake, such as a seed below 0
+    except Exception as error:  # whatever breaks behind a tool
+        return _Start("", _failure(error), error)
+
+
 async def _contained(env: ToolEnv, action: str) -> Step:
     """Step; a failure of the machinery ends this episode and no other."""
     try:
@@ -168,8 +204,14 @@ async def _contained(env: ToolEnv, action: str) -> Step:
     except ResetNeeded:
         raise  # the caller's mistake
     except Exception as error:  # whatever breaks behind a tool or a grader voids this sample alone
-        info = {"error": f"{type(error).__name__}: {error}", "outcome": "failed", "tool_calls": 0}
-        return "", float("nan"), False, True, info
+        return *_FAILED, _failure(error)
+
+
+_FAILED = ("", float("nan"), False, True)  # observation, reward, terminated, truncated
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    return {"error": f"{type(error).__name__}: {error}", "outcome": "failed", "tool_calls": 0}
 
 
 async def _all(coroutines: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from envs_registry.files import DataFileError
 from envs_registry.hub import HubError
 from envs_registry.loading import DataSetSource, register_data_sets
 from envs_registry.sources import TaskSource, load_source, register_source
-from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register
+from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register, resolve_id
 from envs_registry.task import Task
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "register",
     "register_data_sets",
     "register_source",
+    "resolve_id",
 ]
 
 del _catalogue

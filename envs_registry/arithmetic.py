@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from envs_registry.setup_check import shown_answer
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 
@@ -78,7 +79,8 @@ class ArithmeticSource:
         rng = random.Random(f"arithmetic/{self.seed}/{self.split}/{level}/{index}")
         while True:
             draft = rng.choice(_DRAFTS[level])(rng)
-            if _belongs(draft.question + draft.setup, self.split):
+            shown = shown_answer(draft.setup, (str(draft.answer),))  # by chance, as a number among others
+            if shown is None and _belongs(draft.question + draft.setup, self.split):
                 return level, draft
 
 

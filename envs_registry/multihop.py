@@ -4,18 +4,23 @@
     source.task(0), source.proof(0), source.solution(0), source.passages
 
 Nothing in it is real and nothing is downloaded, so no model has seen it. Task number i is always the same. Train and
-test share the world and its passages, never a question: what is asked, however it is worded, decides the split.
-Another seed is another world. Training for long on one world teaches it by heart; then test with another seed.
+test share the world and its passages, never a question: what is asked, however it is worded, decides the split. The
+first 10,000 questions of each number of hops are all different. A small world has fewer (one of 300 passages some 600
+of two hops for testing) and repeats some after those.
+
+Another seed is another world. Training for long on one world teaches it by heart, so test in another one: a world with
+an even seed and a world with an odd seed have no name in common, and so no question.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from envs_registry.multihop_questions import HOPS, Compare, Draft, Form, Meet, draw
@@ -27,6 +32,8 @@ from envs_registry.task import Task
 SPLITS = ("train", "test")
 TEST_SHARE = 10  # one question in ten belongs to the test split
 WORLD_SIZE = 3000  # passages
+DIFFERENT = 10_000  # questions of a number of hops, from the first one on
+_MOST_DRAWS = 50  # in a row of questions that were asked before; then a small world has hardly any others
 _TITLE_WORDS_LEFT_OUT = frozenset({"the", "of", "for", "near", "in", "by", "a", "and"})
 
 
@@ -71,6 +78,9 @@ class MultiHopSource:
         check_size(world_size)
         self.split, self.seed, self.world_size = split, seed, world_size
         self.levels = _levels(level)
+        self._drafts: dict[int, list[Draft]] = defaultdict(list)  # of each number of hops, from the first on
+        self._asked: set[str] = set()
+        self._exhausted: set[int] = set()  # numbers of hops
 
     @property
     def world(self) -> World:
@@ -84,15 +94,16 @@ class MultiHopSource:
 
     def task(self, index: int) -> Task:
         """Return task number `index`."""
-        hops, draft = self._draft(index)
+        hops, number = self._place(index)
+        draft = self._draft(index)
         entity = self.world.entities.get(draft.answer)
-        name = f"multihop-{self.split}-{self.seed}-{self.world_size}-{hops}-{index}"
+        name = f"multihop-{self.split}-{self.seed}-{self.world_size}-{hops}-{number}"
         answers = entity.names if entity else (draft.answer,)
         return Task(name, draft.question, answers, source="multihop", level=str(hops))
 
     def proof(self, index: int) -> Proof:
         """Return the gold passages and facts of task number `index`."""
-        draft = self._draft(index)[1]
+        draft = self._draft(index)
         facts = tuple(hop.fact for hop in draft.hops)
         gold = tuple(dict.fromkeys(fact.subject for fact in facts))
         near = {other: None for passage in gold for other in self._alike(passage) if other not in gold}
@@ -103,15 +114,37 @@ class MultiHopSource:
 
         Each uses only what the question says and what the passages before it told.
         """
-        return tuple(hop.query for hop in self._draft(index)[1].hops)
+        return tuple(hop.query for hop in self._draft(index).hops)
 
-    def _draft(self, index: int) -> tuple[int, Draft]:
-        hops = self.levels[index % len(self.levels)]
-        rng = random.Random(f"multihop/{self.seed}/{self.world_size}/{self.split}/{hops}/{index}")
+    def _place(self, index: int) -> tuple[int, int]:
+        """Return the number of hops of a task, and its number among those: the same in "2" as in "mixed"."""
+        number, place = divmod(index, len(self.levels))
+        return self.levels[place], number
+
+    def _draft(self, index: int) -> Draft:
+        hops, number = self._place(index)
+        drafts = self._drafts[hops]
+        while len(drafts) <= number < DIFFERENT and hops not in self._exhausted:
+            self._add_new(hops, drafts)
+        return drafts[number] if 0 <= number < len(drafts) else next(self._draws(hops, number))
+
+    def _add_new(self, hops: int, drafts: list[Draft]) -> None:
+        """Add a question that was not asked before; where hardly any are left, note that."""
+        for draft in itertools.islice(self._draws(hops, len(drafts)), _MOST_DRAWS):
+            asked = _asked(draft.form)
+            if asked not in self._asked:
+                self._asked.add(asked)
+                drafts.append(draft)
+                return
+        self._exhausted.add(hops)
+
+    def _draws(self, hops: int, number: int) -> Iterator[Draft]:
+        """Draw questions of the split."""
+        rng = random.Random(f"multihop/{self.seed}/{self.world_size}/{self.split}/{hops}/{number}")
         while True:
             draft = draw(self.world, hops, rng)
             if draft is not None and _belongs(draft.form, self.split):
-                return hops, draft
+                yield draft
 
     def _alike(self, passage: str) -> list[str]:
         words = _words(self.world.entities[passage].name)
@@ -137,7 +170,7 @@ def _levels(level: int | str) -> list[int]:
     known = {str(hops): hops for hops in HOPS}
     if not all(part in known for part in parts):
         raise ValueError(f"MultiHop has the levels {', '.join(known)}, 'mixed', or several as in '2,3'; not {level!r}")
-    return [known[part] for part in parts]
+    return list(dict.fromkeys(known[part] for part in parts))
 
 
 def _belongs(form: Form, split: str) -> bool:

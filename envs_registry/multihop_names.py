@@ -1,12 +1,14 @@
 """Invented names for the MultiHop world: words out of syllables in four styles, and a pattern for each kind of thing.
 
 Every name and alias is letters and spaces, and is given once. Surnames and first words are shared on purpose, so that
-similar names lie near each other. A chance likeness to something real cannot be ruled out; nothing real is meant.
+similar names lie near each other. Each name has an invented word in it, and worlds of even seeds have other words than
+worlds of odd seeds. A chance likeness to something real cannot be ruled out; nothing real is meant.
 """
 
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable
 
 _STYLES = (
@@ -77,10 +79,11 @@ class NameMaker:
     Args:
         rng: where the names come from.
         size: how many things will be named; fewer shared words for a smaller world.
+        half: 0 or 1, which half of all words to use.
     """
 
-    def __init__(self, rng: random.Random, size: int) -> None:
-        self._rng = rng
+    def __init__(self, rng: random.Random, size: int, half: int) -> None:
+        self._rng, self._half = rng, half
         self._given_out: set[str] = set()
         self._words: set[str] = set()
         self._shared = {
@@ -106,7 +109,13 @@ class NameMaker:
         return pattern.format(word=self._word() if "{word}" in pattern else "", **parts)
 
     def _word(self) -> str:
-        return _unseen(self._words, self._syllables)
+        return _unseen(self._words, self._of_this_half)
+
+    def _of_this_half(self) -> str:
+        while True:
+            word = self._syllables()
+            if zlib.crc32(word.encode()) % 2 == self._half:
+                return word
 
     def _syllables(self) -> str:
         start, *middle, end = self._rng.choice(_STYLES)

@@ -46,7 +46,7 @@ def write_passages(seed: int, size: int) -> tuple[Passage, ...]:
     world = make_world(seed, size)
     rng = random.Random(f"multihop/text/{seed}/{size}")
     passages = [_about(rng, entity, world) for entity in world.things]
-    names = NameMaker(rng, size)
+    names = NameMaker(rng, size, seed % 2)
     for number in range(size - len(passages)):
         passages.append(_chronicle(rng, f"chronicle-{number}", names.names("chronicle")[0], world.things))
     rng.shuffle(passages)

@@ -112,7 +112,7 @@ def make_world(seed: int, size: int) -> World:
     """
     check_size(size)
     rng = random.Random(f"multihop/world/{seed}/{size}")
-    names = NameMaker(rng, size)
+    names = NameMaker(rng, size, seed % 2)
     entities = {}
     for kind, description in KINDS.items():
         for number in range(max(3, size * description.share // 100)):

@@ -96,6 +96,11 @@ def register_source(name: str, loader: Loader) -> None:
     _LOADERS[name] = loader
 
 
+def has_source(name: str) -> bool:
+    """Say whether there is a task source of this name."""
+    return name in _LOADERS or name in GENERATORS
+
+
 def load_source(
     name: str,
     *,
@@ -130,9 +135,11 @@ def load_source(
         raise ValueError(f"{name} is endless and cannot be shuffled; use its `seed` for other tasks")
     if seed and not generated and not shuffle:
         raise ValueError(f"{name} has an order of its own: seed={seed} works with shuffle=True only")
-    _check_names(name, loader, options)
     chosen = {"split": split, "data": data, "seed": seed if generated else None}
-    source = loader(**{key: value for key, value in chosen.items() if value is not None}, **options)
+    given = {key: value for key, value in chosen.items() if value is not None}
+    _check_names(name, loader, options)
+    _check_taken(name, loader, given)
+    source = loader(**given, **options)
     return source if limit is None and not shuffle else LimitedSource(source, limit, seed if shuffle else None)
 
 
@@ -144,6 +151,20 @@ def _check_names(name: str, loader: Loader, options: Mapping[str, Any]) -> None:
     for option in options:
         if option not in parameters:
             raise UnknownOptionError(name, option, parameters)
+
+
+def _check_taken(name: str, loader: Loader, given: Mapping[str, Any]) -> None:
+    """Refuse a split or a data file where the loader has no parameter for it."""
+    parameters = inspect.signature(loader).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    if "split" in given and "split" not in parameters:
+        raise ValueError(
+            f"{name} has no splits: leave split={given['split']!r} out, or register its tasks by split, as in "
+            "tasks={'train': ..., 'test': ...}"
+        )
+    if "data" in given and "data" not in parameters:
+        raise ValueError(f"{name} reads no data file: leave data={str(given['data'])!r} out")
 
 
 def _loader(name: str) -> Loader:

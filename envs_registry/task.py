@@ -21,7 +21,7 @@ class Task:
         source: where it comes from: a data set's name, or the generator's.
         level: difficulty where the source has one ("1", "Level 5", ...), else "".
         setup: Python that is run in a fresh interpreter before the first tool call, else "". The policy does not
-            see it; it meets what it defines.
+            see it; it meets what it defines. It must not hold an answer (`setup_check`).
 
     Raises:
         ValueError: the question or an answer is blank, the answers are no tuple, or the kind is none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import queue
@@ -18,13 +19,25 @@ from arpo_env.http import ServiceError
 
 _SCRIPT = Path(__file__).with_name("parsing.py")
 _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+_CURE = "reading pages needs more packages: pip install 'arpo-gym[search]'"
 _MOST_JOBS = 500  # of one process; lxml does not give back all its memory
+_LIBRARIES = ("bs4", "lxml", "pypdf", "trafilatura")
 _START = 60.0  # seconds
 _GRACE = 2.0
 
 
 class ParsingFailed(Exception):
     """Raised when a page cannot be parsed; the text is the reason."""
+
+
+def check_libraries() -> None:
+    """Make sure that a parser could start; nothing is imported.
+
+    Raises:
+        ModuleNotFoundError: a library is missing; says how to install it.
+    """
+    if lacking := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
+        raise ModuleNotFoundError(f"{_CURE} (without {', '.join(lacking)})", name=lacking[0])
 
 
 class Parser:
@@ -113,7 +126,7 @@ class _Process:
             raise ServiceError("page parser", "its process ended before it was ready") from error
         if "missing" in ready:
             self.end()
-            raise ImportError(f"reading pages needs more packages: pip install 'arpo-gym[search]' ({ready['missing']})")
+            raise ImportError(f"{_CURE} ({ready['missing']})")
 
     def work(self, kind: str, body: bytes, max_characters: int) -> dict[str, str]:
         self.jobs += 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 _THRESHOLD = 0.2
 _LONGEST = 100_000  # characters of a text that are looked at
 _LONGEST_SENTENCE = 1_000
-_END = re.compile(r"""[。！？…]+["'”’」』）)]*|[.!?]+["'”’)\]]*\s+|\n+""")
+_END = re.compile(r"""[。！？…]+["'”’」』）)]*|(?<![.!?])[.!?]+["'”’)\]]*\s+|\n+""")
 _WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7a3]|[^\W_]+?(?=[\u3040-\u9fff]|\b|_)"
 )

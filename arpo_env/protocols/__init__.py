@@ -1,7 +1,8 @@
 """Protocols: how a turn is read and a result is written.
 
-`arpo-tags` is the papers' own; `hermes` (Qwen2.5, Qwen3, Hermes) and `llama3` (Llama 3.1 and later) are what the
-models' chat templates speak.
+`arpo-tags` is the papers' own, `arpo-tags-reference` the same with results as the published code writes them; `hermes`
+(Qwen2.5, Qwen3, Hermes) and `llama3` (Llama 3.1 and later) are what the models' chat templates speak.
+`register_protocol` adds one of your own.
 
     from arpo_env.protocols import make_protocol
     make_protocol("hermes").parse('<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>', tools)
@@ -9,33 +10,77 @@ models' chat templates speak.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable
+
+from arpo_env.content import content_of, same_content
 from arpo_env.protocol import Protocol
 
-__all__ = ["PROTOCOLS", "make_protocol"]
+__all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
 
-PROTOCOLS = ("arpo-tags", "hermes", "llama3")
+PROTOCOLS = ("arpo-tags", "arpo-tags-reference", "hermes", "llama3")
 _ALIASES = {"qwen2.5": "hermes", "qwen3": "hermes"}
+_ATTRIBUTES = ("name", "native", "system_prompt", "stop_strings", "parse", "defuse", "render_result", "well_formed")
+_registered: dict[str, Callable[[], Protocol]] = {}
 
 
-def make_protocol(name: str) -> Protocol:
-    """Return the protocol of this name: one of `PROTOCOLS`, or "qwen2.5" or "qwen3" for hermes.
+def register_protocol(name: str, make: Callable[[], Protocol], *, overwrite: bool = False) -> None:
+    """Add a protocol of your own; `protocol=name` then works wherever an environment is made.
+
+    Args:
+        name: of the protocol.
+        make: its class, or a function that returns one. See `arpo_env.Protocol` for what it has to have.
+        overwrite: replace one that is registered already. A class that is defined again, as by a reload, replaces
+            itself.
 
     Raises:
-        ValueError: there is none of this name; names the nearest.
+        ValueError: the name is taken, or what is made lacks a part of a protocol.
     """
-    from arpo_env.protocols.arpo_tags import ArpoTags
+    if not callable(make):
+        raise ValueError(
+            f"register_protocol takes the class of a protocol or a function that makes one, not {make!r:.80}"
+        )
+    _checked(make(), name)
+    known = _registered.get(name)
+    same = known is None or same_content(content_of(known), content_of(make))
+    if not overwrite and (name in PROTOCOLS or name in _ALIASES or not same):
+        raise ValueError(f"a protocol {name!r} exists already: take another name, or give overwrite=True to replace it")
+    _registered[name] = make
+
+
+def make_protocol(name: str | Protocol) -> Protocol:
+    """Return the protocol of this name: one of `PROTOCOLS`, "qwen2.5" or "qwen3" for hermes, or a registered one.
+
+    A protocol itself is returned as it is.
+
+    Raises:
+        ValueError: there is none of this name; names the nearest. Or an object that is no protocol.
+    """
+    from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
     from arpo_env.protocols.native import Hermes, Llama3
 
-    made: dict[str, type[Protocol]] = {"arpo-tags": ArpoTags, "hermes": Hermes, "llama3": Llama3}
-    home = _ALIASES.get(name, name)
-    if home not in made:
+    if not isinstance(name, str) and any(hasattr(name, attribute) for attribute in _ATTRIBUTES):
+        return _checked(name() if isinstance(name, type) else name, "protocol=")
+    rows: tuple[type[Protocol], ...] = (ArpoTags, ArpoTagsReference, Hermes, Llama3)
+    made: dict[str, Callable[[], Protocol]] = {**{row.name: row for row in rows}, **_registered}
+    home = name if name in made else _ALIASES.get(str(name), name)
+    if not isinstance(home, str) or home not in made:
         raise ValueError(_unknown(name))
     return made[home]()
 
 
-def _unknown(name: str) -> str:
-    import difflib
+def _checked(protocol: Protocol, name: str) -> Protocol:
+    lacking = [attribute for attribute in _ATTRIBUTES if not hasattr(protocol, attribute)]
+    if lacking:
+        raise ValueError(
+            f"{name} is no protocol: {type(protocol).__name__} lacks {', '.join(lacking)}; see arpo_env.Protocol, or "
+            "derive from arpo_env.ArpoTags"
+        )
+    return protocol
 
-    near = difflib.get_close_matches(str(name).lower(), [*PROTOCOLS, *_ALIASES], 1, 0.4)
+
+def _unknown(name: object) -> str:
+    names = [*PROTOCOLS, *sorted(_registered.keys() - set(PROTOCOLS)), *sorted(_ALIASES)]
+    near = difflib.get_close_matches(str(name).lower(), names, 1, 0.4)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"no protocol {name!r}{hint} There are: {', '.join([*PROTOCOLS, *sorted(_ALIASES)])}"
+    return f"no protocol {name!r}{hint} There are: {', '.join(names)}"

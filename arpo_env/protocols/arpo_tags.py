@@ -1,4 +1,4 @@
-r"""`ArpoTags`: the tag protocol of the ARPO papers.
+r"""`ArpoTags`: the tag protocol of the ARPO papers; `ArpoTagsReference` writes results as the published code does.
 
 One assistant message goes on and on; the model writes `<python> code </python>`, the environment appends
 `<result> ... </result>`, the model goes on until `<answer> \boxed{...} </answer>`.
@@ -10,19 +10,28 @@ tag within a thought has ended the turn all the same: it runs nothing, and the m
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from arpo_env.protocol import Action, Answer, Language, Malformed, Nothing, Style, ToolCall, ToolCalls, last_boxed
-from arpo_env.protocols.calls import UnreadableCall, checked_call, find_tool, read_object, tag_parameter, tool_names
+from arpo_env.protocols.calls import (
+    UnreadableCall,
+    checked_call,
+    find_tool,
+    read_object,
+    tag_parameter,
+    text_arguments,
+    tool_names,
+)
 from arpo_env.protocols.prompts import tag_prompt
 from arpo_env.schema import JsonSchema
 
 _RESERVED = ("think", "answer", "result")
 _LONGEST_TAG = 64
 _TAG = re.compile(rf"<(/?)([\w.-]{{1,{_LONGEST_TAG}}})>")
-_DANGEROUS = re.compile(r"<(?=\s*+/?+\s*+(?:think|answer|result|search|python)\b)", re.IGNORECASE)
+_ALWAYS_DEFUSED = ("think", "answer", "result", "search", "python")
 
 
 class ArpoTags:
@@ -56,13 +65,13 @@ class ArpoTags:
         except UnreadableCall as fault:
             return Malformed(str(fault))
 
-    def defuse(self, text: str) -> str:
+    def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
         """Return the text with the `<` of every tag of the protocol, in whatever spelling, written as `&lt;`."""
-        return _DANGEROUS.sub("&lt;", text)
+        return _dangerous(tuple(tool_names(tools))).sub("&lt;", text)
 
-    def render_result(self, texts: Sequence[str]) -> str:
+    def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
         """Return each text between result tags, defused."""
-        return "".join(f"\n<result>\n{self.defuse(text)}\n</result>\n" for text in texts)
+        return "".join(f"\n<result>\n{self.defuse(text, tools)}\n</result>\n" for text in texts)
 
     def well_formed(self, turns: Sequence[str]) -> bool:
         """Every turn that thinks closes its thought, at least one thinks, and there is exactly one answer.
@@ -74,6 +83,26 @@ class ArpoTags:
         stray = any(tag in tags for tags in outer for tag in ("think", "/think", "result"))
         thinks = any("thought" in tags for tags in outer)
         return thinks and not stray and sum(tags.count("answer") for tags in outer) == 1
+
+
+class ArpoTagsReference(ArpoTags):
+    """The same tags, and results white space for white space as the published code wrote them in training.
+
+    For checkpoints that were trained with it. Tags inside a result are defused here too.
+    """
+
+    name = "arpo-tags-reference"
+
+    def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
+        """Return each text between result tags, defused."""
+        return "".join(f" <result>\n{self.defuse(text, tools)}\n</result>" for text in texts)
+
+
+@functools.lru_cache(maxsize=64)
+def _dangerous(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Return what finds the `<` of the tags of the protocol and of these tools."""
+    words = "|".join(map(re.escape, sorted({*_ALWAYS_DEFUSED, *names})))
+    return re.compile(rf"<(?=\s*+/?+\s*+(?:{words})(?!\w))", re.IGNORECASE)
 
 
 def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
@@ -109,11 +138,12 @@ def _complete(text: str, tools: Sequence[JsonSchema], opened: re.Match[str] | No
 def _call(name: str, content: str, tools: Sequence[JsonSchema]) -> ToolCall:
     if not _encodable(content):
         raise UnreadableCall(f"{name} holds half of a surrogate pair")
-    parameter = tag_parameter(find_tool(name, tools))
+    tool = find_tool(name, tools)
+    parameter = tag_parameter(tool)
     if parameter is not None:
         if not content:
             raise UnreadableCall(f"{name} was empty; write something between its tags")
-        return checked_call(name, {parameter: content}, tools)
+        return checked_call(name, text_arguments(content, parameter, tool), tools)
     arguments: dict[str, Any] = {}
     if content:
         arguments, end = read_object(content, 0)

@@ -118,6 +118,23 @@ def tag_parameter(tool: JsonSchema) -> str | None:
     return None
 
 
+def text_arguments(text: str, parameter: str, tool: JsonSchema) -> dict[str, Any]:
+    """Return the arguments that a text gives to a tool whose `tag_parameter` this is.
+
+    The text is the parameter's value, unless it is a JSON object with names of several parameters.
+    """
+    parameters = tool["function"]["parameters"]
+    names, required = set(parameters["properties"]), set(parameters.get("required") or [])
+    if len(names) > 1 and text.startswith("{"):
+        try:
+            value, end = read_object(text, 0)
+        except UnreadableCall:
+            return {parameter: text}
+        if value and end == len(text) and required <= value.keys() <= names:
+            return value
+    return {parameter: text}
+
+
 def _no_constant(text: str) -> Any:
     raise UnreadableCall(f"{text} is no JSON number")
 

@@ -47,7 +47,7 @@ class _Native:
         except UnreadableCall as fault:
             return Malformed(str(fault))
 
-    def defuse(self, text: str) -> str:
+    def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
         """Return the text with the `<` of every delimiter of the templates, in whatever spelling, as `&lt;`."""
         return self._dangerous.sub("&lt;", text)
 
@@ -120,7 +120,7 @@ class Hermes(_Native):
         r"<(?=\s*+/?+\s*+(?:tool_response|tool_call|tools|think)\b|\|(?:im_start|im_end|endoftext)\|>)", re.IGNORECASE
     )
 
-    def render_result(self, texts: Sequence[str]) -> str:
+    def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
         """Return each text as the templates show it, defused."""
         return "".join(f"\n<tool_response>\n{self.defuse(text)}\n</tool_response>" for text in texts)
 
@@ -137,7 +137,7 @@ class Llama3(_Native):
         re.IGNORECASE,
     )
 
-    def render_result(self, texts: Sequence[str]) -> str:
+    def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
         """Return the texts, defused; the template marks them by special tokens only."""
         return "\n".join(self.defuse(text) for text in texts)
 

@@ -24,6 +24,7 @@ _SHORT: dict[Language, dict[str, str]] = {
         "result": "The output comes in <result> </result>.",
         "answer": "Answer in <answer> \\boxed{} </answer>.",
         "json": "JSON object with {keys}",
+        "either": "{parameter} (or a JSON object with {keys})",
         "joint": " ",
     },
     "zh": {
@@ -34,6 +35,7 @@ _SHORT: dict[Language, dict[str, str]] = {
         "result": "输出会出现在 <result> </result> 中。",
         "answer": "在 <answer> \\boxed{} </answer> 中作答。",
         "json": "含 {keys} 的 JSON 对象",
+        "either": "{parameter}（或含 {keys} 的 JSON 对象）",
         "joint": "",
     },
 }
@@ -62,6 +64,7 @@ _PAPER: dict[Language, dict[str, str]] = {
         "box": "End the answer with the final exact result, in LaTeX, inside \\boxed{}.",
         "final": "The final answer is \\[ \\boxed{result} \\]",
         "json": "arguments as a JSON object with {keys}",
+        "either": "{parameter} (or a JSON object with {keys})",
         "joint": " ",
     },
     "zh": {
@@ -84,6 +87,7 @@ _PAPER: dict[Language, dict[str, str]] = {
         "box": "在答案的最后，用 LaTeX 把最终的准确结果写在 \\boxed{} 中。",
         "final": "最终答案是 \\[ \\boxed{结果} \\]",
         "json": "参数（含 {keys} 的 JSON 对象）",
+        "either": "{parameter}（或含 {keys} 的 JSON 对象）",
         "joint": "",
     },
 }
@@ -155,7 +159,16 @@ def _tool_line(tool: JsonSchema, words: dict[str, str]) -> str:
     if name in ("python", "search"):
         return words[name]
     description = tool["function"].get("description") or name
-    return words["other"].format(name=name, content=_content(tool, words), description=description)
+    return words["other"].format(name=name, content=_contents(tool, words), description=description)
+
+
+def _contents(tool: JsonSchema, words: dict[str, str]) -> str:
+    """Say what may stand between the tags of a tool, all forms of it."""
+    parameter = tag_parameter(tool)
+    keys = list((tool["function"].get("parameters") or {}).get("properties") or {})
+    if parameter is None or len(keys) == 1:
+        return _content(tool, words)
+    return words["either"].format(parameter=parameter, keys=", ".join(keys))
 
 
 def _content(tool: JsonSchema, words: dict[str, str]) -> str:

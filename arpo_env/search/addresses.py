@@ -38,3 +38,13 @@ def hidden(address: str) -> str:
     before, _, rest = address.rpartition("@")
     protocol, cut, _ = before.partition("://")
     return (protocol + cut if cut else "") + rest.partition("?")[0]
+
+
+def server_of(address: str) -> str:
+    """Return a checked address in the one form that names its server: no login, host in lower case, no usual port."""
+    parts = urllib.parse.urlsplit(address)
+    host = (parts.hostname or "").lower()
+    host = f"[{host}]" if ":" in host else host
+    usual = {"http": 80, "https": 443}.get(parts.scheme.lower())
+    port = "" if parts.port in (None, usual) else f":{parts.port}"
+    return parts._replace(scheme=parts.scheme.lower(), netloc=host + port).geturl()

@@ -40,9 +40,9 @@ class Passage:
     date: str = ""
 
 
-def is_corpus(path: Path) -> bool:
+def is_corpus(path: str | Path) -> bool:
     """Say whether a path is named like a corpus that can be read."""
-    return path.name.endswith(SUFFIXES)
+    return Path(path).name.endswith(SUFFIXES)
 
 
 def read_corpus(path: str | Path) -> Iterator[Passage]:

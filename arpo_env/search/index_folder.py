@@ -48,7 +48,7 @@ class IndexInfo:
     characters: int
 
     @classmethod
-    def read(cls, folder: Path) -> IndexInfo:
+    def read(cls, folder: str | Path) -> IndexInfo:
         """Read it.
 
         Raises:
@@ -57,7 +57,7 @@ class IndexInfo:
         """
         cure = f"make one: arpo search index CORPUS{SUFFIXES[0]} {folder}"
         try:
-            fields = json.loads((folder / META).read_text(encoding="utf-8"))
+            fields = json.loads((Path(folder) / META).read_text(encoding="utf-8"))
             info = cls(**fields)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{folder} holds no search index; {cure}") from error

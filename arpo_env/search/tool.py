@@ -86,7 +86,7 @@ class SearchTool(Tool):
 
     name = "search"
     schema = function_schema(search)
-    repeatable = True
+    repeatable = voids = keeps_time = True
 
     def __init__(
         self,

@@ -9,6 +9,8 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +21,8 @@ from typing import Any
 import pytest
 
 from arpo_env.cache import Cache
-from arpo_env.cache_connection import CacheError, Connection
+from arpo_env.cache_connection import Connection
+from arpo_env.cache_opening import CacheError
 
 VALUE = "word " * 300
 
@@ -241,7 +244,7 @@ def test_a_fork_waits_for_a_forgotten_connection_to_close(file: Path) -> None:
             time.sleep(0.2)  # SQLite holds locks of its own meanwhile, which a child would find held for ever
             events.append("closed")
 
-    forgotten = [Connection(file, read_only=False)]
+    forgotten = [Connection(file, read_only=True)]
     forgotten[0]._open = Slow()  # type: ignore[assignment]
     thread = threading.Thread(target=forgotten.clear)
     thread.start()
@@ -251,3 +254,20 @@ def test_a_fork_waits_for_a_forgotten_connection_to_close(file: Path) -> None:
         os._exit(len(events))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     thread.join()
+
+
+def test_a_connection_that_is_forgotten_amid_a_fork_does_not_stop_it(file: Path) -> None:
+    code = (
+        "import os, sys, pathlib, faulthandler; faulthandler.dump_traceback_later(20, exit=True)\n"
+        "from arpo_env.cache_connection import Connection\n"
+        "import arpo_env.cache_connection as ours\n"
+        "real = list\n"
+        "def listed(known):\n"
+        "    found = real(known); kept[:] = []; return found\n"
+        "kept = [Connection(pathlib.Path(sys.argv[1]), False)]\n"
+        "ours.list = listed\n"
+        "if not os.fork(): os._exit(0)\n"
+        "os.wait(); print('done')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr

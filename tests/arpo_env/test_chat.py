@@ -161,3 +161,10 @@ def test_a_server_that_shows_the_key_puts_it_in_no_error(caplog: pytest.LogCaptu
 def test_an_address_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="http://"):
         ChatModel("m", "localhost:8000/v1")
+
+
+def test_two_servers_with_one_model_name_share_no_reply(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c.sqlite")
+    with chat_server(saying("one")) as one, chat_server(saying("other")) as other:
+        chats = [ChatModel("m", server.address, cache=cache) for server in (one, other, one)]
+        assert [asyncio.run(chat.complete(HELLO)) for chat in chats] == ["one", "other", "one"]

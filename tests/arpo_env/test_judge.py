@@ -116,7 +116,7 @@ def test_a_verdict_is_recorded_and_replayed_for_that_judge_only(tmp_path: Path) 
         for model, predicted in (("m", "Lima city"), ("m", "Lima city"), ("n", "Lima city"), ("m", "Lima town")):
             asyncio.run(Judge(ChatModel(model, server.address), cache).grade(predicted, TASK))
     assert len(server.bodies) == 3
-    replay = Judge(ChatModel("m", "http://127.0.0.1:9"), Cache(cache.path, mode="replay"))
+    replay = Judge(ChatModel("m", server.address), Cache(cache.path, mode="replay"))
     assert asyncio.run(replay.grade("Lima city", TASK)).value == 1.0
     with pytest.raises(CacheMiss, match="no judge of m"):
         asyncio.run(replay.grade("Quito", TASK))
@@ -135,3 +135,35 @@ def test_a_judge_that_is_asked_otherwise_is_another_judge(tmp_path: Path) -> Non
         for extra in ({"seed": 1}, {"seed": 2}, {"seed": 2}):
             asyncio.run(Judge(ChatModel("m", server.address, extra=extra), cache).grade("Lima city", TASK))
     assert len(server.bodies) == 2
+
+
+def verdicts(cache: Cache, *servers: str) -> list[float]:
+    return [asyncio.run(Judge(ChatModel("m", one), cache).grade("Lima city", TASK)).value for one in servers]
+
+
+def test_two_servers_with_one_model_name_share_no_verdict(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c.sqlite")
+    with chat_server(saying('{"verdict": "CORRECT"}')) as one, chat_server(saying('{"verdict": "INCORRECT"}')) as other:
+        twice = other.address.replace("http://", "HTTP://me:hunter2@") + "/?key=hunter2"
+        assert verdicts(cache, one.address, other.address, twice) == [1.0, 0.0, 0.0]
+        assert len(one.bodies) == len(other.bodies) == 1
+    replay = Cache(cache.path, mode="replay")
+    assert verdicts(replay, other.address, one.address) == [0.0, 1.0]
+    assert not any("hunter2" in record.request for record in cache.store.records())
+    with pytest.raises(CacheMiss, match=rf"server 'http://elsewhere/v1'\. .*{one.address}.*same model_url") as caught:
+        verdicts(replay, "http://me:hunter2@ELSEWHERE:80/v1/")
+    assert "capital of Peru" in str(caught.value)
+    assert "'Lima city'" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_verdicts_from_before_servers_were_told_apart_are_replayed_and_not_recorded_upon(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c.sqlite")
+    request = {"question": TASK.question, "golds": list(TASK.answers), "prediction": "Lima city"}
+    cache.store.put([cache.record("judge", "m", 1, request, "CORRECT")])
+    with pytest.warns(RuntimeWarning, match="records of an earlier version, which do not name the server"):
+        assert verdicts(Cache(cache.path, mode="replay"), "http://any/v1") == [1.0]
+    with chat_server(saying('{"verdict": "INCORRECT"}')) as server:
+        assert verdicts(cache, server.address) == [0.0]
+        assert verdicts(Cache(cache.path, mode="replay"), server.address) == [0.0]
+        assert len(server.bodies) == 1

@@ -83,7 +83,7 @@ def test_a_passing_fault_is_asked_for_again_and_a_replay_repeats_it(file: Path, 
     shelf.faults = {}
     assert asyncio.run(pages.read("u")).title == "A title"
     assert asyncio.run(replay.read("u")).title == "A title"
-    with pytest.raises(CacheMiss, match=r"no page of shelf .* for 'other'"):
+    with pytest.raises(CacheMiss, match=r"no page of shelf .* for url 'other'"):
         asyncio.run(replay.read("other"))
 
 

@@ -137,7 +137,7 @@ def test_summaries_are_recorded_by_all_that_is_shown(tmp_path: Path) -> None:
         asks = [("q", ["s"], "t"), ("q", ["s"], "t"), ("q", ["s"], "u"), ("q", ["z"], "t"), ("r", ["s"], "t")]
         found = [asyncio.run(summariser.summarise(q, steps, [page(text)])) for q, steps, text in asks]
     assert found == ["1", "1", "2", "3", "4"]
-    replay = PageSummariser(ChatModel("m", "http://127.0.0.1:9"), Cache(cache.path, mode="replay"))
+    replay = PageSummariser(ChatModel("m", server.address), Cache(cache.path, mode="replay"))
     assert asyncio.run(replay.summarise("q", ["s"], [page("u")])) == "2"
 
 
@@ -148,3 +148,12 @@ def test_a_model_that_is_asked_otherwise_writes_another_summary(tmp_path: Path) 
             summariser = PageSummariser(ChatModel("m", server.address, extra=extra), cache)
             asyncio.run(summariser.summarise("q", [], [page("text")]))
     assert len(server.bodies) == 2
+
+
+def test_two_servers_with_one_model_name_share_no_summary(tmp_path: Path) -> None:
+    cache, found = Cache(tmp_path / "c.sqlite"), []
+    with chat_server(saying("**Final Information** 1")) as one, chat_server(saying("**Final Information** 2")) as other:
+        for server in (one, other, one):
+            summariser = PageSummariser(ChatModel("m", server.address), cache)
+            found.append(asyncio.run(summariser.summarise("q", [], [page("text")])))
+    assert found == ["1", "2", "1"]

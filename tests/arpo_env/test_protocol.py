@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from arpo_env.protocol import last_boxed
-from arpo_env.protocols import PROTOCOLS, make_protocol
+from arpo_env import ToolEnv
+from arpo_env.protocol import Language, Protocol, Style, last_boxed
+from arpo_env.protocols import PROTOCOLS, make_protocol, register_protocol
+from arpo_env.protocols.arpo_tags import ArpoTags
+from arpo_env.schema import JsonSchema
 
 
 @pytest.mark.parametrize(
@@ -39,4 +44,59 @@ def test_a_wrong_name_is_answered_with_the_nearest() -> None:
 
 
 def test_a_native_protocol_says_so() -> None:
-    assert [make_protocol(name).native for name in PROTOCOLS] == [False, True, True]
+    assert [make_protocol(name).native for name in PROTOCOLS] == [False, False, True, True]
+
+
+class Loud(ArpoTags):
+    """The tags, and an instruction of its own."""
+
+    name = "loud"
+
+    def __init__(self, word: str = "Shout.") -> None:
+        self.word = word
+
+    def system_prompt(self, tools: Sequence[JsonSchema], language: Language = "en", style: Style = "short") -> str:
+        return f"{self.word} {super().system_prompt(tools, language, style)}"
+
+
+@pytest.mark.usefixtures("own_names")
+def test_a_protocol_of_your_own_is_taken_by_name_as_a_class_and_as_an_instance() -> None:
+    register_protocol("loud", Loud)
+    for given, word in (("loud", "Shout. "), (Loud, "Shout. "), (Loud("Scream."), "Scream. ")):
+        assert ToolEnv("arpo/Arithmetic-v0", protocol=given).system_prompt.startswith(word)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="did you mean 'loud'"):
+        make_protocol("lowd")
+
+
+@pytest.mark.usefixtures("own_names")
+def test_a_protocol_is_registered_once() -> None:
+    class Quiet(Loud):
+        pass
+
+    def again() -> type[Protocol]:
+        class Twice(Loud):
+            pass
+
+        return Twice
+
+    for _ in range(2):
+        register_protocol("twice", again())
+    for name in ("twice", "hermes", "qwen3"):
+        with pytest.raises(ValueError, match=r"exists already.*overwrite=True"):
+            register_protocol(name, Quiet)
+    register_protocol("hermes", Quiet, overwrite=True)
+    assert isinstance(make_protocol("qwen3"), Quiet)
+
+
+@pytest.mark.usefixtures("own_names")
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (object, "is no protocol: object lacks name, native"),
+        ("tags", "takes the class"),
+        (Loud("a"), "takes the class"),
+    ],
+)
+def test_what_is_no_protocol_is_refused(made: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        register_protocol("mine", made)

@@ -131,6 +131,8 @@ def test_an_environment_with_an_mcp_server_can_be_spawned_on_the_event_loop(tmp_
     script = tmp_path / "server.py"
     script.write_text(SERVER)
     env = ToolEnv("arpo/Arithmetic-v0", tools=[f"mcp:{sys.executable} {script}"])
+    longer = ToolEnv("arpo/Arithmetic-v0", tools=[f"mcp:{sys.executable} {script}"], tool_timeout=90)
+    assert [vars(one.tools["add"])["_timeout"] for one in (env, longer)] == [60, 90]
 
     async def spawn() -> ToolEnv:
         return env.spawn()

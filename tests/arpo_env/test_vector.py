@@ -134,23 +134,89 @@ def test_a_mask_of_another_shape_is_refused() -> None:
         modes("Disabled").reset(options={"reset_mask": np.array([True])})
 
 
-def test_after_a_failure_to_start_no_episode_is_still_moving(
-    envs: ToolVectorEnv, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished = []
+class Gone(Exception):
+    """What a tool of these tests raises."""
 
-    async def slow(setup: str) -> None:
-        await asyncio.sleep(0.2)
-        finished.append(setup)
 
-    async def broken(setup: str) -> None:
-        raise RuntimeError("the sandbox is gone")
+def fail_to_start(envs: ToolVectorEnv, *numbers: int, times: int = 1) -> None:
+    """Let the tools of these episodes fail at their next resets."""
+    for number in numbers:
+        tool: Any = envs.envs[number].tools["python"]
+        left, reset = [times], tool.reset
 
-    for env, reset in zip(envs.envs, (broken, slow, slow), strict=True):
-        monkeypatch.setattr(env.tools["python"], "reset", reset)
-    with pytest.raises(RuntimeError, match="gone"):
-        envs.reset()
-    assert len(finished) == 2
+        async def broken(setup: str, left: list[int] = left, reset: Any = reset) -> None:
+            await asyncio.sleep(0.05)
+            left[0] -= 1
+            if left[0] >= 0:
+                raise Gone("the sandbox is gone")
+            await reset(setup)
+
+        tool.reset = broken
+
+
+def test_one_episode_that_cannot_be_started_leaves_the_others_alive(envs: ToolVectorEnv) -> None:
+    fail_to_start(envs, 1, times=2)
+    texts, infos = envs.reset(options={"tasks": [LIST] * 3})
+    assert texts == (LIST.question, "", LIST.question)
+    assert infos["error"].tolist() == [None, "Gone: the sandbox is gone", None]
+    assert infos["_task"].tolist() == [True, False, True]
+    texts, rewards, _, truncated, infos = envs.step([call("len(items)"), "ignored", call("len(items)")])
+    assert "3" in texts[0]
+    assert "3" in texts[2]
+    assert truncated.tolist() == [False, True, False]  # it failed again
+    assert [math.isnan(reward) for reward in rewards] == [False, True, False]
+    texts, rewards, terminated, truncated, infos = envs.step([RIGHT, "ignored", RIGHT])
+    assert texts[1] == infos["task"][1].question  # and now it has begun, with a task of its own
+    assert rewards.tolist() == [1.0, 0.0, 1.0]
+    assert terminated.tolist() == [True, False, True]
+    assert not truncated.any()
+    assert envs.step([RIGHT] * 3)[2].tolist() == [False, True, False]  # it is played; the others begin anew
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_an_episode_that_cannot_be_started_anew_is_marked_and_tried_again(mode: str) -> None:
+    envs = modes(mode)
+    envs.reset(seed=0)
+    fail_to_start(envs, 0)
+    _, rewards, terminated, _, infos = envs.step(["nothing", "nothing"])
+    assert rewards.tolist() == [-1.0, -1.0]  # what the last episode earned stays
+    assert terminated.all()
+    if mode == "NextStep":
+        _, rewards, _, truncated, infos = envs.step(["nothing", "nothing"])
+        assert truncated.tolist() == [True, False]
+        assert math.isnan(rewards[0])
+    assert infos["error"].tolist() == ["Gone: the sandbox is gone", None]
+    texts, rewards, terminated, truncated, infos = envs.step(["nothing", "nothing"])
+    assert texts[0] == infos["task"][0].question
+    assert not terminated[0]
+    assert not truncated[0]
+    envs.close()
+
+
+def test_without_autoreset_you_start_it_again_yourself() -> None:
+    envs = modes("Disabled")
+    fail_to_start(envs, 0, times=2)
+    envs.reset(seed=0)
+    with pytest.raises(ResetNeeded, match=r"episodes \[0\]"):
+        envs.step(["nothing", "nothing"])
+    only_the_first = {"reset_mask": np.array([True, False])}
+    assert "Gone" in envs.reset(options=dict(only_the_first))[1]["error"][0]  # the other one still runs
+    assert envs.reset(options=dict(only_the_first))[0][0]
+    assert envs.step(["nothing", "nothing"])[2].all()
+
+
+def test_where_no_episode_can_be_started_the_first_exception_is_raised() -> None:
+    envs = modes("NextStep")
+    fail_to_start(envs, 0, 1)
+    with pytest.raises(Gone):
+        envs.reset(seed=0)
+    assert all(envs.reset(seed=0)[0])
+
+
+@pytest.mark.parametrize("options", [{"tasks": [LIST, LIST, "no task"]}, {"indx": 3}])
+def test_a_mistake_of_the_caller_is_no_failure_of_one_episode(envs: ToolVectorEnv, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="reset takes"):
+        envs.reset(options=options)
 
 
 def test_a_closed_vector_opens_nothing() -> None:

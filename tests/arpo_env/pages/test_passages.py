@@ -68,3 +68,18 @@ def test_long_texts_are_quick(text: str) -> None:
     started = time.process_time()
     assert len(passage(text, "漢 a b c", 3000)) <= 7000
     assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("text", [".", "?!", "a...", ". .", '."', "。", "…", "\n"])
+def test_the_time_for_sentences_grows_with_the_text(text: str) -> None:
+    """Four times the text; the square would take 16 times as long. Dotted lines are in every table of contents."""
+    times = []
+    for many in (10_000, 40_000):
+        long, spent = text * many + "x", []
+        for _ in range(3):
+            started = time.process_time()
+            for _ in sentences(long):
+                pass
+            spent.append(time.process_time() - started)
+        times.append(min(spent))
+    assert times[1] < 9 * max(times[0], 0.001)

@@ -55,8 +55,10 @@ def turns(pieces: list[str], good: list[str]) -> list[str]:
     return written
 
 
+TAGGED = turns(TAG_PIECES, TAG_PIECES)
 FUZZED = {
-    "arpo-tags": turns(TAG_PIECES, TAG_PIECES),
+    "arpo-tags": TAGGED,
+    "arpo-tags-reference": TAGGED[:300],
     "hermes": turns([*MARK_PIECES, *JSON_PIECES], GOOD_PIECES[:4]),
     "llama3": turns([*MARK_PIECES, *JSON_PIECES], [*GOOD_PIECES[:3], *GOOD_PIECES[4:]]),
 }
@@ -114,6 +116,7 @@ def llama_called(text: str) -> list[ToolCall]:
 
 CALLED: dict[str, Callable[[str], list[ToolCall]]] = {
     "arpo-tags": tags_called,
+    "arpo-tags-reference": tags_called,
     "hermes": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
     "llama3": llama_called,
 }

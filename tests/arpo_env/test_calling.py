@@ -1,0 +1,201 @@
+"""One call of a tool: the time limit holds for every tool, and an exception of a user's tool is told to the model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import arpo_env
+from arpo_env import ServiceError, Tool, ToolEnv, calling
+from arpo_env.schema import function_schema
+from envs_registry import Task
+from sandbox import SandboxError
+
+TASK = Task("t", "q", ("4",), kind="math")
+CALL, DONE = "<think>c</think><work></work>", "<think>d</think><answer>\\boxed{4}</answer>"
+
+
+def nothing() -> str:
+    """Do something."""
+    return ""
+
+
+def a_tool(call: Callable[..., Any], **attributes: Any) -> type[Tool]:
+    """A Tool class with this `call`."""
+
+    async def ignore(self: Any, *_: Any) -> None:
+        pass
+
+    methods = {"call": call, "reset": ignore, "close": ignore, "fork": ignore}
+    return type("Work", (Tool,), {**methods, "name": "work", "schema": function_schema(nothing, "work"), **attributes})
+
+
+def play(tool: Any, **options: Any) -> tuple[dict[str, Any], str]:
+    """Call it once, then answer; return what came of the call, and what was shown."""
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[tool], **options)
+    env.reset(options={"task": TASK})
+    shown, *_, info = env.step(CALL)
+    assert env.step(DONE)[1] == 1.0  # the episode goes on
+    return info["tool"], shown
+
+
+OVER = threading.Event()
+
+
+def blocks() -> str:
+    """Do something."""
+    OVER.wait(20)
+    return "too late"
+
+
+async def sleeps() -> str:
+    """Do something."""
+    await asyncio.sleep(20)
+    return "too late"
+
+
+async def goes_on() -> str:
+    """Do something, and do not stop when told to."""
+    try:
+        await asyncio.sleep(20)
+    except asyncio.CancelledError:
+        await asyncio.sleep(20)
+    return "too late"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Any:
+    OVER.clear()
+    monkeypatch.setattr(calling, "_told", set())
+    monkeypatch.setattr(calling, "GRACE", 0.1)
+    yield
+    OVER.set()  # the thread that was left behind ends
+
+
+LATE = [
+    arpo_env.tool(name="work")(blocks),
+    arpo_env.tool(name="work")(sleeps),
+    arpo_env.tool(name="work")(goes_on),
+    a_tool(lambda self: OVER.wait(20)),
+]
+
+
+@pytest.mark.parametrize("tool", LATE, ids=["thread", "loop", "stubborn", "plain-method"])
+def test_the_time_limit_holds_for_every_tool(tool: Any) -> None:
+    began = time.monotonic()
+    call, shown = play(tool, tool_timeout=0.2)
+    assert call["status"] == "timeout"
+    assert "(no answer within 0.2 s)" in shown
+    assert 0.2 <= call["seconds"] < time.monotonic() - began < 10
+
+
+def test_a_tool_has_the_time_it_needs_at_least() -> None:
+    def slow(self: Any) -> str:
+        time.sleep(0.3)
+        return "in time"
+
+    call, shown = play(a_tool(slow, min_timeout=20.0), tool_timeout=0.1)
+    assert call["status"] == "ok"
+    assert "in time" in shown
+    assert call["seconds"] >= 0.3
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(self: Any = None) -> str:
+        """Do something."""
+        raise error
+
+    return fail
+
+
+def raising_later(error: BaseException) -> Callable[..., Any]:
+    async def fail(self: Any = None) -> str:
+        """Do something."""
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("kind", [raising, raising_later])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("no such city"), "Error: ValueError: no such city"),
+        (KeyError("Narnia"), "Error: KeyError: 'Narnia'"),
+        (RuntimeError(), "Error: RuntimeError"),
+        (FileNotFoundError(2, "No such file", "/home/me/keys.txt"), "Error: FileNotFoundError: No such file"),
+        (OSError("http://me:secret@host/ broke off"), "Error: OSError: http://***@host/ broke off"),
+        (TimeoutError(), "Error: TimeoutError"),
+        (StopIteration(1), "Error: "),  # which no future can hold
+        (SystemExit(3), "Error: RuntimeError: the tool ended with SystemExit"),
+        (KeyboardInterrupt(), "Error: RuntimeError: the tool ended with KeyboardInterrupt"),
+        (asyncio.CancelledError(), "Error: RuntimeError: the tool "),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_an_exception_is_told_and_the_episode_goes_on(
+    kind: Callable[..., Any], error: BaseException, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    call, shown = play(a_tool(kind(error)))
+    assert call["status"] == "error"
+    assert told in shown
+    for leak in ("Traceback", "/home/me", "secret", __file__):
+        assert leak not in shown
+
+
+def test_it_is_logged_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        play(a_tool(raising(ValueError("no such city"))))
+    [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "voids=True" in record.getMessage()
+    assert record.exc_info is not None
+    assert "in fail" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [raising, raising_later])
+@pytest.mark.parametrize("error", [SandboxError("gone"), ServiceError("search", "down"), MemoryError()])
+def test_a_failure_of_our_machinery_voids_the_sample(kind: Callable[..., Any], error: Exception) -> None:
+    with pytest.raises(type(error)):
+        play(a_tool(kind(error)))
+
+
+def test_a_tool_that_says_so_voids_the_sample() -> None:
+    def fail() -> str:
+        """Do something."""
+        raise ValueError("no such city")
+
+    for tool in (a_tool(raising(ValueError("no such city")), voids=True), arpo_env.tool(name="work", voids=True)(fail)):
+        with pytest.raises(ValueError, match="no such city"):
+            play(tool)
+
+    with pytest.raises(TimeoutError, match=r"'work' gave no answer within 0\.1 s"):
+        play(a_tool(lambda self: OVER.wait(20), voids=True), tool_timeout=0.1)
+
+
+def test_who_cancels_the_episode_cancels_the_call() -> None:
+    ended = []
+
+    async def waits(self: Any) -> str:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            ended.append(True)
+        return ""
+
+    async def cancel() -> None:
+        env = ToolEnv("arpo/Arithmetic-v0", tools=[a_tool(waits)])
+        await env.areset(options={"task": TASK})
+        task = asyncio.ensure_future(env.astep(CALL))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert ended == [True]

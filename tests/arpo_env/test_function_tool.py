@@ -1,0 +1,311 @@
+"""A typed function is a tool: its schema, how it is called, and how it is told from a function that makes tools."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import time
+from typing import Any, Literal
+
+import pytest
+
+import arpo_env
+from arpo_env import Tool, ToolEnv, ToolResult
+from arpo_env.schema import function_schema
+from envs_registry import Task
+
+TASK = Task("t", "How warm is it?", ("12",), kind="math")
+
+
+def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> str:
+    """Tell the weather
+    of a city.
+
+    Args:
+        city: where,
+            as people call it.
+        days: how far ahead.
+
+    Returns:
+        A sentence.
+    """
+    return f"{city}, {days} days: 12 {unit}"
+
+
+async def later(city: str) -> str:
+    """Tell it later."""
+    await asyncio.sleep(0)
+    return f"{city} later"
+
+
+def nothing() -> str:
+    """Take nothing."""
+    return "called"
+
+
+class Counter(Tool):
+    """A tool with a state."""
+
+    name = "count"
+    schema = function_schema(nothing, "count")
+
+    def __init__(self, start: int = 0) -> None:
+        self.calls = start
+
+    async def call(self, **arguments: Any) -> int:
+        self.calls += 1
+        return self.calls
+
+    async def reset(self, setup: str) -> None:
+        self.calls = 0
+
+    async def fork(self, n: int) -> list[Tool]:
+        return [Counter(self.calls) for _ in range(n)]
+
+    async def close(self) -> None:
+        pass
+
+
+def made() -> Tool:
+    return Counter()
+
+
+def several() -> list[Counter]:
+    return [Counter()]
+
+
+def make(*tools: Any, **options: Any) -> ToolEnv:
+    env = ToolEnv("arpo/Arithmetic-v0", tools=tools, **options)
+    env.reset(options={"task": TASK})
+    return env
+
+
+def result(env: ToolEnv, turn: str) -> str:
+    shown = env.step(f"<think>c</think>{turn}")[0]
+    return re.sub(r"^\n<result>\n|\n</result>\n$", "", shown)
+
+
+def test_the_schema_is_the_function_s() -> None:
+    assert make(weather).schemas == [
+        {
+            "type": "function",
+            "function": {
+                "name": "weather",
+                "description": "Tell the weather of a city.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "city": {"type": "string", "description": "where, as people call it."},
+                        "days": {"type": "integer", "description": "how far ahead."},
+                        "unit": {"type": "string", "enum": ["C", "F"], "description": ""},
+                    },
+                    "required": ["city"],
+                },
+            },
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("turn", "shown"),
+    [
+        ("<weather>Lima</weather>", "Lima, 1 days: 12 C"),
+        ('<weather>{"city": "Lima", "days": 3, "unit": "F"}</weather>', "Lima, 3 days: 12 F"),
+        ('<weather>{"days": 3}</weather>', '{"days": 3}, 1 days: 12 C'),  # no city among the names: a text
+        ('<weather>{"city": "Lima", "days": "3"}</weather>', "Error: the argument days of weather must be integer, "
+         "not string."),
+        ('<weather>{"city": "Lima", "unit": "K"}</weather>', "Error: the argument unit of weather must be one of "
+         "'C', 'F', not string."),
+        ("<later>Lima</later>", "Lima later"),
+        ("<nothing></nothing>", "called"),
+    ],
+)  # fmt: skip
+def test_tags_call_it(turn: str, shown: str) -> None:
+    assert result(make(weather, later, nothing), turn) == shown
+
+
+@pytest.mark.parametrize(
+    ("protocol", "turn"),
+    [
+        ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Lima", "days": 3}}</tool_call>'),
+        ("llama3", '{"name": "weather", "parameters": {"city": "Lima", "days": 3}}'),
+    ],
+)
+def test_native_calls_call_it(protocol: str, turn: str) -> None:
+    assert "Lima, 3 days: 12 C" in make(weather, protocol=protocol).step(turn)[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "(no output)"),
+        ("", "(no output)"),
+        (3.5, "3.5"),
+        (True, "true"),
+        ({"city": "Zürich", "days": [1, 2]}, '{"city": "Zürich", "days": [1, 2]}'),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+        (ToolResult("own", "error"), "own"),
+        ("x" * 9000, f"{'x' * 4000}\n... (1000 characters left out) ...\n{'x' * 4000}"),
+    ],
+)
+def test_whatever_it_returns_is_shown(value: Any, shown: str) -> None:
+    def give() -> Any:
+        """Give it."""
+        return value
+
+    assert result(make(give), "<give></give>") == shown
+
+
+def test_a_plain_function_may_block() -> None:
+    def slow(text: str) -> str:
+        """Wait."""
+        time.sleep(0.4)
+        return text
+
+    async def play() -> int:
+        env = ToolEnv("arpo/Arithmetic-v0", tools=[slow])
+        await env.areset(options={"task": TASK})
+        asking = asyncio.ensure_future(env.astep("<slow>a</slow>"))
+        ticks = 0
+        while not asking.done():
+            await asyncio.sleep(0.02)
+            ticks += 1
+        assert "a" in (await asking)[0]
+        return ticks
+
+    assert asyncio.run(play()) > 5
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [Counter, made, several, lambda: Counter(), functools.partial(Counter, 5), functools.partial(made)],
+    ids=["class", "function", "list", "lambda", "partial-class", "partial-function"],
+)
+def test_what_makes_tools_still_does(entry: Any) -> None:
+    assert result(make(entry), "<count></count>") == "1"
+
+
+def test_a_tool_with_a_state_is_forked_and_a_function_has_none() -> None:
+    env = make(Counter, weather)
+    assert result(env, "<count></count>") == "1"
+    twin = env.fork()
+    assert result(twin, "<count></count>") == result(env, "<count></count>") == "2"
+    assert "12 C" in result(twin, "<weather>Lima</weather>")
+
+
+def test_what_is_bound_is_no_parameter() -> None:
+    class Archive:
+        def find(self, key: str, title: str) -> str:
+            """Find a book."""
+            return f"{title} by {key}"
+
+    find = functools.partial(Archive().find, key="secret")
+    assert result(make(find), "<find>Emma</find>") == "Emma by secret"
+    assert "key" not in make(find).schemas[0]["function"]["parameters"]["properties"]
+
+
+def test_the_decorator_names_it_and_leaves_the_function_alone() -> None:
+    @arpo_env.tool(name="loud", max_characters=4, repeatable=True, min_timeout=30.0)
+    def shout(text: str = "x") -> Any:
+        """Shout."""
+        return text.upper()
+
+    @arpo_env.tool
+    def now():  # type: ignore[no-untyped-def]  # its mark says what it is
+        """Tell the time."""
+        return "noon"
+
+    env = make(shout, now)
+    assert shout("a") == "A"
+    assert "characters left out" in result(env, "<loud>abcdef</loud>")
+    assert result(env, "<now></now>") == "noon"
+    loud = env.tools["loud"]
+    assert (loud.repeatable, loud.min_timeout, loud.voids) == (True, 30.0, False)
+
+
+def untyped(city):  # type: ignore[no-untyped-def]
+    """Take something."""
+
+
+def variadic(*cities: str) -> str:
+    """Take many."""
+    return ""
+
+
+def of_an_object(city: object) -> str:
+    """Take anything."""
+    return ""
+
+
+def unknown_name(city: NoSuchType) -> str:  # type: ignore[name-defined]  # noqa: F821
+    """Take what is not there."""
+    return ""
+
+
+def made_of(count: int) -> Tool:
+    return Counter(count)
+
+
+class Needy(Counter):
+    """Cannot be made without more."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(start)
+
+
+def answer(text: str) -> str:
+    """Answer."""
+    return text
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (untyped, "parameter 'city' of untyped needs a type annotation"),
+        (variadic, r"parameter '\*cities' of variadic cannot be given by name"),
+        (of_an_object, "a tool takes str, int"),
+        (unknown_name, "annotations of unknown_name cannot be read: name 'NoSuchType' is not defined; import it"),
+        (made_of, "made_of in `tools` cannot be a tool: it returns tools.*functools.partial"),
+        (Needy, r"Needy in `tools` needs arguments; bind them with functools\.partial"),
+        (lambda: 5, "gave 5, not a Tool .*say what it returns, as in `def now"),
+        (Counter(), "a Tool belongs to one episode: give the class Counter"),
+        (int, "a tool is a name, a typed function, or what makes a Tool; not <class 'int'>"),
+        (answer, "a tool named 'answer' cannot be called by a tag; rename it"),
+        (5, "not 5"),
+    ],
+)
+def test_what_is_no_tool_is_refused_with_the_cure(entry: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ToolEnv("arpo/Arithmetic-v0", tools=[entry])
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (str | None, {"type": ["string", "null"]}),
+        (int | float, {"type": ["integer", "number"]}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (list[str] | None, {"type": ["array", "null"], "items": {"type": "string"}}),
+        (dict[str, int], {"type": "object"}),
+        (Literal["a", 1], {"type": ["string", "integer"], "enum": ["a", 1]}),
+        (Literal["a"] | None, {"type": ["string", "null"], "enum": ["a", None]}),
+        (list, {"type": "array"}),
+    ],
+)
+def test_types_that_json_has(hint: Any, schema: dict[str, Any]) -> None:
+    def take(value: Any) -> None:
+        """Take it."""
+
+    take.__annotations__["value"] = hint
+    assert function_schema(take)["function"]["parameters"]["properties"]["value"] == {**schema, "description": ""}
+
+
+@pytest.mark.parametrize("hint", [bytes, list[str] | int, Literal[b"a"], dict | str, tuple[int, int]])
+def test_types_that_json_does_not_have(hint: Any) -> None:
+    def take(value: Any) -> None:
+        """Take it."""
+
+    take.__annotations__["value"] = hint
+    with pytest.raises(TypeError, match="parameter 'value' has type"):
+        function_schema(take)

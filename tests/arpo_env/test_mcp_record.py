@@ -1,0 +1,305 @@
+"""MCP servers in the record: played once for real, then without process or connection."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from arpo_env import Tool, ToolEnv, mcp_tools
+from arpo_env.cache import Cache, CacheMiss
+from arpo_env.mcp import McpTool, close_connections
+from arpo_env.mcp_connection import McpServer
+from arpo_env.mcp_record import Answer, RemoteTool, ServerRecord
+from envs_registry import Task
+from tests.arpo_env.test_mcp import SCRIPT, free_port, start_http
+
+TASK = Task("t", "q", ("4",), kind="math")
+SERVER = """
+import asyncio, sys
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+open(sys.argv[1], "a").write("started ")
+server, notes = MCPServer("notes"), []
+@server.tool()
+def write(text: str) -> str:
+    notes.append(text)
+    return f"{len(notes)} notes"
+@server.tool()
+def read() -> str:
+    return ", ".join(notes) or "none"
+@server.tool()
+def clear() -> str:
+    notes.clear()
+    return "cleared"
+@server.tool()
+def fail(reason: str) -> str:
+    notes.append("failed")
+    raise ToolError(f"{reason} {len(notes)}")
+@server.tool()
+async def slow() -> str:
+    await asyncio.sleep(60)
+server.run()
+"""
+
+
+class Notes:
+    """A server that tells how often it was started, and the file of a record of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.script, self.log, self.file = folder / "server.py", folder / "starts", folder / "run.sqlite"
+        self.script.write_text(SERVER)
+        self.log.touch()
+        self.command = shlex.join([sys.executable, str(self.script), str(self.log)])
+
+    @property
+    def starts(self) -> int:
+        return self.log.read_text().count("started")
+
+    def end(self) -> None:
+        """Leave nothing that could be started or asked."""
+        close_connections()
+        self.script.unlink()
+        self.log.write_text("")
+
+    def tools(self, mode: str, **options: Any) -> dict[str, McpTool]:
+        made = mcp_tools(self.command, cache=Cache(self.file, mode=mode), **options)
+        return {tool.name: tool for tool in made}
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Iterator[Notes]:
+    yield Notes(tmp_path)
+    close_connections()
+
+
+def call(tool: McpTool, **arguments: Any) -> tuple[str, str]:
+    result = asyncio.run(tool.call(**arguments))
+    return result.text, result.status
+
+
+def result(env: ToolEnv, name: str, argument: str = "{}") -> str:
+    return str(env.step(f"<think>x</think><{name}>{argument}</{name}>")[4]["results"][0])
+
+
+def forked_episode(env: ToolEnv) -> list[str]:
+    """Write, fork, and go on differently in both branches, in turns."""
+    env.reset(options={"task": TASK})
+    seen = [result(env, "clear"), result(env, "read"), result(env, "write", "a"), result(env, "read")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its state is shared
+        twin = env.fork()
+    seen += [result(env, "write", "b"), result(twin, "write", "c")]
+    seen += [result(twin, "read"), result(env, "read"), result(env, "read")]
+    seen += [result(env, "fail", "no luck"), result(env, "read", "wrong"), result(env, "read")]
+    return seen
+
+
+def test_an_episode_with_a_stateful_server_is_replayed_without_it(notes: Notes) -> None:
+    options: dict[str, Any] = {"tools": (f"mcp:{notes.command}",), "cache": notes.file, "max_tool_calls": 50}
+    options["max_turns"] = 50
+    recorded = forked_episode(ToolEnv("arpo/Arithmetic-v0", **options))
+    assert "none" in recorded[1]
+    assert "a, b, c" in recorded[6]
+    assert "no luck" in recorded[9]
+    assert notes.starts == 1
+    notes.end()
+    env = ToolEnv("arpo/Arithmetic-v0", **options, cache_mode="replay")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert forked_episode(env) == recorded
+    assert all(tool.repeatable for tool in env.tools.values())
+    assert notes.starts == 0
+
+
+def test_tools_that_a_function_makes_take_the_environment_s_record(notes: Notes) -> None:
+    def made() -> list[Tool]:
+        return list(mcp_tools(notes.command, allow=["write"], prefix="my_"))
+
+    def others() -> list[Tool]:
+        return list(mcp_tools(notes.command, allow=["read"]))
+
+    seen = []
+    for mode in ("record", "replay"):
+        env = ToolEnv("arpo/Arithmetic-v0", tools=(made, others), cache=notes.file, cache_mode=mode)
+        env.reset(options={"task": TASK})
+        seen.append([result(env, "read"), result(env, "my_write", "x"), result(env, "read")])
+        if mode == "record":
+            notes.end()
+    assert seen[0] == seen[1]
+    assert "none" in seen[0][0]
+    assert "x" in seen[0][2]
+    assert notes.starts == 0
+
+
+def test_a_stateless_tool_is_asked_once_and_its_failures_are_for_the_replay(notes: Notes) -> None:
+    tools = notes.tools("record", stateless=True, timeout=2.0)
+    assert [call(tools["write"], text="a"), call(tools["write"], text="a")] == [("1 notes", "ok")] * 2
+    failures = [call(tools["fail"], reason="oh")[0] for _ in range(2)]
+    assert failures[0] != failures[1]  # it was asked again
+    assert call(tools["slow"])[1] == "timeout"
+    notes.end()
+    tools = notes.tools("replay", stateless=True)
+    assert call(tools["write"], text="a") == ("1 notes", "ok")
+    text, status = call(tools["fail"], reason="oh")
+    assert (text in failures, status) == (True, "error")
+    assert call(tools["slow"]) == ("(no answer within 2 s)", "timeout")
+    assert notes.starts == 0
+
+
+def test_a_call_that_was_not_recorded_is_named_with_the_cure(notes: Notes) -> None:
+    tools = notes.tools("record", stateless=True)
+    call(tools["write"], text="a")
+    replayed = notes.tools("replay", stateless=True)["write"]
+    with pytest.raises(
+        CacheMiss, match=r"no mcp of .*server\.py.* for tool 'write', arguments \{'text': 'b'\}"
+    ) as caught:
+        call(replayed, text="b")
+    assert 'Record it with mode="record"' in str(caught.value)
+    with pytest.raises(CacheMiss, match="calls before 0"):
+        call(notes.tools("replay")["write"], text="a")
+    with pytest.raises(CacheMiss, match=r"list 'tools'.*it holds: 2 of .*server\.py"):
+        mcp_tools("another-server --now", cache=Cache(notes.file, mode="replay"))
+
+
+def test_an_http_server_is_replayed_without_a_connection(tmp_path: Path) -> None:
+    port = free_port()
+    address, process = f"http://127.0.0.1:{port}/mcp", start_http(port)
+    try:
+        (tool,) = mcp_tools(address, allow=["add"], cache=Cache(tmp_path / "c.sqlite"))
+        assert call(tool, a=1, b=2) == ("3", "ok")
+    finally:
+        process.kill()
+        process.wait()
+        close_connections()
+    again = f"HTTP://me:hunter2@127.0.0.1:{port}/mcp?api_key=hunter2"
+    replay = Cache(tmp_path / "c.sqlite", mode="replay")
+    (tool,) = mcp_tools(again, allow=["add"], headers={"Authorization": "hunter2"}, cache=replay)
+    assert call(tool, a=1, b=2) == ("3", "ok")
+
+
+def test_a_replay_does_not_need_the_client(notes: Notes) -> None:
+    call(notes.tools("record")["write"], text="a")
+    notes.end()
+    code = (
+        "import sys, asyncio; sys.modules['mcp'] = sys.modules['httpx2'] = None\n"
+        "from arpo_env import Cache, mcp_tools\n"
+        f"tools = mcp_tools({notes.command!r}, allow=['write'], cache=Cache({str(notes.file)!r}, mode='replay'))\n"
+        "print(asyncio.run(tools[0].call(text='a')).text)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "1 notes\n"
+
+
+# without a server
+
+
+def server_record(cache: Cache | None) -> ServerRecord:
+    return ServerRecord("notes", cache)
+
+
+class Said:
+    """A server's answers, one after the other."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.asked = list(texts), 0
+
+    async def __call__(self) -> Answer:
+        self.asked += 1
+        return Answer(self.texts[min(self.asked, len(self.texts)) - 1], "ok")
+
+
+def answer(cache: Cache, said: Said, history: Any, **arguments: Any) -> str:
+    return asyncio.run(server_record(cache).call("read", arguments, said, history)).text
+
+
+def test_a_recorder_makes_each_stateful_call_and_says_if_the_answers_differ(tmp_path: Path) -> None:
+    cache, said = Cache(tmp_path / "c.sqlite"), Said("1", "1", "2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [answer(cache, said, []) for _ in range(2)] == ["1", "1"]
+    with pytest.warns(RuntimeWarning, match="notes answers the same mcp request differently .*the last answer is kept"):
+        assert answer(cache, said, []) == "2"
+    assert answer(Cache(cache.path, mode="replay"), said, []) == "2"
+    assert said.asked == 3
+
+
+def test_the_history_of_an_episode_tells_equal_calls_apart(tmp_path: Path) -> None:
+    cache, said = Cache(tmp_path / "c.sqlite"), Said("none", "a", "b", "a, b")
+    a, b = ("write", {"text": "a"}), ("write", {"text": "b"})
+    histories: list[Any] = [[], [a], [b], [a, b]]
+    recorded = [answer(cache, said, history) for history in histories]
+    replay = Cache(cache.path, mode="replay")
+    assert [answer(replay, said, history) for history in histories] == recorded == ["none", "a", "b", "a, b"]
+    with pytest.raises(CacheMiss):
+        answer(replay, said, [b, a])
+
+
+def test_the_last_list_of_tools_is_kept(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c.sqlite")
+    lists = [[RemoteTool("a", "", {})], [RemoteTool("a", "", {}), RemoteTool("b", "x", {"type": "object"})]]
+
+    async def listed(number: int) -> list[RemoteTool]:
+        return await server_record(cache).tools(lambda: _given(lists[number]))
+
+    async def _given(tools: list[RemoteTool]) -> list[RemoteTool]:
+        return tools
+
+    assert asyncio.run(listed(0)) == lists[0]
+    with pytest.warns(RuntimeWarning, match="differently"):
+        assert asyncio.run(listed(1)) == lists[1]
+    cache = Cache(cache.path, mode="replay")
+    assert asyncio.run(listed(0)) == lists[1]
+
+
+def test_without_a_cache_or_in_live_mode_each_call_is_made(tmp_path: Path) -> None:
+    for cache in (None, Cache(tmp_path / "c.sqlite", mode="live")):
+        said = Said("1", "2")
+        record = server_record(cache)
+        assert [asyncio.run(record.call("read", {}, said, None)).text for _ in range(2)] == ["1", "2"]
+    assert not (tmp_path / "c.sqlite").exists()
+
+
+# the server's name
+
+
+@pytest.mark.parametrize(
+    ("server", "env", "headers", "name"),
+    [
+        ("npx -y srv", {}, {}, "npx -y srv"),
+        ("srv --api-key hunter2 --port 1", {}, {}, "srv --api-key '***' --port 1"),
+        ("srv --api-key=hunter2 API_TOKEN=hunter2", {}, {}, "srv '--api-key=***' 'API_TOKEN=***'"),
+        ("srv --header 'Authorization: Bearer hunter2'", {}, {}, "srv --header 'Authorization: ***'"),
+        ("srv postgres://me:hunter2@host/db", {}, {}, "srv 'postgres://***@host/db'"),
+        ("srv https://h/x?token=hunter2&a=1", {}, {}, "srv 'https://h/x?a=1'"),
+        ("srv sk-hunter2hunter2hunter2", {}, {}, "srv '***'"),
+        ("srv --keyword cats --verbose", {}, {}, "srv --keyword cats --verbose"),
+        ("srv", {"TZ": "UTC", "MY_API_KEY": "hunter2", "DB": "pg://a:hunter2@h"}, {}, "DB='pg://***@h' TZ=UTC srv"),
+        ("HTTPS://me:hunter2@Host.org:443/mcp/", {}, {}, "https://host.org/mcp"),
+        ("https://h/mcp?apiKey=hunter2&profile=b#x", {}, {}, "https://h/mcp?profile=b"),
+        ("https://h:8/mcp", {}, {"Authorization": "hunter2", "X-Team": "a"}, "https://h:8/mcp X-Team: a"),
+        ("http://[::1]:80/mcp", {}, {"Cookie": "hunter2", "X-Api-Key": "hunter2"}, "http://[::1]/mcp"),
+    ],
+)
+def test_a_server_s_name_holds_what_tells_it_apart_and_no_secret(
+    server: str, env: dict[str, str], headers: dict[str, str], name: str
+) -> None:
+    parsed = McpServer.parse(server, env, headers)
+    assert parsed.identity == name
+    assert "hunter2" not in str(parsed) + repr(parsed)
+
+
+def test_a_server_that_moved_is_found_under_its_given_name(notes: Notes) -> None:
+    tools = mcp_tools(notes.command, cache=Cache(notes.file), record_as="notes", allow=["read"])
+    assert call(tools[0]) == ("none", "ok")
+    notes.end()
+    moved = mcp_tools(f"elsewhere {SCRIPT}", cache=Cache(notes.file, mode="replay"), record_as="notes", allow=["read"])
+    assert call(moved[0]) == ("none", "ok")

@@ -1,0 +1,242 @@
+"""Environments of one's own: registered by a public function, and found by `module:id` wherever an id is taken."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import arpo_env
+from arpo_env import ToolEnv
+from arpo_env.vector import ToolVectorEnv
+from envs_registry import EnvSpec, Task, UnknownEnvError, get_spec, register, resolve_id
+from envs_registry.sources import ListSource
+
+pytestmark = pytest.mark.usefixtures("own_names")
+
+ONE, TWO = Task("one", "What is 1?", ("1",)), Task("two", "What is 2?", ("2",))
+MODULE = """
+import arpo_env
+from envs_registry import Task
+
+def shout(text: str) -> str:
+    '''Say it louder.'''
+    return text.upper() + "!"
+
+arpo_env.register("mine/Shout-v0", [Task("t", "Shout a.", ("A!",))], tools=[shout], scorer="qa")
+"""
+
+
+def question(env_id: str, **options: Any) -> str:
+    env: Any = gym.make(env_id, **options)
+    shown: str = env.reset(options={"index": 0})[0]
+    return shown
+
+
+def write(folder: Path, name: str = "own_shout", text: str = MODULE) -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    importlib.invalidate_caches()
+    return path
+
+
+def tasks_of_a_level(level: int = 1) -> list[Task]:
+    return [Task("t", f"Level {level}?", ("1",))]
+
+
+class Endless:
+    """Numbers without end, other ones for another seed."""
+
+    size = None
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def task(self, index: int) -> Task:
+        return Task(f"{self.seed}/{index}", f"{self.seed} + {index}?", (str(self.seed + index),), kind="math")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "options", "shown"),
+    [
+        ([ONE, TWO], {}, "What is 1?"),
+        ((task for task in (ONE, TWO)), {}, "What is 1?"),
+        (ListSource([TWO]), {}, "What is 2?"),
+        (tasks_of_a_level, {"level": 3}, "Level 3?"),
+        (functools.partial(tasks_of_a_level, level=7), {}, "Level 7?"),
+        (Endless, {"seed": 5}, "5 + 0?"),
+        ({"train": [ONE], "test": [TWO]}, {}, "What is 1?"),
+        ({"train": [ONE], "test": Endless}, {"split": "test"}, "0 + 0?"),
+    ],
+    ids=["list", "generator", "source", "function", "partial", "generated", "first-split", "split"],
+)
+def test_tasks_come_in_many_forms(tasks: Any, options: dict[str, Any], shown: str) -> None:
+    arpo_env.register("mine/Forms-v0", tasks)
+    assert question("mine/Forms-v0", **options) == shown
+
+
+def test_tasks_come_out_of_files(tmp_path: Path) -> None:
+    rows = {
+        "train": {"question": "1 + 1?", "answer": "2", "level": "easy"},
+        "test": {"question": "Who?", "answer": "I"},
+    }
+    for split, row in rows.items():
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    arpo_env.register("mine/File-v0", tmp_path / "train.jsonl", scorer="math", levels=("easy", "hard"))
+    assert question("mine/File-v0", level="easy") == "1 + 1?"
+    assert ToolEnv("mine/File-v0").tasks.task(0).kind == "math"
+    assert question("mine/File-v0", data=tmp_path / "test.jsonl") == "Who?"
+    with pytest.raises(ValueError, match="no row of level hard"):
+        ToolEnv("mine/File-v0", level="hard")
+    assert arpo_env.register("mine/Folder-v0", str(tmp_path)).splits == ("train", "validation", "test")
+    assert question("mine/Folder-v0", split="test") == "Who?"
+
+
+def test_another_environment_s_tasks_can_be_played_otherwise() -> None:
+    spec = arpo_env.register("mine/Hard-v0", source="arithmetic", tools=[], max_turns=2, tool_limits={"python": 1})
+    assert (spec.tools, spec.tool_limits) == ((), (("python", 1),))
+    assert question("mine/Hard-v0", level=2) == question("arpo/Arithmetic-v0", level=2)
+
+
+def test_it_is_an_environment_like_any_other() -> None:
+    arpo_env.register(EnvSpec("mine/Vector-v0", "", "two numbers", tools=(), protocol="hermes"), [ONE, TWO])
+    envs: Any = gym.make_vec("mine/Vector-v0", num_envs=2)
+    assert isinstance(envs, ToolVectorEnv)
+    envs.reset(options={"tasks": [ONE, TWO]})
+    assert envs.step(["\\boxed{1}", "\\boxed{3}"])[1].tolist() == [1.0, 0.0]
+    assert get_spec("mine/Vector-v0").description == "two numbers"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        (("mine/Bad-v0",), {}, "no tasks: give tasks="),
+        (("mine/Bad-v0", []), {}, "an empty list"),
+        (("mine/Bad-v0", {}), {}, "an empty mapping"),
+        (("mine/Bad-v0", ["1 + 1?"]), {}, r"hold '1 \+ 1\?', not a Task"),
+        (("mine/Bad-v0", 5), {}, "must be a list of Task, a task source"),
+        (("mine/Bad-v0", [ONE]), {"tool": ["python"]}, "no field 'tool'; did you mean 'tools'"),
+        (("my_envs:mine/Bad-v0", [ONE]), {}, "register 'mine/Bad-v0'"),
+        (("mine Bad", [ONE]), {}, "write NAMESPACE/Name-v0"),
+        ((5, [ONE]), {}, "an id is a text"),
+        (("CartPole-v1", [ONE]), {}, "registered already"),
+        (("arpo/GSM8K-v0", [ONE]), {}, "such as 'arpo/GSM8K-v1', or give overwrite=True"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(arguments: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        arpo_env.register(*arguments, **options)
+    assert "mine/Bad-v0" not in gym.registry
+
+
+@pytest.mark.parametrize(
+    ("tasks", "options", "words"),
+    [
+        ([ONE], {"split": "test"}, r"has no splits: leave split='test' out, or register its tasks by split"),
+        ([ONE], {"data": "x.jsonl"}, "reads no data file"),
+        ([ONE], {"level": 2}, "has no option 'level'"),
+        ({"train": [ONE]}, {"split": "test"}, "has the splits train; not 'test'"),
+        (lambda: 5, {}, "gave 5, not a list of Task"),
+    ],
+)
+def test_what_the_tasks_do_not_have_is_refused(tasks: Any, options: dict[str, Any], words: str) -> None:
+    arpo_env.register("mine/Few-v0", tasks)
+    with pytest.raises(ValueError, match=words):
+        ToolEnv("mine/Few-v0", **options)
+
+
+def test_the_same_may_be_registered_again_and_something_else_may_not() -> None:
+    def tell(text: str) -> Callable[[str], str]:
+        def told(name: str) -> str:
+            """Tell."""
+            return text + name
+
+        return told
+
+    for _ in range(2):
+        arpo_env.register("mine/Again-v0", [ONE], tools=[tell("a")], reward={"accuracy": 1.0})
+    for tasks, other in (([TWO], tell("a")), ([ONE], tell("b")), ([ONE], "python")):
+        with pytest.raises(ValueError, match="registered already, with another content"):
+            arpo_env.register("mine/Again-v0", tasks, tools=[other], reward={"accuracy": 1.0})
+    arpo_env.register("mine/Again-v0", [TWO], tools=[], overwrite=True)
+    assert question("mine/Again-v0") == "What is 2?"
+    assert arpo_env.register(get_spec("arpo/GSM8K-v0")) == get_spec("arpo/GSM8K-v0")
+
+
+def test_sources_are_compared_by_what_they_hold_and_clients_are_not_looked_into() -> None:
+    class Client:
+        def __init__(self) -> None:
+            self.modules, self.itself = sys.modules, self
+
+    def asks(client: Client) -> Callable[[str], str]:
+        def ask(name: str) -> str:
+            """Ask."""
+            return f"{client}{name}"
+
+        return ask
+
+    for _ in range(2):
+        arpo_env.register("mine/Held-v0", Endless(3), tools=[asks(Client())])
+    with pytest.raises(ValueError, match="with another content"):
+        arpo_env.register("mine/Held-v0", Endless(4), tools=[asks(Client())])
+
+
+def test_a_module_may_be_reloaded_until_it_says_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = importlib.import_module("own_shout")
+    write(tmp_path, text=f"# moved down by a line\n{MODULE}")
+    importlib.reload(module)
+    path.write_text(MODULE.replace('"!"', '"?"'), encoding="utf-8")
+    with pytest.raises(ValueError, match="overwrite=True"):
+        importlib.reload(module)
+
+
+def test_a_spec_in_the_table_is_known_to_gymnasium_whenever_it_was_added() -> None:
+    register([EnvSpec("mine/Late-v0", "arithmetic", "added after arpo_env was imported", tools=())])
+    assert question("mine/Late-v0", level=1) == question("arpo/Arithmetic-v0", level=1)
+
+
+def test_an_id_names_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [part for part in sys.path if part])  # as a console script has it
+    with pytest.raises(UnknownEnvError, match="one of your own is named with its module"):
+        get_spec("mine/Shout-v0")
+    assert ToolEnv("own_shout:mine/Shout-v0").env_spec.id == "mine/Shout-v0"
+    assert gym.make("own_shout:mine/Shout-v0").reset()[0] == "Shout a."
+    assert resolve_id("own_shout:mine/Shout-v0") == "mine/Shout-v0"
+    with pytest.raises(UnknownEnvError, match=r"mean: mine/Shout-v0.*The module 'own_shout' has to register it"):
+        get_spec("own_shout:mine/Shut-v0")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "words"),
+    [
+        ("no_such:mine/Task-v0", "no module 'no_such'.*Run the command in the folder that holds it"),
+        ("own_shout.py:mine/Task-v0", "Write own_shout:NAME"),
+        ("sub/own_shout:mine/Task-v0", r"Write sub\.own_shout:NAME"),
+    ],
+)
+def test_a_module_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env_id: str, words: str
+) -> None:
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match=words):
+        get_spec(env_id)
+
+
+def test_a_fault_inside_the_module_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "own_broken", "import no_such_dependency")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_dependency'"):
+        get_spec("own_broken:mine/Task-v0")
