@@ -68,8 +68,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: the command line works without torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'arpo_trainer' has no attribute {name!r}")
-    import importlib
+    from arpo_trainer.extras import public_name
 
-    return getattr(importlib.import_module(f"arpo_trainer.{_HOMES[name]}"), name)
+    return public_name(__name__, _HOMES, name)

@@ -42,6 +42,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "aepo": Algorithm("aepo", "aepo", loss="aepo", entropy_weight=0.2),
     "dapo": Algorithm("grpo", None, loss="dapo"),
     "reinforce++": Algorithm("grpo", None, advantage="reinforce++"),
+    "arpo-ranked": Algorithm("arpo", "arpo-ranked"),
     "random": Algorithm("arpo", "random"),
     "tree-grpo": Algorithm("arpo", "tree-grpo", advantage="tree-grpo"),
     "arpo-reference": Algorithm("arpo", "arpo-reference", loss="clipped-reference"),

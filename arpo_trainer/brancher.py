@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from arpo_env import ToolEnv
-from arpo_trainer.branching import BranchMethod, Point, Score, chain_length
-from arpo_trainer.entropy import segment_entropy
+from arpo_trainer.branching import NOT_DRAWN, BranchMethod, Point, Score, chain_length
+from arpo_trainer.budgets import branch_quota
+from arpo_trainer.entropy import entropy_level, segment_entropy
 from arpo_trainer.ledger import Claim, Ledger
 from arpo_trainer.path import Path
 from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.timeline import Event
-from arpo_trainer.tree import Decision, Span
+from arpo_trainer.tree import FORK_FAILED, QUOTA, SPENT, Decision, Span
 from arpo_trainer.worlds import Worlds
 
 logger = logging.getLogger(__name__)
-NOT_ABOVE = "score not above threshold"
-SPENT = "budget spent"
+NO_WIDTH = "branch_width is 1"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -37,6 +37,7 @@ class _Wish(Claim):
     asked: float
     settled: asyncio.Future[int]
     forks: asyncio.Task[list[ToolEnv]] | None = None
+    made: Event | None = None
     names: list[str] = field(default_factory=list)
     fault: str = ""
 
@@ -47,9 +48,8 @@ class Brancher:
     Args:
         settings: of the rollout.
         seed_name: what the group's draws are made from.
-        vocabulary: V, of the tokenizer.
+        vocabulary: V, of the tokenizer; only the published measure depends on it.
         worlds: the group's environments.
-        reserve: branches there are; None until it is known.
         spawn: starts a task that the group waits for.
         launch: plays a branch: its path, the number of its parent, and the span it forks from.
         top_up: starts so many fresh roots.
@@ -61,7 +61,6 @@ class Brancher:
         seed_name: str,
         vocabulary: int,
         worlds: Worlds,
-        reserve: int | None,
         spawn: Callable[..., asyncio.Task[object]],
         launch: Callable[[Path, int, Span], None],
         top_up: Callable[[int], None],
@@ -70,12 +69,20 @@ class Brancher:
         self.method: BranchMethod | None = settings.parts.method
         self.published = self.method is not None and self.method.published
         best = self.method is not None and self.method.best
-        self.ledger = Ledger(reserve, settings.branch_width, self._priority, self.published, best)
+        self.ledger = Ledger(None, settings.branch_width, self._priority, self.published, best)
         self._spawn, self._launch, self._top_up = spawn, launch, top_up
         self._numbers: dict[str, int] = {}
         self._busy_rounds: set[int] = set()
 
     # what the group says
+
+    def divide(self, roots: int) -> None:
+        """It is known how many trajectories start at the prompt: the others may be branches."""
+        total, quota = self.settings.num_generations, self.settings.branch_quota
+        self.ledger.reserve = total - roots
+        if quota is None and self.method and self.method.quota:
+            quota = branch_quota(total, roots)
+        self.ledger.quota = quota or None
 
     def may_branch(self, topped_up: bool) -> bool:
         """Say whether a root may branch; one from unused budget does only in the published code."""
@@ -139,6 +146,13 @@ class Brancher:
             self.ledger.taken += fresh
             self._top_up(fresh)
 
+    def close(self) -> None:
+        """Everything is settled: say of each point that got nothing what it was refused for."""
+        if not self.published:  # there it is known at once
+            for wish, left in self.ledger.refused():
+                assert isinstance(wish, _Wish)  # for the type checker: nothing else is claimed
+                wish.decision.reason = QUOTA if left else SPENT
+
     def order(self, path: Path, topped_up: bool = False) -> tuple[float, ...]:
         """Return a path's place in the group, in the order of virtual rounds."""
         if self.published:
@@ -149,8 +163,10 @@ class Brancher:
     # how it is decided
 
     def _segment(self, entropies: Sequence[float]) -> float:
-        reduction = "sum" if self.published else "mean"
-        return segment_entropy(entropies, self.vocabulary, self.settings.entropy_window, reduction)  # type: ignore[arg-type]
+        window = self.settings.entropy_window
+        if self.published:
+            return segment_entropy(entropies, self.vocabulary, window, "sum")
+        return entropy_level(entropies, window)
 
     def _uniform(self, *place: object) -> float:
         name = "/".join(map(str, (self.seed_name, "branch", *place)))
@@ -168,14 +184,15 @@ class Brancher:
         width = self.settings.branch_width - 1
         scores = [] if self.published else [self._score(path.name, path.clock, point, copy) for copy in range(width)]
         wanted = width if self.published else sum(score.branch for score in scores)
-        first = scores[0] if scores else Score(0.0, self.settings.tau, False)
-        span.decision = Decision(entropy, point.delta, first.value, first.threshold, 0, NOT_ABOVE)
+        none = Score(0.0, self.settings.tau, False, "" if width else NO_WIDTH)
+        said = next((score for score in scores if score.branch), scores[0] if scores else none)
+        span.decision = Decision(entropy, point.delta, said.value, said.threshold, 0, said.reason, point.consecutive)
         clock, path.clock = path.clock, path.clock + 1
         path.chain.append(wanted > 0)
         if not wanted:
             self.ledger.passes(path.name, clock, path.points)
             return self.settle()
-        wish = _Wish(path.name, clock, wanted, path.points, first.value, twin=path.twin(), span=span,
+        wish = _Wish(path.name, clock, wanted, path.points, said.value, twin=path.twin(), span=span,
                      decision=span.decision, asked=self.worlds.gates.now(),
                      settled=asyncio.get_running_loop().create_future())  # fmt: skip
         if self.published:
@@ -187,23 +204,24 @@ class Brancher:
         assert self.method is not None
         busy = sum(number < wish.clock for number in self._busy_rounds) if self.method.penalised else 0
         scores = [self._score(wish.path, wish.clock, replace(point, consecutive=busy), n) for n in range(left)]
+        wish.decision.consecutive = busy
         if scores:
-            wish.decision.score, wish.decision.threshold = scores[-1].value, scores[-1].threshold
+            said = next((score for score in scores if score.branch), scores[-1])
+            wish.decision.score, wish.decision.threshold, wish.decision.reason = said.value, said.threshold, said.reason
         return sum(score.branch for score in scores)
 
     def _claim(self, path: Path, wish: _Wish) -> None:
         self.ledger.claims(wish)
         self.settle()
-        most = wish.wanted if self.ledger.reserve is None else min(wish.wanted, self.ledger.left)
-        copies = wish.settled.result() if wish.settled.done() else most
+        copies = wish.settled.result() if wish.settled.done() else self.ledger.most(wish)
         if copies:
             wish.forks = path.forking = self._spawn(self._copies(path, wish, copies))  # type: ignore[assignment]
             self._spawn(self._follow(wish))
 
     def _settled(self, wish: _Wish, granted: int) -> None:
-        assert self.method is not None
-        denied = NOT_ABOVE if self.published and self.ledger.left else SPENT
-        wish.decision.branches, wish.decision.reason = granted, self.method.why if granted else denied
+        wish.decision.branches = granted
+        if self.published and not granted:
+            wish.decision.reason = NOT_DRAWN if self.ledger.left else SPENT
         if granted:
             self._busy_rounds.add(wish.clock)
         for copy in range(granted):
@@ -216,11 +234,13 @@ class Brancher:
     # how branches are made
 
     async def _copies(self, path: Path, wish: _Wish, n: int) -> list[ToolEnv]:
+        wish.made = Event(path.number, "fork", 0.0, 0.0, copies=n)
         try:
-            return await self.worlds.fork(path, n)
+            return await self.worlds.fork(path, wish.made)
         except Exception as error:  # no copy, no branch: the original goes on, the budget goes to fresh roots
             logger.warning("could not fork an episode of %s: %r", self.worlds.task.id, error)
-            wish.fault = f"fork failed: {error}"
+            wish.made.copies = 0
+            wish.fault = f"{FORK_FAILED}: {error}"
             return []
 
     async def _follow(self, wish: _Wish) -> None:
@@ -229,6 +249,8 @@ class Brancher:
         assert wish.forks is not None
         settled = self.worlds.gates.now()
         envs = await wish.forks
+        assert wish.made is not None
+        wish.made.until = self.worlds.gates.now()
         for env in envs[granted:]:
             await self.worlds.close(env)
         for name, env in zip(wish.names, envs, strict=False):

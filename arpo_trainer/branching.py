@@ -7,17 +7,27 @@ and nothing in the engine.
 |---|---|---|
 | arpo | alpha + beta dH > tau | ARPO eq. 4-5 |
 | aepo | (alpha + beta dH)(1 - penalty l) > tau, l high-entropy steps of the chain in a row | AEPO, branch penalty |
+| arpo-ranked | the same as arpo, but the points wait until all roots have ended, and the highest scores get the \
+budget; points with next to no entropy left are skipped | ours |
 | random | a coin says so, with probability alpha | ablation |
 | arpo-reference | clip(U - beta dH, 0, 1) <= alpha | the published code of ARPO |
 | aepo-reference | clip((U + beta dH) max(0, 1 - penalty c), 0, 1) >= alpha, c of the prompt | that of AEPO |
 | tree-grpo | at points drawn at random once all planned trajectories have ended | Tree-GRPO (2509.21240) |
+
+Entropies are on the scale of `entropy.entropy_level`, in the reference rows on that of `entropy.segment_entropy`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+ROSE = "entropy rose"
+ABOVE, NOT_ABOVE = "score above threshold", "score not above threshold"
+DRAWN, NOT_DRAWN = "drawn", "not drawn"
+NO_DOUBT = "next to no entropy left"
+NO_DOUBT_LEVEL = 0.02  # 0.012 nats a token: two windows of 20 tokens are equal with a probability of about 0.8
 
 
 @dataclass(frozen=True)
@@ -25,8 +35,8 @@ class Point:
     """What is known where an episode may branch.
 
     Attributes:
-        entropy: of the segment that is looked at, in units of ln V.
-        baseline: of the segment it is compared with, likewise.
+        entropy: H of the segment that is looked at.
+        baseline: H of the segment it is compared with, on the same scale.
         consecutive: l, how many high-entropy steps came just before in a row.
         uniform: a random number in [0, 1), this point's own.
     """
@@ -64,11 +74,24 @@ class BranchSettings(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """What a branch function says: the score, what it was compared with, and whether to branch."""
+    """What a branch function says.
+
+    Attributes:
+        value: the score.
+        threshold: what it was compared with.
+        branch: whether to branch.
+        why: the reason, in a few words; it is kept in the tree, and must be true.
+    """
 
     value: float
     threshold: float
     branch: bool
+    why: str = ""
+
+    @property
+    def reason(self) -> str:
+        """`why`, or else on which side of the threshold the score is."""
+        return self.why or (ABOVE if self.branch else NOT_ABOVE)
 
 
 BranchFunction = Callable[[Point, BranchSettings], Score]
@@ -85,14 +108,14 @@ class BranchMethod:
             trajectory numbers; missing trajectories are added one a round, and may branch.
         best: the points wait until all paths have ended, and those with the highest scores get the budget.
         penalised: c is counted for the prompt: rounds in which it got a new trajectory.
-        why: what a point that branches is told to have done.
+        quota: without a `branch_quota`, a root and its descendants get ceil((M - N) / N) branches at most.
     """
 
     score: BranchFunction
     published: bool = False
     best: bool = False
     penalised: bool = False
-    why: str = "entropy rose"
+    quota: bool = True
 
 
 def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: int = 0, penalty: float = 0.0) -> float:
@@ -101,7 +124,7 @@ def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: i
     ARPO, eq. 4-5 is the case without penalty; AEPO multiplies by a factor that falls linearly in l.
 
     Args:
-        delta_entropy: dH, the rise of entropy after the tool result, in units of ln V.
+        delta_entropy: dH, the rise of entropy after the tool result (`entropy.entropy_level`).
         alpha: base.
         beta: weight of the rise.
         consecutive: l, how many of the chain's last tool steps were high-entropy steps in a row.
@@ -111,32 +134,48 @@ def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: i
 
 
 def _arpo(point: Point, settings: BranchSettings) -> Score:
-    value = branch_score(point.delta, settings.alpha, settings.beta)
-    return Score(value, settings.tau, value > settings.tau)
+    return _by_entropy(point, settings, 0.0)
 
 
 def _aepo(point: Point, settings: BranchSettings) -> Score:
-    value = branch_score(point.delta, settings.alpha, settings.beta, point.consecutive, settings.branch_penalty)
-    return Score(value, settings.tau, value > settings.tau)
+    return _by_entropy(point, settings, settings.branch_penalty)
+
+
+def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score:
+    value, flat = (
+        branch_score(delta, settings.alpha, settings.beta, point.consecutive, penalty) for delta in (point.delta, 0.0)
+    )
+    rose = point.delta > 0 and value > settings.tau >= flat  # else alpha alone is above tau
+    return Score(value, settings.tau, value > settings.tau, ROSE if rose else "")
+
+
+def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
+    score = _arpo(point, settings)
+    settled = score.branch and point.entropy < NO_DOUBT_LEVEL
+    return replace(score, branch=False, why=NO_DOUBT) if settled else score
 
 
 def _random(point: Point, settings: BranchSettings) -> Score:
-    return Score(point.uniform, 1.0 - settings.alpha, point.uniform >= 1.0 - settings.alpha)
+    return _drawn(point.uniform, 1.0 - settings.alpha, point.uniform >= 1.0 - settings.alpha)
 
 
 def _arpo_reference(point: Point, settings: BranchSettings) -> Score:
     value = _clip(point.uniform - settings.beta * point.delta)
-    return Score(value, settings.alpha, value <= settings.alpha)
+    return _drawn(value, settings.alpha, value <= settings.alpha)
 
 
 def _aepo_reference(point: Point, settings: BranchSettings) -> Score:
     penalty = max(0.0, 1.0 - settings.branch_penalty * point.consecutive)
     value = _clip((point.uniform + settings.beta * point.delta) * penalty)
-    return Score(value, settings.alpha, value >= settings.alpha)
+    return _drawn(value, settings.alpha, value >= settings.alpha)
 
 
 def _tree_grpo(point: Point, settings: BranchSettings) -> Score:
-    return Score(point.uniform, 0.0, True)
+    return _drawn(point.uniform, 0.0, True)
+
+
+def _drawn(value: float, threshold: float, branch: bool) -> Score:
+    return Score(value, threshold, branch, DRAWN if branch else NOT_DRAWN)
 
 
 def _clip(value: float) -> float:
@@ -146,10 +185,11 @@ def _clip(value: float) -> float:
 BRANCHES: dict[str, BranchMethod] = {
     "arpo": BranchMethod(_arpo),
     "aepo": BranchMethod(_aepo),
-    "random": BranchMethod(_random, why="drawn"),
-    "arpo-reference": BranchMethod(_arpo_reference, published=True, why="drawn"),
-    "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, why="drawn"),
-    "tree-grpo": BranchMethod(_tree_grpo, best=True, why="drawn"),
+    "arpo-ranked": BranchMethod(_arpo_ranked, best=True),
+    "random": BranchMethod(_random),
+    "arpo-reference": BranchMethod(_arpo_reference, published=True, quota=False),
+    "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, quota=False),
+    "tree-grpo": BranchMethod(_tree_grpo, best=True, quota=False),
 }
 
 

@@ -42,7 +42,7 @@ def balanced_roots(num_generations: int, root_entropy: float, tool_entropy: floa
 
     Args:
         num_generations: k, the group's whole budget.
-        root_entropy: H_root, of the first turn; any unit, the same for both.
+        root_entropy: H_root, of the first turn; any unit, the same for both (the engine's is `entropy.ENTROPY_UNIT`).
         tool_entropy: H_tool, mean over the turns that follow a tool's result.
         beta: how strongly the difference counts.
     """
@@ -65,6 +65,18 @@ def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_en
     else:
         whole = math.floor(balanced_roots(num_generations, root_entropy, tool_entropy, beta) + 0.5)
     return max(1, min(num_generations, whole))
+
+
+def branch_quota(num_generations: int, initial_rollouts: int) -> int:
+    """Return the most branches of one root and all its descendants: ceil((M - N) / N), at least 1.
+
+    With it no root can take the whole budget, and all roots together can take all of it.
+
+    Args:
+        num_generations: M.
+        initial_rollouts: N.
+    """
+    return max(1, -(-(num_generations - initial_rollouts) // initial_rollouts))
 
 
 def generated_tokens(num_generations: int, initial_rollouts: int, tokens: float, shared: float) -> float:

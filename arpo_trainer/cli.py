@@ -15,6 +15,7 @@ from typing import Any
 
 from arpo_trainer.cache_command import add_cache_command
 from arpo_trainer.data_command import add_data_command
+from arpo_trainer.extras import naming_extras, require
 from arpo_trainer.launching import add_launch_flags, check_launch_flags, launch
 from arpo_trainer.options import read_options
 from arpo_trainer.recipes_command import add_recipes_command, check_recipe
@@ -33,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("arpo_trainer", "arpo_env", "sandbox"):
         logging.getLogger(name).setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
     try:
-        status: int = arguments.run(arguments)
+        with naming_extras():
+            status: int = arguments.run(arguments)
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
@@ -51,15 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="arpo", description="Tool-using language agents: environments and training.")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="say which version this is, and end")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     envs = commands.add_parser("envs", help="list the environments")
+    envs.add_argument("module", nargs="*", help="modules of yours that register environments, to list these too")
     envs.set_defaults(run=_envs)
 
     add_data_command(commands)
 
     play = commands.add_parser("play", help="play an episode in the terminal, by hand or with a model")
-    play.add_argument("env", help="environment id, such as arpo/Arithmetic-v0")
+    play.add_argument("env", help="environment id, such as arpo/Arithmetic-v0, or MODULE:ID of your own")
     play.add_argument("--model", help="let this model play: a folder, a hub id, or smollm2-135m-instruct")
     play.add_argument("--seed", type=int, default=0, help="chooses the task (default 0)")
     play.add_argument("--temperature", type=float, default=0.0, help="of the model; 0 is greedy (default)")
@@ -85,6 +89,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _ShowVersion(argparse.Action):
+    """Looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+        import importlib.metadata
+        import platform
+
+        try:
+            version = importlib.metadata.version("arpo-gym")
+        except importlib.metadata.PackageNotFoundError:
+            version = "of a source tree, not installed"
+        sys.stdout.write(f"arpo-gym {version} (Python {platform.python_version()})\n")
+        parser.exit()
+
+
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="train, and write a report")
     what = train.add_mutually_exclusive_group(required=True)
@@ -104,12 +123,15 @@ def _say(text: str) -> None:
 
 def _envs(arguments: argparse.Namespace) -> int:
     from envs_registry import all_specs
+    from envs_registry.spec import import_module
 
-    rows = [("ID", "SIZE", "TOOLS", "SCORER", "LICENCE", "GATED", "DESCRIPTION")]
-    for s in all_specs():
-        gated = "yes" if s.gated else "no"
-        rows.append((s.id, s.size, ",".join(s.tools), s.scorer, s.licence, gated, s.description))
-    write_table(rows)
+    for module in arguments.module:
+        import_module(module)
+    specs = all_specs()
+    rows = [("ID", "SIZE", "TOOLS", "SCORER", "LICENCE")]
+    rows += [(s.id, s.size, ",".join(s.tool_names), s.scorer, s.licence) for s in specs]
+    notes = [f"{s.description} (gated)" if s.gated else s.description for s in specs]
+    write_table(rows, notes=["", *notes])
     return 0
 
 
@@ -126,14 +148,13 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.recipe:
         check_recipe(arguments.recipe)
     check_launch_flags(arguments)
+    require("train")
     if arguments.accelerate_config and not arguments.dry_run:
         return launch(arguments, arguments.argv)
-    try:
-        from arpo_trainer.settings_file import read_settings
-        from arpo_trainer.train import train
-    except ImportError as error:
-        raise RuntimeError(f"training needs more packages ({error}): pip install 'arpo-gym[train]'") from error
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func`: the seams' tests watch it for us
+    from arpo_trainer.settings_file import read_settings
+    from arpo_trainer.train import train
+
     settings = read_settings(arguments.recipe or arguments.config, arguments.set)
     if arguments.dry_run:
         return _dry_run(settings, arguments.num_processes, arguments.accelerate_config)
@@ -157,7 +178,9 @@ def _dry_run(settings: dict[str, Any], processes: int | None, launch_config: str
 
 def _report(arguments: argparse.Namespace) -> int:
     from arpo_trainer.report import write_report
+    from arpo_trainer.report_data import require_run
 
+    require_run(arguments.folder)
     sys.stdout.write(f"{write_report(arguments.folder)}\n")
     return 0
 

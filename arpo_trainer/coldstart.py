@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from arpo_env import ToolEnv
+from arpo_env import ArpoTags, ToolEnv
 from arpo_trainer.rendering import Renderer
 from envs_registry import TaskSource
 
@@ -57,9 +57,9 @@ def demonstrations(
         {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
     """
     check_solvable(source)
-    if env.protocol.native:
+    if not isinstance(env.protocol, ArpoTags):
         raise ValueError(
-            f"the cold start writes tags; protocol {env.protocol.name!r} needs none: cold_start_examples=0"
+            f"the cold start writes tags; protocol {env.protocol.name!r} has others or none: cold_start_examples=0"
         )
     if source.solution_tool not in env.tools:
         raise ValueError(
@@ -111,7 +111,7 @@ def cold_start(
     model: Any,
     tokenizer: Any,
     examples: list[Example],
-    folder: Path,
+    folder: str | Path,
     *,
     epochs: int = 2,
     batch_size: int = 8,

@@ -53,7 +53,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         metadata={
             "help": "A row of rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances "
             "roots and branches by entropy and keeps gradients that the clip drops, 'grpo' starts all at the prompt; "
-            "also 'dapo', 'reinforce++', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference'."
+            "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference'."
         },
     )
     budget: str | None = field(
@@ -62,7 +62,10 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     )
     branch: str | None = field(
         default=None,
-        metadata={"help": "Instead of the algorithm's: 'arpo', 'aepo', 'random', 'tree-grpo', or a '-reference'."},
+        metadata={
+            "help": "Instead of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'random', 'tree-grpo', or a "
+            "'-reference'."
+        },
     )
     initial_rollouts: int | None = field(
         default=None,
@@ -78,9 +81,14 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     branch_penalty: float = field(
         default=0.05, metadata={"help": "Slope of AEPO's penalty for high-entropy steps in a row."}
     )
-    budget_beta: float = field(
-        default=0.5, metadata={"help": "AEPO's budget: weight of the difference of entropies, per nat."}
+    branch_quota: int | None = field(
+        default=None,
+        metadata={
+            "help": "Most branches of one root and all its descendants. Default: ceil((M - N) / N), and none in "
+            "'tree-grpo' and the '-reference' rows; 0 is no quota."
+        },
     )
+    budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the difference of entropies."})
     entropy_window: int = field(default=20, metadata={"help": "k: tokens whose entropy is compared."})
     entropy_estimator: str = field(
         default="auto",
@@ -131,6 +139,21 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     packing_tokens: int | None = field(
         default=None,
         metadata={"help": "Most tokens in one packed forward; default: what the flat rows would have taken."},
+    )
+    vllm_importance_sampling_correction: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Weigh tokens by the ratio of the trainer's to vLLM's probability. Default: yes, but for the "
+            "'-reference' algorithms, whose code does not."
+        },
+    )
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={
+            "help": "'token_truncate' weighs each token by its own ratio, at most `vllm_importance_sampling_clip_max`; "
+            "or 'token_mask', 'sequence_truncate', 'sequence_mask'. TRL's default, 'sequence_mask', drops rows whose "
+            "product of ratios is above that, which for long rows it easily is."
+        },
     )
     max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
     prefix_tokens: int = field(
@@ -184,6 +207,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         row = get_algorithm(self.algorithm, self.budget, self.branch)
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
         self.entropy_weight = row.entropy_weight if self.entropy_weight is None else self.entropy_weight
+        if self.vllm_importance_sampling_correction is None:
+            self.vllm_importance_sampling_correction = not self.algorithm.endswith("-reference")
         check_name("advantage", self.advantage, ADVANTAGES)
         self._fit_loss()
         check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
@@ -303,6 +328,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "budget": self.budget,
             "branch": self.branch,
             "branch_penalty": self.branch_penalty,
+            "branch_quota": self.branch_quota,
             "budget_beta": self.budget_beta,
             "turn_timeout": self.turn_timeout,
             "retries": self.retries,

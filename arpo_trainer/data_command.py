@@ -1,6 +1,7 @@
 """The `arpo data` command: look at the tasks of an environment, and at what two of them share.
 
 arpo data show arpo/GAIA-v0 --level 1
+arpo data show my_envs:mine/Task-v0
 arpo data overlap arpo/Reasoning10K-v0=train_10k.parquet arpo/HotpotQA-v0 arpo/SimpleQA-v0:test=simpleqa.jsonl
 """
 
@@ -15,10 +16,13 @@ from typing import Any
 from arpo_trainer.table import write_table
 from envs_registry import DataSetSource, EnvSpec, Task, TaskSource, get_spec, load_source
 from envs_registry.sources import LimitedSource
+from envs_registry.spec import has_spec
 
 EXAMPLES = 3
 OF_ENDLESS = 1000  # tasks of an endless source that are looked at
-_WHERE = "ENV, ENV:SPLIT or ENV:SPLIT=PATH of a local file or folder"
+_WHERE = (
+    "ENV, ENV:SPLIT or ENV:SPLIT=PATH of a local file or folder; ENV may name its module, as in my_envs:mine/Task-v0"
+)
 
 
 def add_data_command(commands: Any) -> None:
@@ -55,7 +59,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _split(spec: EnvSpec, split: str | None) -> str:
-    return f"{split or spec.splits[0]} (of {', '.join(spec.splits)})"
+    return f"{split or spec.splits[0]} (of {', '.join(spec.splits)})" if spec.splits else "none"
 
 
 def _origin(source: TaskSource) -> list[tuple[str, str]]:
@@ -76,11 +80,11 @@ def _short(task: Task, limit: int = 400) -> str:
 def _overlap(arguments: argparse.Namespace) -> int:
     from envs_registry.overlap import overlap
 
-    _, train = _load(arguments.train, lambda spec: spec.splits[0])
+    _, train = _load(arguments.train, lambda spec: next(iter(spec.splits), ""))
     rows = [("EVALUATION", "TASKS", "SAME", "SIMILAR")]
     examples = []
     for text in arguments.eval:
-        name, source = _load(text, lambda spec: next((s for s in spec.splits if s != "train"), spec.splits[0]))
+        name, source = _load(text, _held_out_split)
         found = overlap(train, source)
         rows.append((name, str(found.evaluated), str(found.count), str(found.near_count)))
         examples += [f"{name} {other.id} = {task.id}\n{_short(other)}\n" for task, other in found.exact[:EXAMPLES]]
@@ -89,11 +93,20 @@ def _overlap(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _held_out_split(spec: EnvSpec) -> str:
+    """Return the first split that is not trained on; "" where there are no splits."""
+    return next((split for split in spec.splits if split != "train"), next(iter(spec.splits), ""))
+
+
 def _load(text: str, default_split: Callable[[EnvSpec], str]) -> tuple[str, TaskSource]:
-    """Read ENV[:SPLIT][=PATH] and return its name and tasks, of an endless source the first ones."""
+    """Read [MODULE:]ENV[:SPLIT][=PATH] and return its name and tasks, of an endless source the first ones."""
     where, _, path = text.partition("=")
     env_id, _, split = where.partition(":")
+    if split and not has_spec(env_id) and all(part.isidentifier() for part in env_id.split(".")):  # a module
+        name, _, split = split.partition(":")
+        env_id = f"{env_id}:{name}"
     spec = get_spec(env_id)
     split = split or default_split(spec)
-    source = load_source(spec.source, split=split, data=path or None)
-    return f"{spec.id}:{split}", source if source.size is not None else LimitedSource(source, OF_ENDLESS)
+    source = load_source(spec.source, split=split or None, data=path or None)
+    name = f"{spec.id}:{split}" if split else spec.id
+    return name, source if source.size is not None else LimitedSource(source, OF_ENDLESS)

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-ENVIRONMENTS = ("datasets", "requests", "beautifulsoup4", "tantivy", "trafilatura", "pypdf", "math-verify", "mcp")
-TRAINING = ("torch", "transformers", "trl", "accelerate", "datasets")
+from arpo_trainer.extras import EXTRAS
+
+ENVIRONMENTS = tuple(name for extra in ("data", "search", "math", "mcp") for name in EXTRAS[extra])
+TRAINING = tuple(EXTRAS["train"])
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,13 @@ def _memory() -> str:
 
 
 def _packages() -> Iterator[Finding]:
+    cure = "make setup, or pip install 'arpo-gym[train]'"
+    if not _installed("trl"):  # environments can do without
+        yield Finding("training", False, "not installed: environments only", cure, needed=False)
+        return
     for name in TRAINING:
-        try:
-            yield Finding(name, True, importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            yield Finding(name, False, "not installed", "make setup, or pip install 'arpo-gym[train]'")
+        there = _installed(name)
+        yield Finding(name, there, importlib.metadata.version(name) if there else "not installed", cure)
     yield _gpu()
     yield _vllm()
 

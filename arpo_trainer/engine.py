@@ -17,6 +17,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.gates import MOST_TRAJECTORIES, Gates, check_limits
 from arpo_trainer.generation import Backend
 from arpo_trainer.group import Group
+from arpo_trainer.published import as_published
 from arpo_trainer.rendering import Renderer
 from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
@@ -33,7 +34,8 @@ class Engine:
     Attributes:
         backend: generates.
         tokenizer: of the model: renders prompts, decodes turns, encodes tool results.
-        env: the environment to play; trajectories run on copies of it.
+        env: the environment to play; trajectories run on copies of it. With a reference algorithm it is replaced by one
+            that writes results as the published code does.
         settings: how to grow.
         chat_template_kwargs: given to the tokenizer's chat template.
         on_trajectory: called when a trajectory has ended, for progress bars.
@@ -57,6 +59,7 @@ class Engine:
     on_tree: Callable[[RolloutTree], object] | None = None
 
     def __post_init__(self) -> None:
+        self.env = as_published(self.env, self.settings.parts)
         check_limits(self.limits, list(self.env.tools))
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
         if self.settings.parts.method is not None and most is not None and most < whole:

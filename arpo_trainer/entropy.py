@@ -10,6 +10,8 @@ import torch
 
 REFERENCE_WINDOW = 20
 REFERENCE_TOP = 10
+REFERENCE_VOCABULARY = 151_665  # entries of the tokenizer of Qwen2.5, which the published runs used
+ENTROPY_UNIT = math.log(REFERENCE_VOCABULARY) / REFERENCE_WINDOW  # 0.596 nats a token
 Estimator = Literal["exact", "renormalised", "tail", "nll", "raw10"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
@@ -72,14 +74,16 @@ def segment_entropy(
     window: int = REFERENCE_WINDOW,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> float:
-    """Return the entropy of the first tokens of a segment, in units of ln V.
+    """Return the entropy of the first tokens of a segment as the published code measures it, in units of ln V.
+
+    Its value depends on the window and on the vocabulary; `entropy_level` is ours.
 
     Args:
         entropies: of each token, in nats, shape (n,), n >= 1.
         vocabulary: V.
         window: k, how many tokens count.
-        reduction: "mean" (ours: does not depend on the segment's length) or "sum" (the published code, in which a
-            segment shorter than the window looks certain).
+        reduction: "sum" (the published code, in which a segment shorter than the window looks certain) or "mean" (which
+            does not depend on the segment's length).
 
     Raises:
         ValueError: an empty segment, or a window below 1.
@@ -91,12 +95,17 @@ def segment_entropy(
     return total / len(first) if reduction == "mean" else total
 
 
-def mean_entropy(entropies: Sequence[float], window: int = REFERENCE_WINDOW) -> float:
-    """Return the mean entropy of the first tokens of a segment, in nats; 0 for an empty one.
+def entropy_level(entropies: Sequence[float], window: int = REFERENCE_WINDOW) -> float:
+    """Return H of a segment on the scale of alpha, beta, tau, the penalty and the budget; 0 for an empty one.
+
+    H = (mean nats of the first k tokens) / `ENTROPY_UNIT`, with `ENTROPY_UNIT` = ln(151,665) / 20 = 0.596 nats a token.
+    The published code sums 20 tokens and divides by ln V of Qwen2.5's tokenizer. In that setting both give the same
+    number; ours gives it for any window, any length of the segment and any tokenizer too. The unit is fixed because the
+    entropy of a sharp distribution does not grow with the vocabulary.
 
     Args:
         entropies: of each token, in nats, shape (n,).
         window: k, how many tokens count.
     """
     first = entropies[:window]
-    return math.fsum(first) / len(first) if first else 0.0
+    return math.fsum(first) / len(first) / ENTROPY_UNIT if first else 0.0

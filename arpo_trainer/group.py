@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from arpo_env.budget import NO_ROOM
 from arpo_trainer.brancher import Brancher
 from arpo_trainer.budgets import probed_roots, split_budget
-from arpo_trainer.entropy import mean_entropy, segment_entropy
+from arpo_trainer.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
 from arpo_trainer.gates import Gates
 from arpo_trainer.generation import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.path import Path
@@ -62,8 +62,12 @@ class Group:
         self.tree.prompt = engine.tokenizer.decode(self.tree.prompt_ids)
         self.worlds = Worlds(engine.env, task, gates, self.tree.timeline, engine.tool_time,
                              self.settings.turn_timeout)  # fmt: skip
-        self.brancher = Brancher(self.settings, self.seed_name, len(engine.tokenizer), self.worlds, reserve,
+        self.brancher = Brancher(self.settings, self.seed_name, len(engine.tokenizer), self.worlds,
                                  self._spawn, self._start_branch, self._top_up)  # fmt: skip
+        if reserve is not None:
+            self.brancher.divide(self.roots)
+        if not self.brancher.published:
+            self.tree.meta["entropy_unit"] = ENTROPY_UNIT
         self.whole = parts.method is not None
         self._started = 0
         self._orders: list[tuple[float, ...]] = []
@@ -81,6 +85,7 @@ class Group:
                     self.brancher.settle()  # what the roots can never claim need not wait for them
             finally:
                 await self.worlds.close_all()
+        self.brancher.close()
         self.tree.reorder(sorted(range(len(self._orders)), key=self._orders.__getitem__))
         self.tree.meta["roots"] = self.roots
         if len(self.tree.trajectories) != self.settings.num_generations:
@@ -156,19 +161,19 @@ class Group:
         total = settings.num_generations
         self.roots = probed_roots(settings.parts.budget, total, first, after, settings.budget_beta)
         self.tree.meta |= {"root_entropy": first, "tool_entropy": after}
-        self.brancher.ledger.reserve = total - self.roots
+        self.brancher.divide(self.roots)
         for _ in range(self.roots - 1):
             self._start_root("root")
 
     def _probed(self, probe: Path, reference: bool) -> tuple[float, float]:
-        """Return the entropies of the first turn and after tool results: mean nats, or the published sums."""
+        """Return the entropies of the first turn and after tool results, or the published sums of all turns."""
         spans = [span for span in self.tree.path(probe.number) if span.kind == "model"]
         window, vocabulary = self.settings.entropy_window, len(self.engine.tokenizer)
         if reference:
             values = [segment_entropy(span.entropies, vocabulary, window, "sum") for span in spans]
             later = values
         else:
-            values = [mean_entropy(span.entropies, window) for span in spans]
+            values = [entropy_level(span.entropies, window) for span in spans]
             later = values[1:] or values
         return (values[0], sum(later) / len(later)) if values else (0.0, 0.0)
 

@@ -39,8 +39,11 @@ def check_launch_flags(arguments: argparse.Namespace) -> None:
     """Refuse flags of the launcher where nothing is launched: one process would train, and not say so.
 
     Raises:
-        ValueError: names the flag that is missing.
+        ValueError: names the flag that is missing, or the number that is none.
     """
+    for name in ("num_processes", "num_machines"):
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            raise ValueError(f"--{name} must be at least 1, got {value}")
     given = [f"--{name}" for name in _FLAGS if getattr(arguments, name) != _ALONE.get(name)]
     if given and not arguments.accelerate_config and not (arguments.dry_run and given == ["--num_processes"]):
         raise ValueError(f"{', '.join(given)} without --accelerate_config starts nothing: add it, such as ddp")

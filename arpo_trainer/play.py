@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import gymnasium
-
-import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
-from envs_registry import get_spec
+from arpo_trainer.extras import require
+from arpo_trainer.train import make_env
 
 _HELP = "Write a turn; it ends with {ends}. Ctrl-D leaves.\n"
 
@@ -19,7 +17,7 @@ def play_by_hand(env_id: str, options: dict[str, Any], seed: int) -> int:
     env = _make(env_id, options)
     try:
         question, info = env.reset(seed=seed)
-        ends = " or ".join([*info["stop"], "an empty line"])
+        ends = " or ".join([*(stop for stop in info["stop"] if stop.strip()), "an empty line"])
         _write(f"{info['messages'][0]['content']}\n\n{question}\n\n{_HELP.format(ends=ends)}")
         done = False
         while not done:
@@ -37,7 +35,12 @@ def play_by_hand(env_id: str, options: dict[str, Any], seed: int) -> int:
 
 
 def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str, temperature: float) -> int:
-    """Let a model play one episode and show it."""
+    """Let a model play one episode and show it.
+
+    Raises:
+        ModuleNotFoundError: no model can run here; names the extra.
+    """
+    require("train")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from arpo_env.background import run
@@ -64,8 +67,7 @@ def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str,
 
 
 def _make(env_id: str, options: dict[str, Any]) -> ToolEnv:
-    get_spec(env_id)
-    env: ToolEnv = gymnasium.make(env_id, **options).unwrapped  # type: ignore[assignment]
+    env = make_env(env_id, options)
     env.check()
     return env
 
@@ -79,7 +81,7 @@ def _read_turn(stops: list[str]) -> str | None:
         if not line:
             return "\n".join(lines) if lines else None
         lines.append(line.rstrip("\n"))
-        if not lines[-1] or any(stop in lines[-1] for stop in stops):
+        if not lines[-1] or any(stop in line for stop in stops):
             return "\n".join(lines).rstrip("\n")
 
 

@@ -6,6 +6,13 @@ The branch rules themselves are rows of `branching.BRANCHES`; the order of round
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from arpo_env import ToolEnv
+    from arpo_trainer.algorithms import Algorithm
+
+_RENDERINGS = {"arpo-tags": "arpo-tags-reference"}
 
 
 def arpo_branch_probability(delta_entropy: float, probability: float, weight: float) -> float:
@@ -47,6 +54,16 @@ def consecutive_counters(rounds: Sequence[Sequence[int]], prompts: int) -> list[
             counters = [counters[number] + 1 if number in served else 0 for number in range(prompts)]
         history.append(list(counters))
     return history
+
+
+def as_published(env: ToolEnv, algorithm: Algorithm) -> ToolEnv:
+    """Return an environment whose results are written as the algorithm's published code writes them.
+
+    It is the same one where the algorithm is ours, or the protocol is not the published tags.
+    """
+    rendering = _RENDERINGS.get(env.protocol.name)
+    published = algorithm.method is not None and algorithm.method.published
+    return env.with_protocol(rendering) if published and rendering else env
 
 
 def response_mask(response: Sequence[int], eos: int) -> list[int]:

@@ -48,10 +48,13 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         spent: what training has used so far, up to a checkpoint that it goes on from, too.
     """
 
-    def __init__(self, folder: Path, facts: dict[str, Any], trace_every: int = 1, resume: Path | None = None) -> None:
-        self.folder, self.trace_every = folder, trace_every
-        folder.mkdir(parents=True, exist_ok=True)
-        self._resume = resume if resume and resume.resolve().parent == folder.resolve() else None
+    def __init__(
+        self, folder: str | Path, facts: dict[str, Any], trace_every: int = 1, resume: str | Path | None = None
+    ) -> None:
+        self.folder, self.trace_every = Path(folder), trace_every
+        self.folder.mkdir(parents=True, exist_ok=True)
+        checkpoint = Path(resume).resolve() if resume else None
+        self._resume = checkpoint if checkpoint and checkpoint.parent == self.folder.resolve() else None
         if self._resume is None:
             self._cut(None)
         self._began = time.time()

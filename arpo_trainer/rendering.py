@@ -77,9 +77,9 @@ class Renderer:
             ValueError: the protocol is native, and the template does not show results.
         """
         slots = [_slot(number) for number in range(len(texts))]
-        contents = [_encodable(self.protocol.defuse(text)) for text in texts]
+        contents = [_encodable(self.protocol.defuse(text, tools)) for text in texts]
         if not self.protocol.native:
-            return self._encode(_filled(self.protocol.render_result(slots), contents))
+            return self._encode(_filled(self.protocol.render_result(slots, tools), contents))
         return self._encode(_filled(self._delta(slots, last_turn_ended_with_eos, tools), contents))
 
     def turn_text(self, ids: Sequence[int], first: bool) -> str:

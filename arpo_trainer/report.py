@@ -18,6 +18,7 @@ from typing import Any
 
 from arpo_trainer.page import make_page, write_page
 from arpo_trainer.report_data import TREES, RunData, load_run
+from arpo_trainer.rollout_metrics import fork_contrasts
 from arpo_trainer.tree import RolloutTree, Span
 
 __all__ = ["RunData", "load_run", "write_report"]
@@ -26,7 +27,7 @@ _SCRIPTS = ("tools", "header", "results", "curves", "layout", "trees", "panel", 
 _PER_NAT = 1000
 
 
-def write_report(run_dir: Path, *, trees: int = TREES) -> Path:
+def write_report(run_dir: str | Path, *, trees: int = TREES) -> Path:
     """Write `run_dir/report.html`, also for a run that still goes on or lacks files, and return it.
 
     Args:
@@ -89,6 +90,8 @@ def _tree(tree: RolloutTree, offset: int) -> dict[str, Any]:
         "prompt_tokens": len(tree.prompt_ids),
         "unique": tree.unique_tokens(),
         "copied": tree.copied_tokens(),
+        "entropy_unit": tree.meta.get("entropy_unit"),
+        "contrasts": [contrast for contrast in fork_contrasts(tree) if contrast is not None],
         "spans": [_span(span) for span in tree.spans],
         "trajectories": [asdict(trajectory) for trajectory in tree.trajectories],
     }

@@ -4,7 +4,7 @@ A run that still goes on, or that lacks files, is read as far as it goes; `notes
 large, so they are read line by line, and only a sample of the trees, even over the steps, is kept. What this module
 does not do: draw (see `report`).
 
-    data = load_run(Path("runs/arithmetic-cpu"))
+    data = load_run("runs/arithmetic-cpu")
     data.evaluations[-1]["accuracy"]
 """
 
@@ -60,7 +60,17 @@ class RunData:
         return self.facts.get("status") == "running"
 
 
-def load_run(run_dir: Path, *, trees: int = TREES) -> RunData:
+def require_run(folder: Path) -> None:
+    """Refuse a directory in which there is nothing of a run, such as the one above it.
+
+    Raises:
+        FileNotFoundError: it holds no file of a run.
+    """
+    if folder.is_dir() and not any((folder / name).exists() for name in _FILES):
+        raise FileNotFoundError(f"{str(folder)!r} holds no run ({', '.join(_FILES)}); give the output_dir of a run")
+
+
+def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
     """Read a run directory.
 
     Args:
@@ -73,6 +83,7 @@ def load_run(run_dir: Path, *, trees: int = TREES) -> RunData:
     """
     if trees < 1:
         raise ValueError(f"trees must be at least 1, got {trees}")
+    run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise FileNotFoundError(
             f"no run directory {str(run_dir)!r}; give the output_dir of a run (it holds run.json), "

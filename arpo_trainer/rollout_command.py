@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arpo_trainer.extras import require
 from arpo_trainer.options import read_counts, read_options
 from arpo_trainer.rollout_summary import summary_table
 from arpo_trainer.table import write_table
@@ -31,8 +32,8 @@ _OTHERS = {  # settings that have no flag, by their names in `ARPOConfig`
     "branch_alpha": "alpha",
     "branch_beta": "beta",
     "branch_threshold": "tau",
-    **{name: name for name in ("budget", "branch", "branch_width", "branch_penalty", "budget_beta", "entropy_window",
-                               "turn_timeout", "retries")},
+    **{name: name for name in ("budget", "branch", "branch_width", "branch_penalty", "branch_quota", "budget_beta",
+                               "entropy_window", "turn_timeout", "retries")},
 }  # fmt: skip
 _ENTROPIES = {"entropy_estimator": "estimator", "entropy_topk": "topk"}  # of those, what the backend takes
 _WORDS = ("budget", "branch", "entropy_estimator")  # all others are numbers
@@ -43,7 +44,9 @@ def add_rollout_command(commands: Any) -> None:
     """Add the command to a parser."""
     purpose = "play tasks as trees, write them down, and say how it went"
     rollout = commands.add_parser("rollout", help=purpose, description=purpose)
-    rollout.add_argument("--env", required=True, help="environment id, such as arpo/MultiHop-v0")
+    rollout.add_argument(
+        "--env", required=True, help="environment id, such as arpo/MultiHop-v0 or my_envs:mine/Task-v0"
+    )
     rollout.add_argument(
         "--env-kwargs", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="its options"
     )
@@ -66,8 +69,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--algorithm", help="how trees grow: arpo (default), aepo, tree-grpo, random, arpo-reference, "
-                                            "aepo-reference, or grpo, the default with an endpoint")  # fmt: skip
+    parser.add_argument("--algorithm", help="how trees grow: arpo (default), aepo, arpo-ranked, tree-grpo, random, "
+                                            "arpo-reference, aepo-reference, or grpo, the default with an "
+                                            "endpoint")  # fmt: skip
     parser.add_argument("--num-generations", type=int, default=8, metavar="M", help="trajectories a task (default 8)")
     parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default half)")
     parser.add_argument(
@@ -80,7 +84,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
                         help="after the prompt; a search result may have 1000 (default 4096)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
-                        help="more of ARPOConfig: branch_alpha=0.505, budget=aepo, entropy_estimator=nll")  # fmt: skip
+                        help="more of ARPOConfig: branch_quota=0, budget=aepo, entropy_estimator=nll")  # fmt: skip
 
 
 def _rollout(arguments: argparse.Namespace) -> int:
@@ -93,6 +97,7 @@ def _rollout(arguments: argparse.Namespace) -> int:
     arguments.algorithm = arguments.algorithm or ("grpo" if arguments.endpoint else "arpo")
     settings, limits = _settings(arguments), read_counts(arguments.limit, "--limit")
     _check_folder(arguments.output)
+    require("train")
     env = _open(arguments.env, read_options(arguments.env_kwargs, "--env-kwargs"))
     try:
         check_limits(limits, list(env.tools))
@@ -166,13 +171,9 @@ def _check_folder(folder: Path) -> None:
 
 
 def _open(env_id: str, options: dict[str, Any]) -> ToolEnv:
-    import gymnasium
+    from arpo_trainer.train import make_env
 
-    import arpo_env  # noqa: F401  (registers the environments)
-    from envs_registry import get_spec
-
-    get_spec(env_id)
-    env: ToolEnv = gymnasium.make(env_id, **options).unwrapped  # type: ignore[assignment]
+    env = make_env(env_id, options)
     env.check()
     return env
 

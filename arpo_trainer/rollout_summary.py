@@ -29,6 +29,8 @@ def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
         *_scores(trees),
         ("BRANCHES", f"{seen['branches']:.0f} of {kept:.0f} that were kept for them; depth {seen['depth']:.0f}"
                      if kept else "none: all started at the prompt"),
+        *([("FORKS", f"branches differ in reward at {100 * seen['fork_contrast']:.0f} % of them; "
+                     f"on average after result {seen['fork_result']:.1f}")] if "fork_contrast" in seen else []),
         ("TOOL CALLS", ", ".join(calls) or "none"),
         *([("WITHHELD", f"{seen['withheld']:.0f} results did not fit: raise max_completion_length")]
           if seen["withheld"] else []),

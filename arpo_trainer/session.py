@@ -7,6 +7,7 @@ the report and the printing are its alone. Each process has a sandbox of its own
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -27,10 +28,11 @@ from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.gates import check_limits
 from arpo_trainer.launching import shards
 from arpo_trainer.lora import lora_config, save_adapters
+from arpo_trainer.published import as_published
 from arpo_trainer.ranks import on_every_rank, share, this_rank
 from arpo_trainer.recording import RunRecorder
 from arpo_trainer.report import write_report
-from arpo_trainer.train import RunArguments, cold_start_folder, make_env, resolve_model
+from arpo_trainer.train import RunArguments, cold_start_folder, known_id, make_env, resolve_model
 from arpo_trainer.trainer import ARPOTrainer, training_tasks
 from arpo_trainer.trl_checks import check_vllm_length
 from envs_registry.overlap import Overlap, overlap, without
@@ -65,6 +67,14 @@ class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Close the bar."""
         self.bar.close()
+
+
+def own_tasks(env: ToolEnv, count: int) -> str:
+    """Return the first tasks of an environment of your own, with their solutions: they may change; "" for ours."""
+    if env.env_spec.source != env.env_spec.id:
+        return ""
+    tasks: Any = env.tasks
+    return json.dumps([(tasks.task(number).as_dict(), tasks.solution(number)) for number in range(count)])
 
 
 class Session:
@@ -151,7 +161,7 @@ class Session:
 
     def _evaluation_env(self) -> ToolEnv:
         run = self.run
-        if run.eval_env in (None, run.env):
+        if run.eval_env is None or known_id(run.eval_env) == known_id(run.env):
             return self._make_env({**run.env_kwargs, **run.eval_env_kwargs})
         return self._make_env(run.eval_env_kwargs, run.eval_env)
 
@@ -190,7 +200,9 @@ class Session:
         run = self.run
         seed = self.args.seed if run.cold_start_seed is None else run.cold_start_seed
         env = self._make_env({**run.env_kwargs, **run.cold_start_env_kwargs})
-        folder = cold_start_folder(run, path, env.system_prompt, seed)
+        env = as_published(env, self.args.rollout_settings().parts)
+        prompt = env.system_prompt + own_tasks(env, run.cold_start_examples)
+        folder = cold_start_folder(run, path, prompt, seed, env.protocol.name)
         if all(on_every_rank((folder / "config.json").exists)):
             logger.info("cold start: taken from %s", folder)
             return folder

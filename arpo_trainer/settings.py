@@ -30,8 +30,10 @@ class RolloutSettings:
         seed: of everything that is drawn.
         budget: instead of the algorithm's, one of `budgets.BUDGETS`.
         branch: instead of the algorithm's, one of `branching.BRANCHES`.
-        budget_beta: weight of the entropy difference in AEPO's budget, per nat.
+        budget_beta: weight of the entropy difference in AEPO's budget.
         branch_penalty: slope of AEPO's penalty for high-entropy steps in a row.
+        branch_quota: most branches of one root and all its descendants. None is ceil((M - N) / N), so that every root
+            can have its share; but no quota in `tree-grpo` and the reference rows. 0 is no quota.
         turn_timeout: seconds that a step, a reset or a fork of an environment may take; our tools have limits of their
             own, this one is for what has none.
         retries: how often an episode whose machinery failed is played again up to where it was, where that is safe.
@@ -54,6 +56,7 @@ class RolloutSettings:
     branch: str | None = None
     budget_beta: float = 0.5
     branch_penalty: float = 0.05
+    branch_quota: int | None = None
     turn_timeout: float = 900.0
     retries: int = 1
 
@@ -65,6 +68,13 @@ class RolloutSettings:
                           ("retries", 0), ("turn_timeout", 0.001)):  # fmt: skip
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if self.branch_quota is not None and self.branch_quota < 0:
+            raise ValueError(f"branch_quota must be at least 1, or 0 for no quota; got {self.branch_quota}")
+        if self.branch_quota and self.parts.method is not None and self.parts.method.published:
+            raise ValueError(
+                f"branch_quota={self.branch_quota} does not go with branch {self.parts.branch!r}: the published code "
+                "has no quota; leave it out, or take a row of ours"
+            )
         if not 0 <= self.max_invalid <= 1:
             raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
 

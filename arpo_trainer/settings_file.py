@@ -10,7 +10,7 @@ from typing import Any
 from arpo_trainer.recipes_command import RECIPES, recipe_names
 
 
-def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
+def read_settings(config: str | Path, overrides: list[str]) -> dict[str, Any]:
     """Return the settings of a YAML file, or of a recipe by its name, with `key=value` overrides applied.
 
     `base: NAME` in it takes over the settings of another file (beside it, or where one is) or recipe, and replaces
@@ -23,7 +23,7 @@ def read_settings(config: str, overrides: list[str]) -> dict[str, Any]:
     """
     import yaml
 
-    settings = _read(config, ())
+    settings = _read(str(config), ())
     for override in overrides:
         key, sign, value = override.partition("=")
         if not sign:
@@ -57,6 +57,10 @@ def _read(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ValueError(f"{path}{where}: {error.problem}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path} is no YAML ({' '.join(str(error).split())}); give a file of `name: value` lines"
+        ) from error
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: expected `name: value` lines")
     base = settings.pop("base", None)

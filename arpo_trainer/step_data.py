@@ -34,7 +34,7 @@ class StepData:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def load_step(path: Path, step: int | None = None) -> StepData:
+def load_step(path: str | Path, step: int | None = None) -> StepData:
     """Read one step's trees.
 
     Args:
@@ -45,7 +45,7 @@ def load_step(path: Path, step: int | None = None) -> StepData:
         FileNotFoundError: there is no such path, or no traces in the folder.
         ValueError: no tree, no such step, or a broken line (names file and line).
     """
-    traces = _traces(path)
+    traces = _traces(Path(path))
     facts_path = traces.with_name("run.json")
     facts = read_facts(facts_path) if facts_path.is_file() else {}
     running = facts.get("status") == "running"

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+import textwrap
 from collections.abc import Sequence
 
+_WIDTH = 100  # characters of a line
 
-def write_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write rows of the same length with their columns aligned."""
+
+def write_table(rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
+    """Write rows of the same length with their columns aligned.
+
+    Args:
+        rows: of cells.
+        notes: what is written below each row, indented and wrapped; nothing where it is empty.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
+    for row, note in itertools.zip_longest(rows, notes[: len(rows)], fillvalue=""):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        sys.stdout.writelines(
+            f"{line}\n" for line in textwrap.wrap(note, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+        )

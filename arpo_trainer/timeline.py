@@ -21,6 +21,8 @@ class Event:
         tokens: generated.
         cached: context tokens the backend did not compute again.
         context: context tokens it was given.
+        copies: of a fork: environments that were copied.
+        until: of a fork: when its copies were no longer held for later, because the branches started or were refused.
     """
 
     trajectory: int
@@ -33,3 +35,5 @@ class Event:
     tokens: int = 0
     cached: int = 0
     context: int = 0
+    copies: int = 0
+    until: float = 0.0

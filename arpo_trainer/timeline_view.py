@@ -32,7 +32,7 @@ _DIGITS = 4  # of seconds
 
 
 def write_timeline(
-    path: Path, *, step: int | None = None, group: int | None = None, output: Path | None = None
+    path: str | Path, *, step: int | None = None, group: int | None = None, output: str | Path | None = None
 ) -> tuple[Path, list[RolloutTree]]:
     """Write the timeline of one step.
 
@@ -51,7 +51,7 @@ def write_timeline(
     """
     data = load_step(path, step)
     shown = _chosen(data, group)
-    target = output or data.path.with_name("timeline.html")
+    target = Path(output) if output else data.path.with_name("timeline.html")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"no folder {str(target.parent)!r} to write {target.name} to; make it first")
     name = str(data.facts.get("name") or data.path.resolve().parent.name)

@@ -42,7 +42,7 @@ class RunArguments:
 
     Attributes:
         model: a hub id, a folder, or "smollm2-135m-instruct" for the model that needs no hub.
-        env: environment id.
+        env: environment id; one of your own with its module, as in "my_envs:mine/Task-v0".
         env_kwargs: its options, for training.
         eval_env: environment of the evaluation, if it is another one; None is `env`.
         eval_env_kwargs: its options: on top of `env_kwargs` for `env`, these alone for another one.
@@ -132,8 +132,10 @@ def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, An
     theirs = {entry.name for entry in dataclasses.fields(ARPOConfig) if entry.init}
     for name in settings:
         if name not in ours | theirs:
-            near = difflib.get_close_matches(name, ours | theirs, n=3) or ["see the recipes for examples"]
-            raise ValueError(f"no setting {name!r}. Did you mean: {', '.join(near)}?")
+            near = difflib.get_close_matches(name, ours | theirs, n=3)
+            hint = f"Did you mean: {', '.join(near)}?" if near else "They are those of ARPOConfig and RunArguments"
+            raise ValueError(f"no setting {name!r}. {hint}")
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     run = RunArguments(**{name: value for name, value in settings.items() if name in ours})
     values = {name: value for name, value in settings.items() if name in theirs}
     return run, values | _batch(run, values)
@@ -175,7 +177,7 @@ def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
     """Run the whole thing and return the folder with the model and the report.
 
     Args:
-        settings: of `RunArguments` and `ARPOConfig`, by name.
+        settings: of `RunArguments` and `ARPOConfig`, by name. Folders and files are str or Path.
         reward_funcs: TRL reward functions instead of the environment's reward.
 
     Raises:
@@ -197,19 +199,17 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     Raises:
         ValueError: settings that cannot work.
         UnknownEnvError: no such environment; names the nearest.
+        ModuleNotFoundError: an environment's module is not there.
         FileNotFoundError: the model's folder is missing.
     """
-    import gymnasium
     import torch
 
-    import arpo_env  # noqa: F401  (registers the environments)
     from arpo_trainer.config import ARPOConfig
-    from envs_registry import get_spec
 
     run, values = split_settings(settings)
     for name in (run.env, run.eval_env):
-        if name is not None and name not in gymnasium.registry:
-            get_spec(name)  # says which there are
+        if name is not None:
+            known_id(name)
     if process_count() < run.processes and os.environ.get("RANK", "0") == "0":
         logger.warning(
             "written for %d processes, one a GPU, and started with %d: memory may not suffice. To start them all: "
@@ -232,28 +232,48 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     return run, args
 
 
-def make_env(env_id: str, options: dict[str, Any]) -> ToolEnv:
-    """Return an environment that can be trained on.
+def known_id(env_id: str) -> str:
+    """Return an id as Gymnasium knows it; the module that it names is imported.
 
     Raises:
+        UnknownEnvError: no such environment; names the nearest.
+        ModuleNotFoundError: the id names a module that is not there.
+    """
+    import gymnasium
+
+    import arpo_env  # noqa: F401  (registers the environments)
+    from envs_registry import get_spec, resolve_id
+
+    known = resolve_id(env_id)
+    return known if known in gymnasium.registry else get_spec(env_id).id
+
+
+def make_env(env_id: str, options: dict[str, Any]) -> ToolEnv:
+    """Return an environment that can be played and trained on.
+
+    Raises:
+        UnknownEnvError: no such environment; names the nearest.
+        ModuleNotFoundError: the id names a module that is not there.
         ValueError: it is none of tools and text; lists ours with a command.
     """
     import gymnasium
 
     import arpo_env
 
-    made = gymnasium.make(env_id, **options).unwrapped
+    made = gymnasium.make(known_id(env_id), **options).unwrapped
     if not isinstance(made, arpo_env.ToolEnv):
         raise ValueError(f"{env_id} is a {type(made).__name__}, not a ToolEnv, whose turns are text; see: arpo envs")
     return made
 
 
-def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int) -> Path:
+def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int, protocol: str = "arpo-tags") -> Path:
     """Return where the cold-started model for exactly these settings is kept."""
     cold = [entry.name for entry in dataclasses.fields(run) if entry.name[:4] == "cold"]
     names = ("env", "env_kwargs", *(name for name in cold if name != "cold_start_seed"))
     facts = {name: getattr(run, name) for name in names} | {"model": model, "prompt": prompt, "seed": seed}
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+    if protocol != "arpo-tags":  # a reference algorithm shows other results after the same prompt
+        facts["protocol"] = protocol
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return cache_directory() / "cold-starts" / digest
 
 

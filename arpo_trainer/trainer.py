@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,11 +28,12 @@ from arpo_trainer.evaluation import Evaluation
 from arpo_trainer.gates import check_limits
 from arpo_trainer.packing.training import PackedGRPOTrainer
 from arpo_trainer.padding import trim_padding
+from arpo_trainer.published import as_published
 from arpo_trainer.ranks import gather, group_tasks, play_groups
 from arpo_trainer.reanchoring import needs_anchors, reanchor
 from arpo_trainer.resuming import ResumableTrainer
 from arpo_trainer.rewards import RewardCheck, SilenceAlarm, env_reward
-from arpo_trainer.rollout_metrics import rollout_metrics
+from arpo_trainer.rollout_metrics import completion_metrics, rollout_metrics
 from arpo_trainer.tokenizer_checks import check_tokenizer
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.trl_checks import check_vllm_length
@@ -46,7 +48,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with GRPO as the control.
 
     Args:
-        model: as in `GRPOTrainer`: a hub id, a folder, or a model.
+        model: as in `GRPOTrainer`: a hub id, a folder (str or Path), or a model.
         env: the environment to train on.
         reward_funcs: TRL reward functions; by default the environment's reward alone (`env_reward`).
         args: the settings.
@@ -97,6 +99,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
                     "give eval_env or eval_dataset: with both, the rows of eval_dataset would never be used"
                 )
         args = args or ARPOConfig(output_dir="arpo")
+        row = args.rollout_settings().parts
+        env, eval_env = as_published(env, row), as_published(eval_env, row) if eval_env else None
         check_limits(args.rollout_limits(), list(env.tools))
         check_vllm_length(args, env.budget.tokens)
         # what only TRL can normalise, over several rewards or the whole batch, is taken from TRL as it is
@@ -114,7 +118,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         self._silent, self._alarm, self._reward_check = 0, SilenceAlarm(), RewardCheck()
         self._token_loss = args.token_loss()
         super().__init__(
-            model=model,
+            model=str(model) if isinstance(model, Path) else model,
             reward_funcs=self._reward_check.wrap(env_reward if reward_funcs is None else reward_funcs),
             args=args,
             train_dataset=train_dataset if train_dataset is not None else task_dataset(env, args),
@@ -157,6 +161,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         measured.update({name: statistics.fmean(rank[name] for rank in spent) for name in spent[0]})
         for name, value in measured.items():
             self.add_metric(f"arpo/{name}", value)
+        for name, value in completion_metrics(self.trees).items():
+            self.replace_metric(f"completions/{name}", value)
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
         """Check the rewards of all trajectories, and put them aside; what broke has none, whoever gave it one."""

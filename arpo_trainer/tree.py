@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from arpo_trainer.timeline import Event
 
+SPENT, QUOTA, FORK_FAILED = REFUSALS = ("budget spent", "quota of the root used", "fork failed")
 Kind = Literal["model", "environment"]
 Origin = Literal["root", "branch", "top-up"]
 
@@ -30,12 +31,16 @@ class Decision:
     """What was decided about branching at the end of an environment span (ARPO, eq. 4-5).
 
     Attributes:
-        entropy: mean normalised entropy of the first k tokens after the result, in units of ln V.
-        delta: the rise of that entropy over the trajectory's first turn, in units of ln V.
-        score: the branch score P, compared with `threshold`.
-        threshold: tau.
-        branches: how many copies were made here.
-        reason: why, in a few words ("entropy rose", "no rise", "budget spent").
+        entropy: of the first k tokens after the result, on the scale of `entropy.entropy_level`; in reference modes
+            that of the published code.
+        delta: the rise of that entropy over the trajectory's first turn.
+        score: the branch score P, compared with `threshold`; of a draw, what was drawn.
+        threshold: tau; of a draw, what it was compared with.
+        branches: how many branches left here.
+        reason: why, in a few words: "entropy rose", "score above threshold" (without a rise), "score not above
+            threshold", "next to no entropy left", "drawn", "not drawn", "budget spent", "quota of the root used",
+            "fork failed: ...". One that names budget or quota would have branched otherwise.
+        consecutive: l, how many high-entropy steps came just before in a row.
     """
 
     entropy: float
@@ -44,6 +49,12 @@ class Decision:
     threshold: float
     branches: int
     reason: str
+    consecutive: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether it branched, or would have if there had been budget and quota for it, and a copy could be made."""
+        return self.branches > 0 or self.reason.startswith(REFUSALS)
 
 
 @dataclass
@@ -260,20 +271,20 @@ def _span(entry: dict[str, Any]) -> Span:
     return Span(**entry, decision=Decision(**decision) if decision else None)
 
 
-def write_traces(path: Path, trees: Iterable[RolloutTree]) -> None:
+def write_traces(path: str | Path, trees: Iterable[RolloutTree]) -> None:
     """Append trees to a JSONL file, one a line."""
-    with path.open("a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8") as file:
         for tree in trees:
             file.write(tree.to_json() + "\n")
 
 
-def read_traces(path: Path) -> Iterator[RolloutTree]:
+def read_traces(path: str | Path) -> Iterator[RolloutTree]:
     """Yield the trees of a JSONL file.
 
     Raises:
         ValueError: a line is not a tree; names the file and the line.
     """
-    with path.open(encoding="utf-8") as file:
+    with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:
                 yield RolloutTree.from_json(line)

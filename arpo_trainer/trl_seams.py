@@ -9,7 +9,7 @@
     _save_checkpoint, _get_output_dir     before_checkpoint
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
-    _metrics                              add_metric
+    _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
     _weight_metadata                      weights_are_old, push_weights, put_to_sleep
@@ -199,6 +199,10 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def add_metric(self, name: str, value: float) -> None:
         """Add a measurement to TRL's log, which shows the mean of all since the last time."""
         self._metrics[self.mode][name].append(value)
+
+    def replace_metric(self, name: str, value: float) -> None:
+        """Put a measurement in the place of TRL's own of the last rollout."""
+        self._metrics[self.mode][name][-1:] = [value]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()

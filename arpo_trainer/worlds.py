@@ -84,10 +84,10 @@ class Worlds:
             except Exception as error:
                 await self._make_again(path, error)
 
-    async def fork(self, path: Path, n: int) -> list[ToolEnv]:
-        """Return n copies of a path's environment."""
-        async with self._doing(path, Event(path.number, "fork", 0.0, 0.0)):
-            copies = await path.env.afork(n)
+    async def fork(self, path: Path, event: Event) -> list[ToolEnv]:
+        """Return `event.copies` copies of a path's environment."""
+        async with self._doing(path, event):
+            copies = await path.env.afork(event.copies)
             self._open.update(copies)
             return copies
 

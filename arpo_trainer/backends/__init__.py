@@ -34,8 +34,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a backend when it is first asked for: each needs something heavy of its own."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'arpo_trainer.backends' has no attribute {name!r}")
-    import importlib
+    from arpo_trainer.extras import public_name
 
-    return getattr(importlib.import_module(f"arpo_trainer.backends.{_HOMES[name]}"), name)
+    return public_name(__name__, _HOMES, name)

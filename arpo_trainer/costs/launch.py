@@ -67,9 +67,9 @@ class Launch:
         return cls(processes)
 
     @classmethod
-    def of_file(cls, processes: int, config: Path) -> Launch:
+    def of_file(cls, processes: int, config: str | Path) -> Launch:
         """Return how a run is launched with an accelerate configuration file."""
-        told: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+        told: dict[str, Any] = yaml.safe_load(Path(config).read_text(encoding="utf-8")) or {}
         kind = str(told.get("distributed_type"))
         environ = {"ACCELERATE_USE_DEEPSPEED": str(kind == "DEEPSPEED"), "ACCELERATE_USE_FSDP": str(kind == "FSDP")}
         deepspeed, fsdp = told.get("deepspeed_config") or {}, told.get("fsdp_config") or {}

@@ -26,7 +26,7 @@ from arpo_trainer.launching import config_file
 from arpo_trainer.lora import lora_config
 from arpo_trainer.models import FOLDER
 from arpo_trainer.processes import planning, process_count
-from arpo_trainer.train import DEMO_MODEL, RunArguments, configure, make_env
+from arpo_trainer.train import DEMO_MODEL, RunArguments, configure, known_id, make_env
 from arpo_trainer.trainer import training_tasks
 from arpo_trainer.trl_checks import check_vllm_length
 from envs_registry import get_spec
@@ -110,7 +110,7 @@ def _environment(env_id: str, options: dict[str, Any]) -> tuple[ToolEnv, list[st
 def _published_size(run: RunArguments) -> int | None:
     """Return how many tasks a data set says it has, where it cannot be read here."""
     spec = get_spec(run.env)
-    split = run.env_kwargs.get("split") or spec.splits[0]
+    split = run.env_kwargs.get("split") or next(iter(spec.splits), "train")
     found = re.search(rf"\b{re.escape(split)} ([\d,]+)", spec.size) or re.fullmatch(r"([\d,]+)", spec.size)
     sizes = [int(found[1].replace(",", ""))] if found else []
     return min([*sizes, *([run.env_kwargs["limit"]] if sizes and run.env_kwargs.get("limit") else [])], default=None)
@@ -120,7 +120,8 @@ def _held_out(run: RunArguments) -> tuple[ToolEnv | None, list[str]]:
     if not run.eval_tasks:
         return None, []
     other = run.eval_env or run.env
-    options = run.eval_env_kwargs if other != run.env else {**run.env_kwargs, **run.eval_env_kwargs}
+    same = known_id(other) == known_id(run.env)
+    options = {**run.env_kwargs, **run.eval_env_kwargs} if same else run.eval_env_kwargs
     return _environment(other, options)
 
 

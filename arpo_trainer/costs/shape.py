@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,7 +46,9 @@ class Shape:
         return self.trained < self.parameters
 
 
-def model_shape(path: str, peft_config: Any = None, trust_remote_code: bool = False, revision: str = "main") -> Shape:
+def model_shape(
+    path: str | Path, peft_config: Any = None, trust_remote_code: bool = False, revision: str = "main"
+) -> Shape:
     """Return the shape of a model, of which only the configuration is read.
 
     Args:

@@ -6,8 +6,27 @@
 Same numbers as the flat batch, to rounding; fewer tokens. See `forward` for how, `splitting` for what goes together.
 """
 
-from arpo_trainer.packing.forward import PackedLogps, packed_logps
-from arpo_trainer.packing.splitting import deal_rows, regroup, split_leaves
-from arpo_trainer.packing.support import why_not_packable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arpo_trainer.packing.forward import PackedLogps, packed_logps
+    from arpo_trainer.packing.splitting import deal_rows, regroup, split_leaves
+    from arpo_trainer.packing.support import why_not_packable
 
 __all__ = ["PackedLogps", "deal_rows", "packed_logps", "regroup", "split_leaves", "why_not_packable"]
+
+_HOMES = {
+    "PackedLogps": "forward",
+    "deal_rows": "splitting",
+    "packed_logps": "forward",
+    "regroup": "splitting",
+    "split_leaves": "splitting",
+    "why_not_packable": "support",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    from arpo_trainer.extras import public_name
+
+    return public_name(__name__, _HOMES, name)

@@ -52,8 +52,11 @@ function curves() {
   add({ title: "What trajectories waited for", note: "mean seconds a trajectory", stacked: true, series: [
     { key: "wait/generate", name: "the model", class: "generate" }, { key: "wait/tool", name: "a tool’s place", class: "tools" },
     { key: "wait/settle", name: "earlier branches", class: "branches" }, { key: "wait/start", name: "a place to start", class: "roots" }] });
+  add({ title: "Branching", note: "shares", zero: true, series: [
+    { key: "branch_budget_used", name: "branch budget used", class: "a" }, { key: "fork_contrast", name: "forks whose branches differ in reward", class: "b" },
+    { key: "decisions_passed", name: "tool results that pass the rule", class: "c" }] });
   add({ title: "Shares", note: "of 1", zero: true, series: [
-    { key: "branch_budget_used", name: "branch budget used", class: "a" }, { key: "cache_hits", name: "context from cache", class: "b" },
+    { key: "cache_hits", name: "context from cache", class: "b" },
     { key: "model_idle", name: "model idle", class: "c" }] });
   host.append(anyMetric());
   if (has("wait_share")) body.append(h("p", { class: "hint" }, "What each trajectory of a step waited for: ", h("code", {}, "arpo view timeline"), " with the folder of this page."));
@@ -62,7 +65,7 @@ function curves() {
 
 const shown = new Set(["step", "reward", "reward_std", "accuracy", "tool_calls", "entropy", "entropy_after_tool", "entropy_first",
   "roots", "branches", "top_ups", "seconds_generate", "seconds_tools", "seconds_score", "seconds_update",
-  "wait/generate", "wait/tool", "wait/settle", "wait/start", "branch_budget_used", "cache_hits", "model_idle",
+  "wait/generate", "wait/tool", "wait/settle", "wait/start", "branch_budget_used", "fork_contrast", "decisions_passed", "cache_hits", "model_idle",
   "held_out_accuracy", "held_out_reward"]);
 function metricKeys() {
   return [...new Set(data.metrics.flatMap((row) => Object.keys(row).filter((key) => known(row[key]))))];

@@ -37,7 +37,7 @@ function spanPanel(tree, span) {
     ["took", span.tool && known(span.tool.seconds) ? `${num(span.tool.seconds)} s` : null], ["shared by", sharedBy(span)]];
   return [
     h("h3", {}, h("span", { class: `tag ${model ? "model" : "environment"}` }, model ? "model" : "environment"), model ? ` turn ${span.turn}` : ` after turn ${span.turn}`),
-    pairs(rows), model && span.n > 1 ? spark(span) : null, span.decision ? decisionBox(span.decision) : null, prose(span.text),
+    pairs(rows), model && span.n > 1 ? spark(span) : null, span.decision ? decisionBox(span.decision, tree) : null, prose(span.text),
   ].filter(Boolean);
 }
 
@@ -56,17 +56,23 @@ function spark(span) {
     h("figcaption", {}, h("span", { class: "swatch profile" }), "entropy of each token, in nats  ", h("span", { class: "dot surprise" }), " surprise of the one drawn"));
 }
 
-function explain(decision) {
+const REFUSALS = ["budget spent", "quota of the root used", "fork failed"];
+const refused = (decision) => REFUSALS.some((reason) => String(decision.reason).startsWith(reason));
+
+function explain(decision, tree) {
   const rose = decision.delta >= 0 ? "above" : "below", copies = decision.branches;
   const passed = decision.score > decision.threshold;
+  const unit = known(tree.entropy_unit) ? `${num(tree.entropy_unit)} nats a token` : "ln V";
+  const score = ["drawn", "not drawn"].includes(decision.reason) ? `Drawn by lot: ${num(decision.score, 4)}, compared with ${num(decision.threshold)}.`
+    : refused(decision) && !passed ? null : `Branch score P = ${num(decision.score, 4)}, ${passed ? "above" : "not above"} the threshold τ = ${num(decision.threshold)}.`;
   return [
-    `The entropy of the first tokens after this result was ${num(decision.entropy)} (in units of ln V), ${num(Math.abs(decision.delta))} ${rose} the first turn.`,
-    `Branch score P = ${num(decision.score, 4)}, ${passed ? "above" : "not above"} the threshold τ = ${num(decision.threshold)}.`,
+    `The entropy of the first tokens after this result was ${num(decision.entropy)} (in units of ${unit}), ${num(Math.abs(decision.delta))} ${rose} the first turn.`,
+    score,
     `${copies ? `So ${many(copies, "copy", "copies")} of the episode ${copies === 1 ? "was" : "were"} made` : "No branch"}: ${plain(decision.reason)}.`,
-  ];
+  ].filter(Boolean);
 }
-const decisionBox = (decision) => h("div", { class: `decision-box${decision.branches ? " grew" : ""}` },
-  h("h4", {}, decision.branches ? "Branched here" : "Did not branch"), explain(decision).map((line) => h("p", {}, line)));
+const decisionBox = (decision, tree) => h("div", { class: `decision-box${decision.branches ? " grew" : ""}` },
+  h("h4", {}, decision.branches ? "Branched here" : "Did not branch"), explain(decision, tree).map((line) => h("p", {}, line)));
 
 function leafPanel(tree, trajectory) {
   const [sign, word] = VERDICTS[verdict(trajectory)];

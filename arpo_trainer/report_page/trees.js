@@ -94,6 +94,7 @@ function treeHead(tree) {
   const stats = [
     `${many(all.length, "trajectory", "trajectories")}: ${origins}`,
     decided ? `branched at ${num(points)} of ${many(decided, "tool result")}` : null,
+    tree.contrasts.length ? `branches differ in reward at ${num(tree.contrasts.filter(Boolean).length)} of ${many(tree.contrasts.length, "fork")}` : null,
     `${num(tree.unique)} tokens sampled once, ${num(tree.copied)} if copied out: sharing ×${fixed(tree.copied / Math.max(1, tree.unique))}`,
     rewards.length ? `reward ${fixed(mean(rewards))} ± ${fixed(deviation)}` : "no reward",
   ];
@@ -210,9 +211,9 @@ function drawSpan(span, y, bright, tree) {
 
 function fork(span, x, bright) {
   const decision = span.decision, y = middle(span.row), grew = decision.branches > 0;
-  const wanted = !grew && decision.score > decision.threshold;
+  const wanted = !grew && refused(decision);
   return s("g", { class: `decision${grew ? " grew" : ""}${bright ? "" : " dim"}` },
-    s("title", {}, explain(decision).join(" ")), s("path", { d: diamond(x, y, grew ? 8 : 5) }),
+    s("title", {}, explain(decision, trees[view.tree]).join(" ")), s("path", { d: diamond(x, y, grew ? 8 : 5) }),
     grew ? s("text", { x, y: y + 3.5, "text-anchor": "middle" }, num(decision.branches)) : null,
     wanted ? s("path", { class: "slash", d: `M${x - 6},${y + 6}L${x + 6},${y - 6}` }) : null);
 }
@@ -254,9 +255,9 @@ function legendList(tree) {
     entry(`model; inside, the entropy of each token (full height ${num(tree.most, 2)} nats)`, s("g", { class: "node model" }, s("path", { class: "body", d: pebble(0, 0, 34) }), s("path", { class: "profile", d: "M3,21L3,16H7V10H11V14H15V18H19V5H23V13H27V17H31V21Z" }))),
     entry("environment (! if the call went wrong)", s("g", { class: "node environment" }, s("path", { class: "body", d: hexagon(0, 0, 34) }))),
     entry("cut at the token limit", s("g", { class: "node model" }, s("path", { class: "body", d: pebble(0, 0, 34) }), s("path", { class: "cut-mark", d: `M29,-3v${BAR + 6}` }))),
-    entry("branched: copies made; above, the entropy rise in ln V", s("g", { class: "decision grew" }, s("path", { d: diamond(17, 12, 9) }), s("text", { x: 17, y: 16, "text-anchor": "middle" }, "1"))),
+    entry("branched: copies made; above, the rise of the entropy", s("g", { class: "decision grew" }, s("path", { d: diamond(17, 12, 9) }), s("text", { x: 17, y: 16, "text-anchor": "middle" }, "1"))),
     entry("did not branch", s("g", { class: "decision" }, s("path", { d: diamond(17, 12, 6) }))),
-    entry("would have; no budget", s("g", { class: "decision" }, s("path", { d: diamond(17, 12, 6) }), s("path", { class: "slash", d: "M10,19L24,5" }))),
+    entry("would have; no budget or quota left", s("g", { class: "decision" }, s("path", { d: diamond(17, 12, 6) }), s("path", { class: "slash", d: "M10,19L24,5" }))),
     entry("answered right", s("g", { class: "leaf-mark right" }, s("path", { class: "glyph", d: outcomeShape({ outcome: "answered" }, 17, 12) }))),
     entry("wrong", s("g", { class: "leaf-mark wrong" }, s("path", { class: "glyph", d: outcomeShape({ outcome: "answered" }, 17, 12) }))),
     entry("no answer or cut", s("g", { class: "leaf-mark wrong" }, s("path", { class: "glyph", d: outcomeShape({ outcome: "truncated" }, 17, 12) }))),

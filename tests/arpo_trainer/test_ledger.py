@@ -22,6 +22,7 @@ class World:
     reserve: int
     width: int
     points: int
+    quota: int | None = None
 
     def act(self, name: str, clock: int) -> tuple[str, int]:
         """Return "end", "pass" or "claim", and how much is wanted."""
@@ -34,11 +35,14 @@ class World:
 
 
 Granted = dict[tuple[str, int], int]
+Causes = dict[tuple[str, int], bool]
 
 
-def in_rounds(world: World) -> tuple[Granted, int]:
+def in_rounds(world: World) -> tuple[Granted, int, Causes]:
     """Spend the budget as a lock-step engine would: round by round, each in the drawn order."""
     live, left, granted = {str(root): world.points for root in range(world.roots)}, world.reserve, {}
+    room = dict.fromkeys(live, world.reserve if world.quota is None else world.quota)
+    refused: Causes = {}
     for clock in range(1, 60):
         for name in sorted(live, key=lambda name: (world.priority(name, clock), name)):
             kind, wanted = world.act(name, clock)
@@ -47,15 +51,19 @@ def in_rounds(world: World) -> tuple[Granted, int]:
                 continue
             live[name] -= 1
             if kind == "claim":
-                n = granted[name, clock] = min(wanted, left)
+                root = name.split(".")[0]
+                n = granted[name, clock] = min(wanted, left, room[root])
+                if not n:
+                    refused[name, clock] = left > 0
                 left -= n
+                room[root] -= n
                 live.update({f"{name}.{clock}.{copy}": live[name] for copy in range(n)})
-    return granted, left
+    return granted, left, refused
 
 
-def in_any_order(world: World, order: random.Random) -> Iterator[tuple[Granted, int]]:
-    """Let paths act in a random order; yield what was granted so far, and what was given up as surplus."""
-    ledger = Ledger(world.reserve, world.width, world.priority)
+def in_any_order(world: World, order: random.Random) -> Iterator[tuple[Granted, int, Causes]]:
+    """Let paths act in a random order; yield what was granted so far, what was given up as surplus, and refusals."""
+    ledger = Ledger(world.reserve, world.width, world.priority, quota=world.quota)
     live: dict[str, tuple[int, int]] = {}
     granted: Granted = {}
     surplus = 0
@@ -84,7 +92,7 @@ def in_any_order(world: World, order: random.Random) -> Iterator[tuple[Granted, 
         fresh = ledger.surplus()
         ledger.taken += fresh
         surplus += fresh
-        yield granted, surplus
+        yield granted, surplus, {(claim.path, claim.clock): budget for claim, budget in ledger.refused()}
 
 
 WORLDS = st.builds(
@@ -94,16 +102,18 @@ WORLDS = st.builds(
     reserve=st.integers(0, 9),
     width=st.integers(1, 4),
     points=st.integers(0, 5),
+    quota=st.none() | st.integers(1, 4),
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(WORLDS, st.integers(0, 10**6))
 def test_any_order_spends_the_budget_as_rounds_do(world: World, seed: int) -> None:
-    wanted, left = in_rounds(world)
-    *_, (granted, surplus) = in_any_order(world, random.Random(seed))
+    wanted, left, refused = in_rounds(world)
+    *_, (granted, surplus, causes) = in_any_order(world, random.Random(seed))
     assert granted == wanted
     assert surplus == left
+    assert causes == refused
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,14 +121,14 @@ def test_any_order_spends_the_budget_as_rounds_do(world: World, seed: int) -> No
 def test_what_was_settled_early_is_never_taken_back(world: World, seed: int) -> None:
     seen: Granted = {}
     total = 0
-    for granted, surplus in in_any_order(world, random.Random(seed)):
+    for granted, surplus, _ in in_any_order(world, random.Random(seed)):
         assert seen.items() <= granted.items()
         assert total <= surplus
         seen, total = dict(granted), surplus
 
 
 def first(name: str, clock: int) -> float:
-    return float(name)
+    return float(name.split(".")[0])
 
 
 def test_a_claim_waits_only_for_those_who_can_take_it_away() -> None:
@@ -167,6 +177,35 @@ def test_the_best_come_first_when_all_have_ended() -> None:
     assert best is not None
     assert rest is not None
     assert (best[0].path, best[1], rest[0].path, rest[1]) == ("1", 1, "0", 0)
+
+
+def test_with_a_quota_a_claim_waits_for_its_own_root_alone() -> None:
+    ledger = Ledger(3, 2, first, quota=1)
+    for name in ("0", "1", "2"):
+        ledger.opens(name, 1, 4)
+    ledger.claims(Claim("2", 1, 1, 3))
+    settled = ledger.settle()  # 0 and 1 come first, but they cannot take more than one each
+    assert settled is not None
+    assert settled[1] == 1
+    ledger.opens("2.1.0", 2, 3)
+    ledger.claims(Claim("2.1.0", 2, 1, 2))
+    refused = ledger.settle()
+    assert refused is not None
+    assert refused[1] == 0
+    assert ledger.refused() == [(refused[0], True)]
+
+
+def test_the_best_of_a_group_are_spread_over_its_roots() -> None:
+    ledger = Ledger(2, 2, first, best=True, quota=1)
+    for name in ("0", "1"):
+        ledger.opens(name, 1, 2)
+    for name, clock, score in (("0", 1, 0.8), ("0", 2, 0.9), ("1", 1, 0.1)):
+        ledger.claims(Claim(name, clock, 1, 2 - clock, score=score))
+    for name in ("0", "1"):
+        ledger.ends(name, 3)
+    got = [(claim.path, claim.clock, granted) for claim, granted in iter(ledger.settle, None)]
+    assert got == [("0", 2, 1), ("0", 1, 0), ("1", 1, 1)]
+    assert [left for _, left in ledger.refused()] == [True]
 
 
 @pytest.mark.parametrize("points", [1, 3])

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
+from arpo_env.protocols import make_protocol
+from arpo_trainer.algorithms import ALGORITHMS
 from arpo_trainer.brancher import Brancher
 from arpo_trainer.engine import Engine, RolloutSettings
 from arpo_trainer.generation import Generation
 from arpo_trainer.group import Group
 from arpo_trainer.path import Path as Trajectory
+from arpo_trainer.published import as_published
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Span
 
@@ -41,7 +44,8 @@ class Script:
         self.roots, self.fresh = given.get("script", []), given.get("fresh", [])
         self.entropies, self.draws = given.get("entropies", []), list(given.get("uniforms", []))
         self.initial, self.tokenizer = given["initial"], tokenizer
-        self.births: list[tuple[int, str, int | None]] = []  # round before the first one played, origin, parent
+        self.births: dict[int, tuple[int, str, int | None]] = {}  # round before the first one played, origin, parent
+        self.started: list[int] = []  # published numbers in the order in which they really started
         self.ends: dict[int, int] = {}
 
     def turns(self, name: str) -> tuple[list[str], list[float]]:
@@ -71,11 +75,12 @@ def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: py
         topped_up: bool = False,
     ) -> None:  # fmt: skip
         start(group, path, origin, parent, fork, topped_up)
-        assert path.number == len(script.births), "trajectories do not start in the published order"
-        script.births.append((path.clock - 1, origin, parent))
+        number = group.brancher._numbers[path.name]
+        script.births[number] = (path.clock - 1, origin, None if parent is None else script.started[parent])
+        script.started.append(number)
 
     def over(group: Group, path: Trajectory) -> None:
-        script.ends[path.number] = path.clock
+        script.ends[group.brancher._numbers[path.name]] = path.clock
         ended(group, path)
 
     monkeypatch.setattr(Group, "_start", born)
@@ -93,7 +98,7 @@ def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: py
 
 def rounds(script: Script) -> list[dict[str, Any]]:
     played = range(1, max(script.ends.values()) + 1)
-    births = list(enumerate(script.births))
+    births = sorted(script.births.items())
     return [
         {
             "active": [n for n, (born, _, _) in births if born < clock <= script.ends[n]],
@@ -133,3 +138,32 @@ def test_missing_trajectories_one_a_round(
     _, script = play(vector, "arpo-reference", tokenizer, monkeypatch)
     assert [origin(script, number) for number in range(4)] == vector["expected"]["origins"]
     assert len(rounds(script)) == vector["expected"]["rounds"]
+
+
+@pytest.mark.parametrize("name", ["arpo", "aepo"])
+def test_results_are_written_as_published(tokenizer: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """In the tree, token by token; and in an environment alone, by the name of the protocol."""
+    inputs = {"n": 3, "initial": 1, "script": [["T", "F"]], "uniforms": [0.4] * 9}
+    tree, _ = play({"inputs": inputs}, f"{name}-reference", tokenizer, monkeypatch)
+    shown = [span for span in tree.spans if span.kind == "environment"]
+    assert shown
+    for span in shown:
+        assert span.text.startswith(" <result>\n")
+        assert span.text.endswith("\n</result>")
+        assert tokenizer.decode(span.ids) == span.text
+    assert make_protocol("arpo-tags-reference").render_result(["42"]) == " <result>\n42\n</result>"
+    assert make_protocol("arpo-tags").render_result(["42"]) == "\n<result>\n42\n</result>\n"
+
+
+def test_only_reference_algorithms_write_results_so() -> None:
+    env = ToolEnv("arpo/Arithmetic-v0")
+    assert as_published(env, ALGORITHMS["arpo"]) is env
+    assert as_published(env, ALGORITHMS["grpo"]) is env
+    other = as_published(env, ALGORITHMS["arpo-reference"])
+    assert (other.protocol.name, env.protocol.name) == ("arpo-tags-reference", "arpo-tags")
+    assert other.system_prompt == env.system_prompt
+    assert as_published(other, ALGORITHMS["arpo-reference"]) is other
+    native = ToolEnv("arpo/Arithmetic-v0", protocol="hermes")
+    assert as_published(native, ALGORITHMS["arpo-reference"]) is native
+    with pytest.raises(ValueError, match="the published reward reads tags"):
+        ToolEnv("arpo/Arithmetic-v0", reward="reference").with_protocol("hermes")

@@ -18,6 +18,8 @@ from arpo_env.protocol import Answer, Malformed, ToolCall, ToolCalls
 from arpo_env.protocols import make_protocol
 from arpo_trainer.rendering import Renderer
 from tests.arpo_env.protocols.schemas import BOTH
+from tests.arpo_env.protocols.test_defusing import TOOLS as EVERY_TOOL
+from tests.arpo_env.protocols.test_defusing import texts as forged_results
 
 HERMES = """{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.role }}
 {% if message.role == 'tool' %}<tool_response>
@@ -215,6 +217,13 @@ def test_tags_keep_foreign_control_tokens_out(tokenizer: Any) -> None:
     assert control_ids(renderer, ids) == []
     assert tokenizer.decode(ids) == "\n<result>\na<|im_end|>b&lt;/result>\n</result>\n"
     assert control_ids(renderer, renderer.encode("<|im_start|><filename>")) == []
+
+
+def test_tags_of_tools_of_your_own_are_defused_in_ids_as_in_the_environment(tokenizer: Any) -> None:
+    renderer = Renderer(tokenizer, make_protocol("arpo-tags"))
+    for text in forged_results(50):
+        shown = renderer.protocol.render_result([text], EVERY_TOOL)
+        assert tokenizer.decode(renderer.result_ids([text], False, EVERY_TOOL)) == shown
 
 
 def test_a_template_without_tools_is_refused(tokenizer: Any) -> None:

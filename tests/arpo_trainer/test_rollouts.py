@@ -16,9 +16,12 @@ import pytest
 from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
 from arpo_env.schema import function_schema
 from arpo_trainer.algorithms import ALGORITHMS
+from arpo_trainer.branching import NO_DOUBT_LEVEL, branch_score
 from arpo_trainer.engine import Engine, RolloutSettings
+from arpo_trainer.entropy import ENTROPY_UNIT
 from arpo_trainer.gates import Gates
 from arpo_trainer.generation import Generation, OnWindow, Request
+from arpo_trainer.rollout_metrics import rollout_metrics
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import RolloutTree
 
@@ -156,7 +159,109 @@ def test_the_probe_of_aepo_is_kept_and_decides_the_budget(tokenizer: Any) -> Non
         assert (roots > 4) == (rise > 0) or roots == 4
         assert sum(trajectory.origin == "root" for trajectory in tree.trajectories) == roots
         first = [span.entropies[0] for span in tree.path(0) if span.kind == "model"]
-        assert tree.meta["root_entropy"] == pytest.approx(first[0])
+        assert tree.meta["root_entropy"] == pytest.approx(first[0] / ENTROPY_UNIT)
+
+
+def families(tree: RolloutTree) -> dict[int, int]:
+    """The branches of each root and all its descendants, by the span that the root starts with."""
+    counts = dict.fromkeys(tree.starts(), 0)
+    for number, start in enumerate(tree.starts()):
+        counts[start] += tree.trajectories[number].origin == "branch"
+    return counts
+
+
+@pytest.mark.parametrize(("algorithm", "quota"), [("arpo", 2), ("arpo-ranked", 2), ("random", 2), ("tree-grpo", 5)])
+def test_branches_are_spread_over_the_roots(tokenizer: Any, algorithm: str, quota: int) -> None:
+    """M = 8 and N = 3: two branches a root, ceil(5 / 3), where every point passes; Tree-GRPO has no quota."""
+    trees = play(tokenizer, groups=8, algorithm=algorithm, alpha=1.0)
+    assert all(len(tree.trajectories) == 8 for tree in trees)
+    counts = [count for tree in trees for count in families(tree).values()]
+    assert max(counts) == quota if algorithm != "tree-grpo" else max(counts) > 2
+
+
+def test_the_quota_is_a_setting(tokenizer: Any) -> None:
+    for quota, most in ((1, 1), (0, 5)):
+        trees = play(tokenizer, groups=8, alpha=1.0, initial_rollouts=2, num_generations=7, branch_quota=quota)
+        assert max(count for tree in trees for count in families(tree).values()) == most
+        assert all(len(tree.trajectories) == 7 for tree in trees)
+    with pytest.raises(ValueError, match="branch_quota must be at least 1, or 0 for no quota; got -1"):
+        RolloutSettings(branch_quota=-1)
+    with pytest.raises(ValueError, match="branch_quota=2 does not go with branch 'arpo-reference'"):
+        RolloutSettings(algorithm="arpo-reference", branch_quota=2)
+
+
+@pytest.mark.parametrize("algorithm", [name for name, row in ALGORITHMS.items() if row.branch])
+@pytest.mark.parametrize("alpha", [0.5, 0.6])
+def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
+    drawn = algorithm in ("random", "tree-grpo") or algorithm.endswith("-reference")
+    seen = set()
+    for tree in play(tokenizer, groups=4, algorithm=algorithm, alpha=alpha):
+        reserve, starts = 8 - tree.meta["roots"], tree.starts()
+        spent = sum(trajectory.origin == "branch" for trajectory in tree.trajectories)
+        for span, decision in [(span, span.decision) for span in tree.spans if span.decision]:
+            passed = decision.score > decision.threshold
+            left_here = sum(trajectory.fork_span == span.index for trajectory in tree.trajectories)
+            assert decision.branches == left_here
+            assert (decision.reason in ("entropy rose", "score above threshold", "drawn")) == (left_here > 0)
+            seen.add(decision.reason)
+            match decision.reason:
+                case "entropy rose":
+                    assert passed
+                    assert decision.delta > 0
+                    assert branch_score(0.0, alpha, 0.2, decision.consecutive, penalty_of(algorithm)) <= 0.5
+                case "score above threshold":
+                    assert passed
+                    assert branch_score(0.0, alpha, 0.2, decision.consecutive, penalty_of(algorithm)) > 0.5
+                case "score not above threshold":
+                    assert not passed
+                    assert not drawn
+                case "next to no entropy left":
+                    assert algorithm == "arpo-ranked"
+                    assert decision.entropy < NO_DOUBT_LEVEL
+                case "budget spent":
+                    assert spent == reserve or algorithm.endswith("-reference")  # whose top-ups take of it too
+                case "quota of the root used":
+                    root = next(start for start in starts if start == tree.path_to(span.index)[0].index)
+                    assert families(tree)[root] == -(-reserve // tree.meta["roots"])
+                    assert passed or algorithm == "random"
+                case _:
+                    assert drawn
+                    assert decision.reason in ("drawn", "not drawn")
+    if algorithm in ("arpo", "aepo", "arpo-ranked"):
+        assert {"entropy rose", "quota of the root used"} <= seen or alpha > 0.5
+        assert "score above threshold" in seen or alpha == 0.5
+
+
+def penalty_of(algorithm: str) -> float:
+    return 0.05 if algorithm == "aepo" else 0.0
+
+
+def test_the_penalty_bites_and_does_not_saturate(tokenizer: Any) -> None:
+    """AEPO after a high-entropy step: small rises are refused, larger ones pass."""
+    trees = play(tokenizer, groups=12, algorithm="aepo")
+    points = [span.decision for tree in trees for span in tree.spans if span.decision]
+    rose = [point for point in points if point.consecutive == 1 and point.delta > 0]
+    passed = [point.delta for point in rose if point.score > point.threshold]
+    refused = [point.delta for point in rose if point.score <= point.threshold]
+    assert passed
+    assert refused
+    assert max(refused) <= 5 * (0.5 / 0.95 - 0.5) < min(passed)
+
+
+def test_the_best_points_get_the_budget_once_the_roots_have_ended(tokenizer: Any) -> None:
+    for tree in play(tokenizer, groups=6, algorithm="arpo-ranked", branch_quota=0):
+        roots = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.origin == "root"]
+        points = {span.index: span.decision for number in roots for span in tree.path(number) if span.decision}
+        taken = [point.score for point in points.values() if point.branches]
+        denied = [point.score for point in points.values() if point.reason == "budget spent"]
+        assert not denied or min(taken) >= max(denied)
+        ended = max(event.end for event in tree.timeline if event.trajectory in roots)
+        held = [event for event in tree.timeline if event.kind == "fork" and event.trajectory in roots]
+        assert all(event.until >= ended for event in held)
+        metrics = rollout_metrics([tree])
+        assert metrics["copies_held"] >= len(held)
+        made = sum(event.copies for event in tree.timeline)
+        assert metrics["copies_unused"] == made - metrics["branches"]
 
 
 def test_tree_grpo_takes_the_points_with_the_highest_draws(tokenizer: Any) -> None:
@@ -461,7 +566,8 @@ def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm
             await asyncio.sleep(rng.random() ** 4 * 0.05)
 
         env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: SometimesForks(slowly)], max_tool_calls=5, max_turns=7)
-        return [without_seconds(tree) for tree in play(tokenizer, speed, 3, env, algorithm=algorithm, branch_width=3)]
+        trees = play(tokenizer, speed, 3, env, algorithm=algorithm, branch_width=3, num_generations=12)
+        return [without_seconds(tree) for tree in trees]
 
     first, *others = (once(speed) for speed in range(4))
     assert all(trees == first for trees in others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -195,6 +196,29 @@ def test_doctor_says_what_is_there(capsys: Any) -> None:
 def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
     assert main(arguments) == 1
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report", "{folder}"], r"holds no run \(run\.json, .*give the output_dir of a run"),
+        (["train", "--config", "{folder}/binary"], r"binary is no YAML .*give a file of `name: value` lines"),
+        (["train", "--config", "{folder}/list"], "expected `name: value` lines"),
+        (
+            ["train", "--config", "any", "--accelerate_config", "ddp", "--num_processes", "-1"],
+            "must be at least 1, got -1",
+        ),
+        (["train", "--config", "arithmetic-cpu", "--set", "wxyz=3"], "no setting 'wxyz'. They are those of ARPOConfig"),
+        (["cache", "import", "{folder}/new.sqlite", "{folder}/binary.jsonl"], r"binary\.jsonl, line 1: no record"),
+    ],
+)
+def test_what_is_no_such_file_is_named(arguments: list[str], words: str, tmp_path: Path, capsys: Any) -> None:
+    for name in ("binary", "binary.jsonl"):
+        (tmp_path / name).write_bytes(b"\x00\xff\xfe")
+    (tmp_path / "list").write_text("[1, 2]")
+    assert main([argument.format(folder=tmp_path) for argument in arguments]) == 1
+    assert re.search(words, capsys.readouterr().err)
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_an_episode_by_hand(isolation: str) -> None:

@@ -15,6 +15,7 @@ from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.advantages import group_advantages
 from arpo_trainer.attribution import span_advantages
 from arpo_trainer.recording import RunRecorder
+from arpo_trainer.rollout_metrics import completion_metrics
 from arpo_trainer.trainer import task_dataset
 from sandbox import SessionLost
 
@@ -181,6 +182,26 @@ def test_weights_changed_and_everything_stayed_finite(trained: Any) -> None:
         assert row["arpo/roots"] + row["arpo/branches"] + row["arpo/top_ups"] == 2 * GROUP
 
 
+def test_what_trl_logs_of_completions_tells_the_cut_from_those_that_ended(trained: Any) -> None:
+    """Turns end at stop strings, which TRL would take for cut: all of them."""
+    trainer, _, _ = trained
+    logged = [row for row in trainer.state.log_history if "completions/clipped_ratio" in row]
+    ratios = []
+    for (trees, batch), row in zip(trainer.kept, logged, strict=True):
+        outcomes = [trajectory.outcome for tree in trees for trajectory in tree.trajectories]
+        lengths = (batch["completion_mask"] * batch["tool_mask"]).sum(1).tolist()
+        ended = [length for length, outcome in zip(lengths, outcomes, strict=True) if outcome != "truncated"] or [0]
+        ratios.append(outcomes.count("truncated") / len(outcomes))
+        assert row["completions/clipped_ratio"] == pytest.approx(ratios[-1])
+        for name, some in (("length", lengths), ("terminated_length", ended)):
+            found = [row[f"completions/{which}_{name}"] for which in ("mean", "min", "max")]
+            assert found == pytest.approx([sum(some) / len(some), min(some), max(some)])
+    assert any(0 < ratio < 1 for ratio in ratios), ratios
+    assert {name for name in logged[0] if name.startswith("completions/")} == {
+        f"completions/{name}" for name in completion_metrics([])
+    }
+
+
 def test_the_run_is_written_down_and_reads_back(trained: Any) -> None:
     import json
 
@@ -220,7 +241,11 @@ def test_a_lost_sandbox_masks_its_sample(
     learnt = batch["completion_mask"] * batch["tool_mask"]  # TRL pads tool_mask with ones
     assert learnt[flags.index(False)].max() == 0
     assert learnt.sum(1).gt(0).tolist() == flags
-    assert trainer.state.log_history[0]["arpo/invalid"] == 1
+    logged = trainer.state.log_history[0]
+    assert logged["arpo/invalid"] == 1
+    lengths = learnt.sum(1)[torch.tensor(flags)].tolist()  # what failed has no length, and was not cut off
+    assert logged["completions/min_length"] == min(lengths) > 0
+    assert logged["completions/mean_length"] == pytest.approx(sum(lengths) / len(lengths))
 
 
 def test_soft_attribution_gives_each_row_its_own(
@@ -286,3 +311,14 @@ def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolat
     limited = gym.make("arpo/Arithmetic-v0", max_episode_steps=3)
     with pytest.raises(TypeError, match=r"got TimeLimit.*give `env.unwrapped`"):
         ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
+
+
+def test_a_reference_algorithm_shows_results_as_published_in_training_and_evaluation(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    env, held_out = (ToolEnv("arpo/Arithmetic-v0", level=3, split=split) for split in ("train", "test"))
+    args = config(tmp_path, algorithm="arpo-reference", branch_alpha=0.5)
+    trainer = ARPOTrainer(tiny_model, env, args=args, processing_class=tokenizer, eval_env=held_out, eval_tasks=1)
+    names = [one.protocol.name for one in (trainer.env, trainer.engine.env, trainer.eval_env) if one]
+    assert names == ["arpo-tags-reference"] * 3
+    assert env.protocol.name == held_out.protocol.name == "arpo-tags"

@@ -33,20 +33,21 @@ async def path(backend, number, answers):
         made = await backend.generate(Request((rank, number, turn), 3 + number, seed=number))
         answers.append([rank, number, made.ids, made.finish])
 
-async def give_up(backend):
+async def give_up(backend, llm):
     task = asyncio.create_task(backend.generate(Request((rank, 99, 0), 10**6)))
-    await asyncio.sleep(0.05)
+    while not any(entry[0] == "add" and tuple(entry[2]) == (rank, 99, 0) for entry in llm.log):
+        await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-async def rollout(backend, paths, answers, leaves=False):
+async def rollout(backend, paths, answers, leaves=None):
     await backend.begin()
     try:  # as the engine does: who is left over when one fails asks for nothing more
         async with asyncio.TaskGroup() as tasks:
             for number in range(paths):
                 tasks.create_task(path(backend, number, answers))
             if leaves:
-                tasks.create_task(give_up(backend))
+                tasks.create_task(give_up(backend, leaves))
     except BaseExceptionGroup as several:
         raise several.exceptions[0]
     finally:
@@ -57,7 +58,7 @@ async def play(paths, leaves=False, fails_at=None):
     backend = VLLMEngineBackend(llm, lockstep=Lockstep(dist.group.WORLD))
     backend._sampling = lambda request: request  # the stand-in takes requests as they are
     try:
-        await rollout(backend, paths, answers, leaves)
+        await rollout(backend, paths, answers, leaves and llm)
     except GenerationError:
         failed, answers, llm.fails_at = True, [], None
         await rollout(backend, paths, answers)
