@@ -1,7 +1,10 @@
 # make demo   sets everything up and trains a small model with ARPO, from nothing
 # make test   sets up what it needs and runs the tests
+# make test-pythons   those that need no PyTorch, on Python 3.11, 3.12 and 3.13, as far as they are here
 # make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
+# make gpu    on a machine with a GPU: measures what needs one, a JSON file for each part in docs/results/gpu
 # Variables:  PYTHON=python3.12   SANDBOX=docker|bubblewrap|unsafe_local   CONFIG=a recipe or file   SET="a=1 b=2"
+#             PARTS="packing-equal demo" (of make gpu)
 #             TESTS=tests/sandbox   WORKERS=0 (processes that run the tests; 0 is this one)
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -16,11 +19,11 @@ export SANDBOX
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 
-.PHONY: help setup setup-vllm sandbox model demo test test-vllm check bench docs clean
+.PHONY: help setup setup-vllm sandbox model demo test test-tools test-pythons test-vllm check bench gpu docs clean
 
 help:
 	@sed -n 's/^# //p;/^\.DEFAULT/q' Makefile
-	@echo "others: setup setup-vllm sandbox model check bench docs clean"
+	@echo "others: setup setup-vllm sandbox model test-tools check bench docs clean"
 
 setup:
 	@scripts/install.sh
@@ -37,9 +40,15 @@ model: setup
 demo: sandbox model
 	@$(WITH_SANDBOX) TOKENIZERS_PARALLELISM=false $(VENV)/bin/arpo train --config $(CONFIG) $(foreach s,$(SET),--set $(s))
 
-test: sandbox model
+test-tools:
+	@scripts/test_tools.sh
+
+test: test-tools sandbox model
 	@echo "== running the tests"
 	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m pytest $(TESTS) -n $(WORKERS) --dist loadscope
+
+test-pythons: sandbox
+	@$(WITH_SANDBOX) $(ONE_THREAD) WORKERS=$(WORKERS) scripts/test_pythons.sh $(if $(filter command%,$(origin TESTS)),$(TESTS))
 
 # the engine is vLLM built for the CPU, for tests only; it would take nearly all memory and threads for itself
 test-vllm: sandbox model setup-vllm
@@ -53,8 +62,13 @@ check: setup
 bench: sandbox model
 	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) benchmarks/loop.py
 
+# without a sandbox or the small model only the part that needs them is skipped
+gpu: setup
+	@$(MAKE) --no-print-directory sandbox model || echo "== no sandbox or no model: the part 'demo' will be skipped"
+	@ARPO_SANDBOX=$$(cat $(VENV)/.sandbox 2>/dev/null || echo auto) TOKENIZERS_PARALLELISM=false $(PY) -m benchmarks.gpu $(PARTS)
+
 docs: sandbox
 	@$(WITH_SANDBOX) $(PY) -m pytest -q tests/test_docs.py
 
 clean:
-	rm -rf $(VENV) .venv-vllm build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-pythons build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -27,6 +27,7 @@ from arpo_trainer.branching import Point
 from arpo_trainer.budgets import split_budget
 from arpo_trainer.entropy import segment_entropy
 from arpo_trainer.generation import Backend, Generation, Request
+from arpo_trainer.published import as_published
 from arpo_trainer.rendering import Renderer
 from arpo_trainer.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
@@ -102,6 +103,7 @@ class BarrierEngine:
         if parts.branch not in (None, "arpo-reference", "aepo-reference") or parts.budget not in ("grpo", "arpo"):
             raise ValueError(f"rounds are played with the published rules or with grpo, not with {parts}")
         self._lot = self.draw or random.Random(self.settings.seed).random
+        self.env = as_published(self.env, parts)
         self.renderer = Renderer(self.tokenizer, self.env.protocol)
         self.workers = asyncio.Semaphore(TOOL_WORKERS)
 

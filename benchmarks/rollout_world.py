@@ -73,6 +73,8 @@ class Delays:
 class DelayedTool(Tool):
     """A tool that takes longer than it has to."""
 
+    voids = keeps_time = True
+
     def __init__(self, inner: Tool, delays: Delays) -> None:
         self.inner, self.delays = inner, delays
         self.name, self.schema, self.repeatable = inner.name, inner.schema, inner.repeatable

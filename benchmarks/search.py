@@ -1,5 +1,6 @@
 """What a local search costs: our two engines beside bm25s and rank_bm25, where those are installed.
 
+    python benchmarks/search.py --links 12500 50000 200000
     python benchmarks/search.py [--passages 14000 1000000] [--corpus FOLDER] [--packages FOLDER] [--seconds 20]
 
 For each size and engine: building (CPU s, peak memory), disk, opening, memory after the queries, CPU ms a query, p50
@@ -8,6 +9,9 @@ The queries are the questions that come with the corpus (passages.jsonl, questio
 one and sentences of it put together anew, under invented names. Each engine has processes of its own. A part ends after
 --seconds; "asked" says how many queries it had. --packages names a folder with bm25s and rank_bm25. Prints a table and
 writes benchmarks/results/search.json.
+
+With --links it measures instead what it costs to read a page: CPU s to parse one of so many links, and to find the
+passage in a line of so many dots (as in a table of contents), within the default limits of `PageReader`.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import platform
 import random
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -174,6 +179,26 @@ def _threaded(engine: str, folder: Path, search: Search, queries: list[str], sec
         return [spent for spent in pool.map(one, queries * 5) if spent is not None]
 
 
+def read_pages(numbers: list[int]) -> dict[str, dict[str, float]]:
+    """Return the CPU seconds for pages of so many links, and for texts of so many dots."""
+    from arpo_env.pages import parsing, passage
+
+    costs = {}
+    signal.signal(signal.SIGVTALRM, parsing._slow)
+    for number in numbers:
+        items = "".join(f'<li><a href="/p/{each}">L{each}</a>' for each in range(number))
+        body = f"<html><head><title>Links</title></head><body><ul>{items}</ul></body></html>".encode()
+        began = time.process_time()
+        signal.setitimer(signal.ITIMER_VIRTUAL, 15.0 / 4, 1.0)  # as the reader's process has it
+        parsing.parse("html", body, 20_000)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        parsed = time.process_time()
+        passage(("." * number)[:20_000] + "x", "x")
+        costs[f"{number} links"] = {"page_cpu_s": parsed - began, "passage_cpu_s": time.process_time() - parsed}
+        print(f"{number:>9,} links {len(body) / 1e6:>6.1f} MB", costs[f"{number} links"], flush=True)
+    return costs
+
+
 def _spread(times: list[float], suffix: str) -> dict[str, float]:
     times = sorted(times)
     return {
@@ -245,11 +270,18 @@ def main() -> None:
     parser.add_argument("--packages", help="a folder that has bm25s and rank_bm25 installed")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--part", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--links", type=int, nargs="+", help="measure pages of so many links instead")
     arguments = parser.parse_args()
     if arguments.packages:
         sys.path.append(arguments.packages)
     if arguments.part:
         print(json.dumps(part(arguments)))
+        return
+    if arguments.links:
+        file = RESULTS / "search.json"
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        kept["pages"] = read_pages(arguments.links)
+        file.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
         return
     facts: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "kernel": platform.release()}
     for passages in arguments.passages:

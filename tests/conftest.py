@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +45,35 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture
+def own_names() -> Iterator[None]:
+    """Forgets the environments, task sources and protocols that a test registers, and its modules own_* and my_envs."""
+    from arpo_env import protocols, registration
+    from envs_registry import arithmetic, multihop, sources, spec  # noqa: F401  (the generators register themselves)
+
+    tables: list[dict[Any, Any]] = [
+        gym.registry, spec._SPECS, sources._LOADERS, registration._contents, protocols._registered
+    ]  # fmt: skip
+    before, path = [dict(table) for table in tables], list(sys.path)
+    yield
+    sys.path[:] = path
+    for table, kept in zip(tables, before, strict=True):
+        table.clear()
+        table.update(kept)
+    for name in [name for name in sys.modules if name.startswith(("own_", "my_envs"))]:
+        del sys.modules[name]
+
+
 @pytest.fixture(scope="session")
 def isolation() -> str:
-    """Opens the process-wide sandbox, and says what it is; skips where there is none."""
+    """Opens the process-wide sandbox, and says what it is; skips where there is none, unless one was named."""
     from sandbox import SandboxUnavailable, default_sandbox
 
     try:
         return default_sandbox().isolation
     except SandboxUnavailable as error:
+        if os.environ.get("ARPO_SANDBOX", "auto") != "auto":
+            raise
         pytest.skip(f"no sandbox on this machine: {error}")
 
 

@@ -49,6 +49,8 @@ def test_lower_layers_never_import_the_training_stack(package: str) -> None:
 
 @pytest.mark.parametrize("package", LAYERS)
 def test_public_names_are_sorted_and_there(package: str) -> None:
+    if package == "arpo_trainer":
+        pytest.importorskip("torch")
     module = importlib.import_module(package)
     assert module.__all__ == sorted(module.__all__)
     for name in module.__all__:

@@ -119,13 +119,13 @@ def test_trl_sees_no_difference_between_engine_and_trainer(trained: Run) -> None
     assert max(seen) < BOUND
 
 
-def test_the_importance_correction_weighs_each_row_by_its_tokens_alone(trained: Run) -> None:
+def test_the_importance_correction_weighs_each_token_by_itself(trained: Run) -> None:
     """Of an engine that samples from an older policy the ratio is that policy's, over the model's own tokens."""
     batch = {name: value.clone() for name, value in trained.trainer._buffered_inputs[0].items()
              if isinstance(value, torch.Tensor)}  # fmt: skip
     mask = batch["completion_mask"] * batch["tool_mask"]
     apart = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]) * mask
-    wanted = apart.sum(1, keepdim=True).exp()  # the default mode is one ratio a row
+    wanted = apart.exp()  # our default is one ratio for each token; those of the environment have 1
     torch.testing.assert_close(batch["importance_sampling_ratio"], wanted, atol=1e-6, rtol=1e-6)
     losses = []
     batch["advantages"] = torch.ones_like(batch["advantages"])  # the rewards of a group may all be the same

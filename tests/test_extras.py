@@ -1,0 +1,215 @@
+"""Without an extra everything that needs it names it, and everything else works; `arpo doctor` finds no fault in that.
+
+Packages are hidden from a process of its own, one for each environment: all of its cases run there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer import backends, packing
+from arpo_trainer.cli import _parser, main
+from arpo_trainer.extras import EXTRAS
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(tempfile.mkdtemp(prefix="arpo-extras-"))
+BASE = {"requests", "urllib3"}  # Docker's SDK needs them
+OF_ENVS = ("data", "search", "math", "mcp")
+OF_TRAIN = {"safetensors", "tokenizers", "huggingface_hub", "packaging"} | {
+    module for extra in ("train", "lora", "vllm", "demo") for module in EXTRAS[extra].values()
+}
+HIDDEN = {
+    "base": (OF_TRAIN | {module for extra in OF_ENVS for module in EXTRAS[extra].values()} | {"lxml", "pyarrow"}
+             | {"pandas", "sympy", "math_verify", "latex2sympy2_extended", "uvicorn", "starlette", "ddgs"}) - BASE,
+    "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"} | {"ddgs"},
+    "train": {"peft", "vllm", "gguf"},
+}  # fmt: skip
+
+PACKAGES = ("sandbox", "envs_registry", "arpo_env", "arpo_env.search", "arpo_env.protocols", "arpo_env.pages",
+            "arpo_env.grading", "arpo_trainer", "arpo_trainer.backends", "arpo_trainer.packing")  # fmt: skip
+NEED_TORCH = {
+    "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "Engine", "TransformersBackend", "env_reward", "evaluate"},
+    "arpo_trainer.backends": set(backends.__all__),
+    "arpo_trainer.packing": set(packing.__all__) - {"why_not_packable"},
+}
+
+CORPUS, ROWS, PARQUET = (str(DATA / name) for name in ("corpus.jsonl", "rows.jsonl", "rows.parquet"))
+RUN, CACHE, NO_DOCKER = str(DATA / "run"), str(DATA / "cache.sqlite"), "unix:///nonexistent.sock"
+HOTPOT = f'"arpo/HotpotQA-v0", data={ROWS!r}, search={CORPUS!r}, pages="passages"'
+MATH_GRADER = (
+    "from arpo_env import make_grader; from arpo_env.background import run\n"
+    "assert run(make_grader('math').equal('2^{1/2}', r'\\sqrt{2}'))"
+)
+COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where it fails, by environment ("*": any)
+    "--version": (["--version"], {}),
+    "envs": (["envs"], {}),
+    "data show": (["data", "show", "arpo/MultiHop-v0"], {}),
+    "data show, a file": (["data", "show", "arpo/HotpotQA-v0", "--data", ROWS], {}),
+    "data show, Parquet": (["data", "show", "arpo/HotpotQA-v0", "--data", PARQUET], {"base": "data"}),
+    "data overlap": (["data", "overlap", f"arpo/HotpotQA-v0={ROWS}", f"arpo/2Wiki-v0={ROWS}"], {}),
+    "play": (["play", "arpo/MultiHop-v0"], {}),
+    "play, pages": (
+        ["play", "arpo/HotpotQA-v0", "--option", f"data={ROWS}", "--option", f"search={CORPUS}",
+         "--option", "pages=passages"], {"base": "search"},
+    ),
+    "play, a model": (["play", "arpo/MultiHop-v0", "--model", "smollm2-135m-instruct"], {"*": "train"}),
+    "rollout": (["rollout", "--env", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2"], {"*": "train"}),
+    "rollout, a server": (
+        ["rollout", "--env", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2", "--endpoint", "http://h/v1",
+         "--endpoint-model", "m"], {"*": "train"},
+    ),
+    "train": (["train", "--recipe", "arithmetic-cpu"], {"*": "train"}),
+    "train --dry-run": (["train", "--recipe", "arithmetic-cpu", "--dry-run"], {"*": "train"}),
+    "train, several": (["train", "--recipe", "arithmetic-cpu", "--accelerate_config", "ddp"], {"*": "train"}),
+    "recipes": (["recipes"], {}),
+    "report": (["report", RUN], {}),
+    "doctor": (["doctor"], {"*": "LACK Docker"}),
+    "view": (["view"], {}),
+    "view timeline": (["view", "timeline", RUN], {}),
+    "cache show": (["cache", "show", CACHE], {}),
+    "cache export": (["cache", "export", CACHE, str(DATA / "cache.jsonl")], {}),
+    "cache import": (["cache", "import", CACHE, str(DATA / "cache.jsonl")], {}),
+    "search index": (["search", "index", CORPUS, str(DATA / "index"), "--engine", "fts5", "--replace"], {}),
+    "search index, tantivy": (
+        ["search", "index", CORPUS, str(DATA / "tantivy"), "--engine", "tantivy", "--replace"], {"base": "search"},
+    ),
+    "search query": (["search", "query", CORPUS, "cat"], {}),
+    "search query, ddgs": (["search", "query", "ddgs", "cat"], {"*": "pip install ddgs"}),
+    "search serve": (["search", "serve", CORPUS, "--port", "-1"], {"*": "port"}),
+    "sandbox check": (["sandbox", "check", "--backend", "bubblewrap"], {"*": "bubblewrap|bwrap"}),
+    "sandbox ps": (["sandbox", "ps", "--host", NO_DOCKER], {"*": "nonexistent"}),
+    "sandbox prune": (["sandbox", "prune", "--host", NO_DOCKER], {"*": "nonexistent"}),
+    "sandbox build": (["sandbox", "build", "--host", NO_DOCKER], {"*": "nonexistent"}),
+    "sandbox serve": (["sandbox", "serve", "--port", "-1"], {"*": "port"}),
+}  # fmt: skip
+WHERE_NO_SANDBOX = ("doctor", "sandbox check")  # elsewhere there is no fault to name
+CODE: dict[str, tuple[str, dict[str, str]]] = {
+    "the hub": (
+        "from envs_registry import load_source; load_source('gsm8k')",
+        {"base": "data", "envs": "Without the hub"},
+    ),
+    "algebra": (MATH_GRADER, {"base": "math"}),
+    "MCP": ("import arpo_env; arpo_env.mcp_tools('false')", {"base": "mcp", "envs": "MCP server false"}),
+    "pages": (
+        f"import arpo_env, gymnasium as g\ng.make({HOTPOT}).unwrapped.check()",
+        {"base": "search"},
+    ),
+    "the demo model": ("from arpo_trainer.models import *; ensure_model(Path('/nonexistent/x'))", {"*": "train"}),
+}
+OF_TRAINING = {
+    "LoRA": ("from arpo_trainer.train import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
+    "GGUF": ("from arpo_trainer.models import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
+}
+
+
+def public_names() -> dict[str, tuple[str, dict[str, str]]]:
+    """Every public name, imported, and what it needs."""
+    cases: dict[str, tuple[str, dict[str, str]]] = {}
+    for package in PACKAGES:
+        for name in importlib.import_module(package).__all__:
+            needs = name in NEED_TORCH.get(package, ())
+            cases[f"{package}.{name}"] = (f"from {package} import {name}", {"*": "train"} if needs else {})
+    return cases
+
+
+CASES = {
+    environment: OF_TRAINING if environment == "train" else {**COMMANDS, **CODE, **public_names()}
+    for environment in HIDDEN
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files() -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    from arpo_env import Cache
+    from arpo_trainer.tree import write_traces
+    from tests.arpo_trainer.sample_timeline import sample_tree
+
+    Path(RUN).mkdir(exist_ok=True)
+    write_traces(Path(RUN) / "traces.jsonl", [sample_tree()])
+    Path(CORPUS).write_text('{"title": "a cat", "text": "the cat sat"}\n')
+    row = {"id": "1", "question": "Who?", "answer": "Ada"}
+    Path(ROWS).write_text(json.dumps(row) + "\n")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), PARQUET)
+    cache = Cache(CACHE)
+    cache.stats()
+    cache.close()
+
+
+@functools.cache
+def results(environment: str) -> dict[str, tuple[int, str]]:
+    """Run all cases of an environment, in one process."""
+    cases = {name: case for name, (case, _) in CASES[environment].items()}
+    job = json.dumps({"hidden": sorted(HIDDEN[environment]), "cases": cases})
+    command = [sys.executable, "-m", "tests.hidden_packages", job]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, tuple[int, str]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(("environment", "name"), [(one, name) for one, cases in CASES.items() for name in cases])
+def test_what_lacks_an_extra_names_it_and_the_rest_works(environment: str, name: str) -> None:
+    status, words = results(environment)[name]
+    expected = CASES[environment][name][1]
+    fault = expected.get(environment, expected.get("*"))
+    assert "Traceback" not in words
+    assert status in (0, 1)
+    if fault is None or (name in WHERE_NO_SANDBOX and status == 0):
+        assert status == 0, words
+    else:
+        assert status == 1, words
+        cure = rf"pip install 'arpo-gym\[{fault}\]'" if fault in EXTRAS else fault
+        assert re.search(cure, words), words
+        assert "No module named" not in words
+
+
+def test_every_command_is_among_the_cases() -> None:
+    tried = {" ".join(arguments[: 2 if arguments[0] in NESTED else 1]) for arguments, _ in COMMANDS.values()}
+    assert {"--version", "view", *leaves(_parser())} <= tried
+
+
+NESTED = ("data", "view", "cache", "search", "sandbox")
+
+
+def leaves(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) -> list[str]:
+    """The commands of a parser, with those above them."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        return [" ".join(above)]
+    return [leaf for action in below for name, one in action.choices.items() for leaf in leaves(one, (*above, name))]
+
+
+def test_the_table_of_extras_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, libraries in EXTRAS.items():
+        declared = {re.split(r"[^\w-]", line)[0] for line in project[extra]} - {"arpo-gym"}
+        assert set(libraries) == declared, extra
+
+
+def test_the_doctor_finds_no_fault_where_only_environments_are_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from sandbox import DockerDiagnosis
+
+    monkeypatch.setattr("arpo_trainer.doctor._installed", lambda name: name not in EXTRAS["train"])
+    monkeypatch.setattr("sandbox.check_docker", lambda: DockerDiagnosis("ok", "engine", ""))
+    assert main(["doctor"]) == 0
+    assert re.search(r"--   training +not installed.*\n.*pip install 'arpo-gym\[train\]'", capsys.readouterr().out)
+    monkeypatch.setattr("arpo_trainer.doctor._installed", lambda name: name not in ("accelerate", "vllm"))
+    assert main(["doctor"]) == 1
+    assert re.search(r"LACK accelerate +not installed.*\n.*arpo-gym\[train\]", capsys.readouterr().out)
