@@ -27,6 +27,11 @@ class ForkError(SandboxError):
     """The session could not be forked; it lives on, unharmed."""
 
 
+class SessionEnded(ForkError):
+    """The session could not be forked, for its code has ended it; the next `run` tells how."""
+
+
 BY_NAME: dict[str, type[SandboxError]] = {
-    kind.__name__: kind for kind in (SandboxError, SandboxUnavailable, SandboxFull, SessionLost, ForkError)
+    kind.__name__: kind
+    for kind in (SandboxError, SandboxUnavailable, SandboxFull, SessionLost, ForkError, SessionEnded)
 }

@@ -20,7 +20,8 @@ class FreshInterpreter(Interpreter):
     """Each `run` happens in a new session, which starts from the setup and is gone afterwards.
 
     It holds nothing between two runs, and runs may happen at the same time, each waiting for its turn. Forking
-    gives more of the same; there are no files to put or get. A setup that fails is an error of each run.
+    gives more of the same; there are no files to put or get. A setup that fails is an error of each run; one that ends
+    its session is a result of each run ("killed"), as if the code had done it.
 
     Args:
         sandbox: where.
@@ -53,7 +54,9 @@ class FreshInterpreter(Interpreter):
             opened, *prepared, ran = session.request_all((OPEN, {}), *cells, (RUN, {**fields, "setup": False}))
             yield opened
             for setup in prepared:
-                check_setup((yield setup))
+                done: Reply = yield setup
+                if done["alive"]:
+                    check_setup(done)
             reply: Reply = yield ran
         finally:
             session.close()

@@ -32,7 +32,8 @@ class Interpreter:
 
     Attributes:
         lost_on_fork: what could not come along when this session was forked from another: number of
-            "threads", "processes" (both are gone), "shared_mappings" and "pipes_and_sockets" (both stay shared).
+            "threads", "processes" (both are gone, in the original too), "shared_mappings" (private copies now) and
+            "pipes_and_sockets" (at their end in the copies).
     """
 
     def __init__(self, sandbox: Sandbox, session: Session, setup: str = "") -> None:
@@ -49,8 +50,11 @@ class Interpreter:
             code: any number of statements; the value of a last expression is reported.
             timeout: seconds before it is interrupted; None takes `Limits.timeout`.
 
+        A session that has ended by what its code did, also between cells, says so in the next result: "killed" or
+        "memory_limit", not `alive`.
+
         Raises:
-            SessionLost: the session has ended before, or its container has died.
+            SessionLost: such a result was returned before, the session was closed, or its container has died.
         """
         return await finish_async(self._run(code, timeout))
 
@@ -64,7 +68,8 @@ class Interpreter:
 
         Raises:
             ForkError: it did not work; this session goes on.
-            SessionLost: the session has ended.
+            SessionEnded: this session has ended by what its code did, before or in the fork.
+            SessionLost: it was closed, or its container has died.
         """
         return await finish_async(self._fork(n, reseed))
 
@@ -76,8 +81,9 @@ class Interpreter:
             data: all of it, at most `Limits.file_size` bytes.
 
         Raises:
-            OSError: as the file system has it: a FileNotFoundError, a "no space left" and so on.
-            SessionLost: the session has ended.
+            OSError: as the file system has it: a FileNotFoundError, a "no space left" and so on; EIO for a session that
+                has ended or answers with anything else.
+            SessionLost: the session was closed, or its container has died.
         """
         await finish_async(store(self, name, data))
 
@@ -89,8 +95,9 @@ class Interpreter:
             limit: bytes that it may hold; None takes `Limits.file_size`.
 
         Raises:
-            OSError: as the file system has it, such as a FileNotFoundError; EFBIG for one above the limit.
-            SessionLost: the session has ended.
+            OSError: as the file system has it, such as a FileNotFoundError; EFBIG for one above the limit; EIO for a
+                session that has ended or answers with anything else.
+            SessionLost: the session was closed, or its container has died.
         """
         return await finish_async(fetch(self, name, limit))
 

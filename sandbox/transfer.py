@@ -56,7 +56,7 @@ def fetch(interpreter: Interpreter, name: str | PurePath, limit: int | None) -> 
 
 def _check(reply: Reply, name: str) -> None:
     if "errno" in reply:
-        raise OSError(reply["errno"], reply["message"], name)
+        raise OSError(reply["errno"], os.strerror(reply["errno"]), name)
 
 
 def _check_size(name: str, size: int, most: int) -> None:

@@ -16,7 +16,7 @@ MAX_FRAME = 64 << 20
 OPEN, RUN, FORK, CLOSE, PING, READ, WRITE = 1, 2, 3, 4, 5, 6, 7
 HELLO, REPLY = 16, 17
 # supervisor to zygote and sessions, and back
-SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP = 32, 33, 34, 35, 36, 37, 38
+SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, GIVE = 32, 33, 34, 35, 36, 37, 38, 39
 READY, DONE, BRANCHED, UNABLE, FILED, DIED = 48, 49, 50, 51, 52, 53
 
 OUTCOME = struct.Struct(">BBII")
@@ -27,7 +27,7 @@ STATUSES = ("ok", "error", "exit")
 FILE_REQUEST = struct.Struct(">QI")
 """Payload of LOAD and STORE: offset, and bytes wanted; then the path and, for STORE, a zero and the data."""
 FILE_REPLY = struct.Struct(">IQ")
-"""Payload of FILED: errno or 0, and the size of the file; then the data, or what went wrong."""
+"""Payload of FILED: errno or 0, and the size of the file; then the data."""
 LARGEST_PIECE = 1 << 20
 
 ENDED = struct.Struct(">i")
@@ -36,12 +36,16 @@ ENDED = struct.Struct(">i")
 GAVE_UP = 70
 """Exit code of a session that can not speak to its supervisor any more."""
 
-LOSSES = struct.Struct(">IIII")
+LOSSES = struct.Struct(">II")
 """Payload of BRANCHED: what a fork could not copy, in the order of LOSS_NAMES; then the session's new directory.
 
-READY has such a name, too: sessions choose them, so that no other knows them.
+READY has such a name, too: sessions choose them, so that no other knows them. A copy's READY and UNABLE begin with
+its INDEX; UNABLE goes on with a FAULT, or has nothing but that when it comes from the session that is forked.
+READY of a copy and BRANCHED carry the supervisor's end of a new control socket; GIVE answers them over that socket,
+with the new stdout and stderr.
 """
-LOSS_NAMES = ("threads", "processes", "shared_mappings", "pipes_and_sockets")
+LOSS_NAMES = ("shared_mappings", "pipes_and_sockets")
+INDEX, FAULT = struct.Struct(">I"), struct.Struct(">I")
 
 Frame = tuple[int, int, bytes]
 

@@ -36,7 +36,6 @@ class Cells:
         Raises:
             OSError: the session has closed its channel.
         """
-        handle.begin_output()
         for fd in handle.outputs:
             self._supervisor.watch(fd, self._listener(handle, request, fd))
         kind = SETUP if request.fields["setup"] else CELL
@@ -89,8 +88,7 @@ class Cells:
         handle.drain()
         if request.stopped and cause == "killed":
             cause, why = request.stopped, self._why(request, False)
-        outcome = {"status": cause, "value": None, "error": why, "truncated": False, "alive": False}
-        self._answer(handle, request, outcome)
+        self._answer(handle, request, killed(cause, why))
 
     def _answer(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
         self._supervisor.call_off(request.timer)
@@ -98,6 +96,7 @@ class Cells:
         outcome["stdout"], outcome["stderr"] = out.text(), err.text()
         outcome["truncated"] = outcome["truncated"] or out.truncated or err.truncated
         outcome["duration"] = time.monotonic() - request.started
+        handle.begin_output()
         self._supervisor.reply(request.number, outcome)
 
     def _why(self, request: Request, alive: bool) -> str:
@@ -105,6 +104,12 @@ class Cells:
         if request.stopped == "timeout":
             return f"TimeoutError: stopped after {request.fields['timeout']:g} s; {end}"
         return f"OutputLimit: stopped after {self._limits['output_limit']} bytes of output; {end}"
+
+
+def killed(status: str, why: str) -> dict[str, Any]:
+    """Return the outcome of a cell whose session has ended."""
+    texts = {"stdout": "", "stderr": "", "value": None, "error": why}
+    return {"status": status, **texts, "truncated": False, "duration": 0.0, "alive": False}
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -1,6 +1,6 @@
 """The blocking end of a control socket, as zygote and sessions use it. Runs inside the sandbox.
 
-Frames may carry descriptors; the supervisor attaches them to the first byte of the frame.
+Frames may carry descriptors; they are attached to the first byte of the frame.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import os
 import socket
+from _socket import socketpair  # kept, since the user's code may replace the names in `socket`
 
 from sandbox.wire import HEADER, pack
 
@@ -70,6 +71,19 @@ class Channel:
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
         """Send a frame; blocks until it is taken."""
         self._socket.sendall(pack(kind, number, payload))
+
+    def move(self, kind: int, number: int, payload: bytes) -> None:
+        """Send a short frame with an end of a new control socket; the other end takes the place of the present one.
+
+        Raises:
+            OSError: no descriptors are left; then nothing was sent.
+        """
+        ours, theirs = socketpair()
+        rights = array.array("i", (theirs.fileno(),))
+        self._socket.sendmsg([pack(kind, number, payload)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        theirs.close()
+        os.dup2(ours.fileno(), self.fileno(), inheritable=False)
+        ours.close()
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

@@ -6,6 +6,7 @@ What the kernel lacks is left out, and reported: `Confinement.separation` says w
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from typing import Any
@@ -76,7 +77,7 @@ class Confinement:
             OSError: this is the last one in a line of forks.
         """
         if self._branches and self._layers >= DEEPEST:
-            raise OSError(f"forks in a line can be {DEEPEST - 1} deep; fork an ancestor, or replay in a new session")
+            raise OSError(errno.E2BIG, "forks in a line can not be nested deeper")
 
     def enter_branch(self) -> None:
         """In a fork: make those it came from, and its siblings, unreachable for signals."""

@@ -2,11 +2,13 @@
 
 After a fork, parent and child share each open file's offset and each file's content. `open_files` notes in
 the parent what is open where, `reopen` gives the child descriptors of its own, at the same offset, on its own
-copies. Locks, sockets, pipes and shared mappings are not copied.
+copies. Locks are not copied; for everything else that can be open see `descriptors`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -23,6 +25,7 @@ class OpenFile(NamedTuple):
         flags: as fcntl(F_GETFL) tells them.
         offset: position.
         twin: an earlier descriptor that shares the offset with this one (dup), or -1.
+        identity: device and inode.
     """
 
     fd: int
@@ -30,55 +33,53 @@ class OpenFile(NamedTuple):
     flags: int
     offset: int
     twin: int
+    identity: tuple[int, int]
 
 
-def own_descriptors() -> list[int]:
-    """Return the descriptors of this process."""
-    listed = [int(name) for name in os.listdir("/proc/self/fd")]
-    return [fd for fd in sorted(listed) if _is_open(fd)]
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:  # the one that listed the directory
-        return False
-    return True
+def descriptors() -> dict[int, os.stat_result]:
+    """Return what this process has open, by descriptor."""
+    found: dict[int, os.stat_result] = {}
+    for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
+        with contextlib.suppress(OSError):  # the one that listed the directory
+            found[fd] = os.fstat(fd)
+    return found
 
 
 def open_files() -> list[OpenFile]:
     """Note every regular file and directory that is open."""
     found: list[OpenFile] = []
-    for fd in own_descriptors():
-        status = os.fstat(fd)
+    for fd, status in descriptors().items():
         if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
             found.append(_note(fd, status, found))
     return found
 
 
 def _note(fd: int, status: os.stat_result, earlier: list[OpenFile]) -> OpenFile:
-    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    flags, identity = fcntl.fcntl(fd, fcntl.F_GETFL), identity_of(status)
     path: str | None = os.readlink(f"/proc/self/fd/{fd}")
     try:
         named = os.stat(str(path))
-        same = (named.st_dev, named.st_ino) == (status.st_dev, status.st_ino)
+        same = identity_of(named) == identity
     except OSError:
         same = False
     if not same:
         path = None
     if stat.S_ISDIR(status.st_mode) or flags & os.O_PATH:
-        return OpenFile(fd, path, flags, -1, -1)
-    return OpenFile(fd, path, flags, os.lseek(fd, 0, os.SEEK_CUR), _twin(fd, status, flags, earlier))
+        return OpenFile(fd, path, flags, -1, -1, identity)
+    twin = _twin(fd, identity, flags, earlier)
+    return OpenFile(fd, path, flags, os.lseek(fd, 0, os.SEEK_CUR), twin, identity)
 
 
-def _twin(fd: int, status: os.stat_result, flags: int, earlier: list[OpenFile]) -> int:
+def identity_of(status: os.stat_result) -> tuple[int, int]:
+    """Return what tells an open file from others: device and inode."""
+    return status.st_dev, status.st_ino
+
+
+def _twin(fd: int, identity: tuple[int, int], flags: int, earlier: list[OpenFile]) -> int:
     """Find an earlier descriptor that moves when this one moves."""
     offset = os.lseek(fd, 0, os.SEEK_CUR)
     for other in earlier:
-        if other.flags != flags or other.offset != offset or other.twin >= 0:
-            continue
-        theirs = os.fstat(other.fd)
-        if (theirs.st_dev, theirs.st_ino) != (status.st_dev, status.st_ino):
+        if (other.identity, other.flags, other.offset) != (identity, flags, offset) or other.twin >= 0:
             continue
         os.lseek(other.fd, offset + 1, os.SEEK_SET)
         moved = os.lseek(fd, 0, os.SEEK_CUR) == offset + 1
@@ -88,20 +89,25 @@ def _twin(fd: int, status: os.stat_result, flags: int, earlier: list[OpenFile]) 
     return -1
 
 
-def reopen(files: list[OpenFile], old: str, new: str) -> None:
-    """Give every descriptor a file of its own at the same offset; files under `old` are taken from `new`."""
-    for file in files:
-        inheritable = os.get_inheritable(file.fd)
-        if file.twin >= 0:
-            os.dup2(file.twin, file.fd, inheritable=inheritable)
-            continue
+def reopen(file: OpenFile, old: str, new: str) -> bool:
+    """Give a descriptor a file of its own at the same offset; files under `old` are taken from `new`.
+
+    Returns:
+        Whether that was possible; if not, it is still the one of the original.
+    """
+    try:
         fd = _own_copy(file, old, new)
         if fd is None:
-            continue
+            return False
         if file.offset >= 0:
             os.lseek(fd, file.offset, os.SEEK_SET)
-        os.dup2(fd, file.fd, inheritable=inheritable)
-        os.close(fd)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENOSPC, errno.EDQUOT):
+            raise
+        return False
+    os.dup2(fd, file.fd, inheritable=os.get_inheritable(file.fd))
+    os.close(fd)
+    return True
 
 
 def _own_copy(file: OpenFile, old: str, new: str) -> int | None:
@@ -111,14 +117,11 @@ def _own_copy(file: OpenFile, old: str, new: str) -> int | None:
     if file.path is None:
         return None if file.offset < 0 else _copy_of_nameless(file, new, flags)
     if file.path == old or file.path.startswith(old + "/"):
-        return _open_anyway(new + file.path[len(old) :], flags)
-    try:
-        return os.open(f"/proc/self/fd/{file.fd}", flags)  # outside: the same file, an offset of its own
-    except OSError:
-        return None
+        return open_anyway(new + file.path[len(old) :], flags)
+    return os.open(f"/proc/self/fd/{file.fd}", flags)  # outside: the same file, an offset of its own
 
 
-def _open_anyway(path: str, flags: int) -> int:
+def open_anyway(path: str, flags: int) -> int:
     """Open an own file also where its mode has since been taken away."""
     try:
         return os.open(path, flags)
@@ -212,7 +215,7 @@ def _copy_entry(old: str, new: str, links: dict[int, str]) -> None:
 
 
 def _copy_file(old: str, new: str, status: os.stat_result) -> None:
-    source = _open_anyway(old, os.O_RDONLY)
+    source = open_anyway(old, os.O_RDONLY)
     try:
         target = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:

@@ -1,180 +1,174 @@
 """Forks a live session: the same variables, generators, open files, directory and random state, twice. Runs inside.
 
 The copy is the process itself, so everything in memory comes along; this module does what fork(2) does not
-do: a directory and open files of its own, new channels, a supervisor as parent, and the state of `random`,
-which Python seeds anew in every forked child. Lost are threads and child processes; pipes, sockets and shared
-mappings stay shared. What was lost is counted in the reply.
+do: a directory, open files and memory of its own, new channels, a supervisor as parent, and the state of `random`,
+which Python seeds anew in every forked child. Nothing is shared with the original or with other copies afterwards:
+each of them, the original too, makes a new control socket once it is alone, and gets new outputs over it.
+
+Lost are threads and child processes, in the original too; pipes, sockets and shared memory are replaced. Where the
+original has threads, it is forked once more, and that process takes its place: a thread would be outside of the
+Landlock domain that the original enters.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posix
-import stat
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sandbox.inside.channel import Channel
-from sandbox.inside.files import OpenFile, copy_tree, open_files, own_descriptors, reopen
+from sandbox.inside.descriptors import count_channels, separate
+from sandbox.inside.files import OpenFile, copy_tree, open_files
 from sandbox.inside.linux import adopt_orphans
-from sandbox.inside.processes import children
+from sandbox.inside.mappings import count_writable, own_memory
 from sandbox.inside.random_state import reseed, restore
 from sandbox.inside.random_state import state as random_state
-from sandbox.wire import BRANCHED, GAVE_UP, LOSSES, READY, UNABLE
+from sandbox.wire import BRANCHED, FAULT, GAVE_UP, INDEX, LOSSES, READY, UNABLE
 
 if TYPE_CHECKING:
     from sandbox.inside.session import Session
 
-_pid, _leave, _fork = os.getpid, os._exit, os.fork
+_pid, _leave, _fork, _sleep = os.getpid, os._exit, os.fork, time.sleep
+_WHOLE_DAY = 86400.0
 
 
-def fork_session(session: Session, number: int, payload: bytes, fds: list[int]) -> None:
-    """Make one copy for each directory named in the payload; returns in the original and in every copy.
+class _Origin(NamedTuple):
+    """What copies have to know about the session they are forked from."""
+
+    number: int
+    seed: str
+    files: list[OpenFile]
+    numbers: Any
+    threads: bool
+
+
+def fork_session(session: Session, number: int, payload: bytes) -> None:
+    """Make one copy for each directory named in the payload; returns in every copy, and in the original.
 
     Args:
         session: the one to fork.
         number: of the request, for the reply.
-        payload: a seed or nothing, then the real paths of the copies' directories, one a line.
-        fds: for each copy its control socket, its stdout and its stderr.
+        payload: a seed or nothing, whether there are other threads, then the real paths of the copies' directories,
+            one a line.
     """
-    seed, *directories = payload.decode().split("\n")
+    seed, threads, *directories = payload.decode().split("\n")
     try:
         session.confinement.check_depth()
-        if len(fds) != 3 * len(directories):
-            raise OSError("too many open files: the session has no descriptors left for its copies")
-        losses = _losses(session, fds)
-        copied = _fork_all(session, seed, directories, fds)
-        if not copied:
-            session.confinement.leave_branches()
+        losses = LOSSES.pack(count_writable(), count_channels({session.channel.fileno()}, session.outputs))
+        origin = _Origin(number, seed, open_files(), random_state(), bool(threads))
+        waiting = os.pipe()
     except (OSError, MemoryError) as error:
-        for fd in fds:
-            os.close(fd)
-        session.channel.send(UNABLE, number, f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
+        session.channel.send(UNABLE, number, fault(error))
         return
-    name = session.hide_directory()
-    if copied:
-        session.channel.send(READY, 0, name)
-    else:
-        session.channel.send(BRANCHED, number, LOSSES.pack(*losses) + name)
-
-
-def _fork_all(session: Session, seed: str, directories: list[str], fds: list[int]) -> bool:
-    """Fork, and wait until every copy has its own files; True in a copy."""
-    files = open_files()
-    numbers = random_state()
-    done, pending = os.pipe()
-    adopt_orphans(False)
+    code = 0
     try:
         for index, directory in enumerate(directories):
-            between = forked_away(fds[3 * index])
-            if between:
-                os.close(done)
-                own_seed = f"{seed}-{index}" if seed else None
-                _become_copy(session, between, directory, fds, index, files, numbers, own_seed)
-                os.close(pending)
-                return True
-    finally:
-        adopt_orphans()
-    os.close(pending)
-    for fd in fds:
-        os.close(fd)
-    while os.read(done, 1):  # ends when the last copy has closed its side
-        continue
-    os.close(done)
-    return False
+            if _copied(session, origin, index, directory, waiting):
+                return
+    except OSError as failure:
+        code = failure.errno or errno.EIO
+    _until_closed(waiting)
+    try:
+        if threads:
+            _replace(session)
+    except OSError as failure:
+        code = failure.errno or errno.EIO
+    session.confinement.leave_branches()
+    session.channel.move(BRANCHED, number, losses + FAULT.pack(code) + session.hide_directory())
 
 
-def _become_copy(
-    session: Session,
-    between: int,
-    directory: str,
-    fds: list[int],
-    index: int,
-    files: list[OpenFile],
-    numbers: Any,
-    seed: str | None,
-) -> None:
-    control, out, err = fds[3 * index : 3 * index + 3]
+def _copied(session: Session, origin: _Origin, index: int, directory: str, waiting: tuple[int, int]) -> bool:
+    """Make a copy; True in it.
+
+    Raises:
+        OSError: there is no process to be had.
+    """
+    between = _forked_away()
+    if not between:
+        return False
+    prefix = INDEX.pack(index)
     try:
         session.become_session(between)
         session.confinement.enter_branch()
-        _replace_outputs(session, out, err)
+        if origin.threads:
+            session.renew_streams()
         old, here = session.directory, posix.getcwd()
         os.mkdir(directory, 0o700)
         copy_tree(old, directory)
-        reopen(files, old, directory)
+        separate(origin.files, old, directory, {session.channel.fileno(), *waiting}, session.outputs)
+        own_memory(old, directory)
         session.directory = directory
         if here == old or here.startswith(old + "/"):
             os.chdir(directory + here[len(old) :])
         session.point_to_directory(old)
-        restore(numbers)
-        if seed is not None:
-            reseed(seed)
-        os.dup2(control, session.channel.fileno(), inheritable=False)
-        for fd in fds:
-            os.close(fd)
+        restore(origin.numbers)
+        if origin.seed:
+            reseed(f"{origin.seed}-{index}")
+        session.channel.move(READY, origin.number, prefix + session.hide_directory())
     except BaseException as error:  # half a copy must not go on
-        refuse(control, error)
+        with contextlib.suppress(OSError):
+            session.channel.send(UNABLE, origin.number, prefix + fault(error))
         _leave(GAVE_UP)
+    for fd in waiting:
+        os.close(fd)
+    return True
 
 
-def _replace_outputs(session: Session, out: int, err: int) -> None:
-    """Put the copy's own pipes wherever the original has its stdout and stderr, redirected copies included."""
-    new = dict(zip(session.outputs, (out, err)))  # noqa: B905  (Python 3.9)
-    for fd in own_descriptors():
-        status = os.fstat(fd)
-        replacement = new.get((status.st_dev, status.st_ino))
-        if replacement is not None:
-            os.dup2(replacement, fd, inheritable=os.get_inheritable(fd))
-    session.outputs = tuple((os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in (out, err))
+def _until_closed(waiting: tuple[int, int]) -> None:
+    """Wait until every copy has what it needs of the original, or has ended."""
+    done, pending = waiting
+    os.close(pending)
+    while os.read(done, 1):
+        continue
+    os.close(done)
 
 
-def _losses(session: Session, fds: list[int]) -> tuple[int, int, int, int]:
-    ours = {session.channel.fileno(), *fds}
-    channels = 0
-    for fd in own_descriptors():
-        status = os.fstat(fd)
-        if fd in ours or (status.st_dev, status.st_ino) in session.outputs:
-            continue
-        channels += stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
-    threads = len(os.listdir("/proc/self/task")) - 1
-    return threads, len(children(_pid())), _shared_mappings(), channels
+def _replace(session: Session) -> None:
+    """Fork once more, and go on in the new process, where there are no other threads; the supervisor ends the old one.
+
+    Raises:
+        OSError: there is no process to be had.
+    """
+    numbers = random_state()
+    between = _forked_away()
+    while not between:
+        _sleep(_WHOLE_DAY)
+    session.become_session(between)
+    session.renew_streams()
+    restore(numbers)
 
 
-def _shared_mappings() -> int:
-    with open("/proc/self/maps") as maps:
-        rights = [line.split()[1] for line in maps]
-    return sum(1 for right in rights if right[1] == "w" and right[3] == "s")
-
-
-def forked_away(control: int) -> int:
+def _forked_away() -> int:
     """Fork twice, so that the supervisor becomes the new process's parent and can wait for it.
 
     Returns:
         In the new process the id of the process in between, which is about to end; 0 in the old one.
+
+    Raises:
+        OSError: there is no process to be had.
     """
+    adopt_orphans(False)
     try:
         between = _fork()
-    except OSError as error:
-        refuse(control, error)
-        return 0
-    if between:
-        with contextlib.suppress(ChildProcessError):  # the user's code has SIGCHLD ignored
-            os.waitpid(between, 0)
-        return 0
+        if between:
+            with contextlib.suppress(ChildProcessError):  # the user's code has SIGCHLD ignored
+                if os.waitpid(between, 0)[1] != 0:
+                    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return 0
+    finally:
+        adopt_orphans()
     between = _pid()
     try:
         grandchild = _fork()
-    except OSError as error:
-        refuse(control, error)
+    except OSError:
         _leave(1)
     if grandchild:
         _leave(0)
     return between
 
 
-def refuse(control: int, error: BaseException) -> None:
-    """Tell the supervisor, over the new session's own channel, that there will be no such session."""
-    text = f"{type(error).__name__}: {error}".encode(errors="replace")[:2000]
-    with contextlib.suppress(OSError):  # the supervisor sees the end of the channel instead
-        Channel(os.dup(control)).send(UNABLE, 0, text)
+def fault(error: BaseException) -> bytes:
+    """Return what UNABLE says of an error."""
+    return FAULT.pack((getattr(error, "errno", None) or errno.EIO) & 0xFFFF)

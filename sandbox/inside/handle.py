@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import array
 import os
 import socket
-import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from sandbox.wire import HAS_ERROR, HAS_VALUE, LARGEST_PIECE, OUTCOME, SHORTENED, STATUSES, Frames, WireError, pack
+from sandbox.inside.capture import Capture
+from sandbox.inside.control import Control, adopted
+from sandbox.wire import GIVE, HAS_ERROR, HAS_VALUE, LARGEST_PIECE, OUTCOME, SHORTENED, STATUSES, WireError
 
 if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
     from sandbox.inside.timers import Timer
 
-_CREDENTIALS = struct.Struct("3i")
 _SLACK = 4096
-
-
-class Capture:
-    """Keeps the head and the tail of a stream of bytes.
-
-    Args:
-        keep: how many bytes in all.
-    """
-
-    def __init__(self, keep: int) -> None:
-        self._half = max(1, keep // 2)
-        self._head = bytearray()
-        self._tail = bytearray()
-        self.total = 0
-
-    def add(self, data: bytes) -> None:
-        """Take in the next bytes."""
-        self.total += len(data)
-        room = self._half - len(self._head)
-        self._head += data[:room]
-        self._tail += data[room:]
-        if len(self._tail) > 4 * self._half:
-            del self._tail[: -self._half]
-
-    @property
-    def truncated(self) -> bool:
-        """Whether bytes were left out."""
-        return self.total > 2 * self._half
-
-    def text(self) -> str:
-        """Return what was kept, with a note where bytes were left out."""
-        if not self.truncated:
-            return (self._head + self._tail).decode("utf-8", "replace")
-        tail = self._tail[-self._half :]
-        left_out = self.total - len(self._head) - len(tail)
-        note = f"\n... [{left_out} bytes left out] ...\n"
-        return self._head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace")
 
 
 class Request:
@@ -74,6 +36,12 @@ class Handle:
     Args:
         key: the client's name for it.
         limits: the client's limits.
+
+    Attributes:
+        lost: why there is no process any more.
+        ended: status and text of the outcome of later cells, once the session has ended by its own doing.
+        cause: the status of the cell that made the supervisor kill it; `why` says the same in words.
+        orphaned: the zygote has ended before it, and has taken it along.
     """
 
     def __init__(self, key: int, limits: dict[str, Any]) -> None:
@@ -83,14 +51,19 @@ class Handle:
         self.pid = 0
         self.attempts = 0
         self.born_after = 0
-        self.lost = ""  # why there is no process any more
-        self.cause = ""  # the status of the cell that made the supervisor kill it
-        self.why = ""  # the same in words
+        self.parent = 0
+        self.lost = ""
+        self.ended: tuple[str, str] | None = None
+        self.cause = ""
+        self.why = ""
+        self.orphaned = False
         self.queue: deque[Request] = deque()
         self.current: Request | None = None
         self.closing: list[int] = []
+        self.control: Control | None = None
+        self.outputs: tuple[int, ...] = ()
+        self.given: tuple[int, ...] = ()
         self._limits = limits
-        self.open_channels()
         self.begin_output()
 
     @property
@@ -112,26 +85,51 @@ class Handle:
         self.directory = os.path.join(self.home.path, text)
 
     def open_channels(self) -> None:
-        """Make a control socket and the pipes of stdout and stderr.
+        """Make a control socket and the pipes of stdout and stderr, for a session that the zygote is about to fork.
 
         Raises:
             OSError: no descriptors are left.
         """
-        self._frames = Frames(max(12 * self._limits["output_bytes"], LARGEST_PIECE) + _SLACK)
-        self._unsent = bytearray()
-        self.control, theirs = socket.socketpair()
-        self.control.setblocking(False)
-        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ours, theirs = socket.socketpair()
+        self._use(ours)
+        self.given = (theirs.detach(), *self._open_outputs())
+
+    def adopt(self, fd: int, pid: int) -> None:
+        """Take a control socket that a process has made for itself, and give it pipes for stdout and stderr over it.
+
+        Args:
+            fd: the socket, owned by the handle from now on.
+            pid: the process.
+
+        Raises:
+            OSError: it is no such socket, or is not its own.
+        """
+        control = adopted(fd, pid)
+        self.drain()  # what came before the fork is shown with the next cell
+        self.close_channels()
+        self._use(control)
+        ends = self._open_outputs()
+        try:
+            self.send(GIVE, 0, b"", ends)
+        finally:
+            for end in ends:
+                os.close(end)
+
+    def _use(self, control: socket.socket) -> None:
+        self.control = Control(control, max(12 * self._limits["output_bytes"], LARGEST_PIECE) + _SLACK)
+
+    def _open_outputs(self) -> tuple[int, int]:
+        """Make the pipes of stdout and stderr; returns the ends to write to."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         self.outputs = (out, err)
-        self.given: tuple[int, ...] = (theirs.detach(), out_end, err_end)
         for fd in self.outputs:
             os.set_blocking(fd, False)
+        return out_end, err_end
 
     def begin_output(self) -> None:
         """Start with empty captures."""
-        self.captures = tuple(Capture(self._limits["output_bytes"]) for _ in self.outputs)
+        self.captures = tuple(Capture(self._limits["output_bytes"]) for _ in ("stdout", "stderr"))
 
     def release(self) -> None:
         """Close the ends that belong to the session, once it has them."""
@@ -161,56 +159,33 @@ class Handle:
         return sum(capture.total for capture in self.captures)
 
     def send(self, kind: int, number: int, payload: bytes, fds: tuple[int, ...] = ()) -> None:
-        """Send a frame; what does not fit is kept for `flush`.
+        """Send a frame; what does not fit is kept for `Control.flush`.
 
         Raises:
-            OSError: the session has closed its end.
+            OSError: the session has closed its end, or there is no place for descriptors.
         """
-        data = pack(kind, number, payload)
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        try:
-            sent = self.control.sendmsg([data], ancillary)
-        except BlockingIOError:
-            if fds:
-                raise
-            sent = 0
-        self._unsent += data[sent:]
+        self.channel.send(kind, number, payload, fds)
 
-    def flush(self) -> bool:
-        """Send on; True when everything is out."""
-        try:
-            sent = self.control.send(self._unsent) if self._unsent else 0
-        except BlockingIOError:
-            sent = 0
-        del self._unsent[:sent]
-        return not self._unsent
-
-    def receive(self) -> list[tuple[int, int, bytes, int, int]] | None:
-        """Return the frames that have come, each with its sender's pid and uid from the kernel; None at the end.
+    @property
+    def channel(self) -> Control:
+        """The control socket of a session that has one.
 
         Raises:
-            WireError: the session sends garbage.
+            OSError: it has none.
         """
-        try:
-            data, ancillary, _, _ = self.control.recvmsg(1 << 16, socket.CMSG_SPACE(_CREDENTIALS.size))
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        if not data:
-            return None
-        pid, uid = 0, -1
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                pid, uid, _ = _CREDENTIALS.unpack_from(content)
-        return [(*frame, pid, uid) for frame in self._frames.feed(data)]
+        if self.control is None:
+            raise OSError("the session has no control socket")
+        return self.control
 
     def close_channels(self) -> None:
         """Close everything that is open for the session."""
         self.release()
-        self.control.close()
+        if self.control is not None:
+            self.control.close()
+            self.control = None
         for fd in self.outputs:
             os.close(fd)
+        self.outputs = ()
 
 
 def outcome_fields(payload: bytes) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 from typing import TYPE_CHECKING
 
 from sandbox.inside.handle import Handle, Request
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from sandbox.inside.supervisor import Supervisor
 
 _SECONDS = 30.0
+_HONEST = frozenset(
+    (
+        *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.EMFILE),
+        *(errno.ENAMETOOLONG, errno.ENFILE, errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY),
+        *(errno.ENXIO, errno.EPERM, errno.EROFS, errno.ETXTBSY),
+    )
+)
+"""What reading and writing files can come to; a session can say anything else, but it counts as EIO."""
 
 
 class Files:
@@ -59,7 +68,7 @@ class Files:
         code, size = FILE_REPLY.unpack_from(payload)
         data = payload[FILE_REPLY.size :]
         if code:
-            self._supervisor.reply(request.number, {"errno": code, "message": data.decode("utf-8", "replace")})
+            self._supervisor.reply(request.number, {"errno": code if code in _HONEST else errno.EIO})
         elif request.kind == READ:
             self._supervisor.reply(request.number, {"data": base64.b64encode(data).decode(), "size": size})
         else:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 _ROUNDS = 100
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -50,6 +51,33 @@ def parent_of(pid: int) -> int:
     return _field(pid, 4)
 
 
+class Stat(NamedTuple):
+    """What /proc/PID/stat says of a process: its parent, how many threads it has, when it started (clock ticks)."""
+
+    parent: int
+    threads: int
+    start: int
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Return facts about a process, None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return Stat(int(fields[1]), int(fields[17]), int(fields[19]))
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def user_of(pid: int) -> int:
+    """Return the user of a process, -1 if it is gone; the owner of /proc/PID is root where memory is hidden."""
+    try:
+        with open(f"/proc/{pid}/status", errors="replace") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Uid:"))
+    except (OSError, StopIteration):
+        return -1
+
+
 def now_in_ticks() -> int:
     """Return the time that a process starting now would have, or a little earlier."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS) - 1
@@ -79,6 +107,12 @@ def kill_trees(roots: Callable[[], list[int]]) -> None:
     Args:
         roots: called in each round, since processes whose parents end move up.
     """
+    for pid in stop_trees(roots):
+        send(pid, signal.SIGKILL)
+
+
+def stop_trees(roots: Callable[[], list[int]]) -> set[int]:
+    """Stop processes and everything below them, and return them; see `kill_trees`."""
     stopped: set[int] = set()
     for _ in range(_ROUNDS):
         found = {pid for root in roots() for pid in (root, *descendants(root))} - stopped
@@ -87,8 +121,7 @@ def kill_trees(roots: Callable[[], list[int]]) -> None:
         for pid in found:
             send(pid, signal.SIGSTOP)
         stopped |= found
-    for pid in stopped:
-        send(pid, signal.SIGKILL)
+    return stopped
 
 
 def send(pid: int, number: int) -> None:

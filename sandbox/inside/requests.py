@@ -6,6 +6,7 @@ Exactly one reply goes out for each request, whatever the session does.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -13,7 +14,8 @@ import traceback
 from typing import TYPE_CHECKING
 
 from sandbox.inside.births import Births
-from sandbox.inside.cells import Cells
+from sandbox.inside.cells import Cells, killed
+from sandbox.inside.control import Message
 from sandbox.inside.handle import Handle, Request, outcome_fields
 from sandbox.inside.pieces import Files
 from sandbox.inside.processes import kill_tree, out_of_memory_kills, send
@@ -70,7 +72,7 @@ class Requests:
         elif request.kind == CLOSE:
             self._close(handle, request.number)
         elif handle.lost or handle.closing:
-            self._supervisor.fail(request.number, "SessionLost", handle.lost or _CLOSED)
+            self._answer_for_the_dead(handle, request)
         else:
             handle.queue.append(request)
             self.advance(handle)
@@ -91,6 +93,17 @@ class Requests:
         else:
             kill_tree(handle.pid)
         self._supervisor.call_in(_LAST_WORDS, lambda: self._give_up(handle))
+
+    def _answer_for_the_dead(self, handle: Handle, request: Request) -> None:
+        """Answer a request that comes too late; what the session has done to itself is a result, not a fault."""
+        if handle.ended is None:
+            self._supervisor.fail(request.number, "SessionLost", handle.lost or _CLOSED)
+        elif request.kind == RUN:
+            self._supervisor.reply(request.number, killed(*handle.ended))
+        elif request.kind == FORK:
+            self._supervisor.fail(request.number, "SessionEnded", handle.lost)
+        else:
+            self._supervisor.reply(request.number, {"errno": errno.EIO})
 
     def forget(self, handle: Handle) -> None:
         """Drop a session that is gone, and tell those who wait for that."""
@@ -142,12 +155,15 @@ class Requests:
     def hear(self, handle: Handle) -> None:
         """Read what a session says."""
         try:
-            frames = handle.receive()
-            if frames is None:
+            message = handle.channel.receive()
+            if message is None:
                 self._mute(handle)
                 return
-            for kind, number, payload, pid, uid in frames:
-                self._understand(handle, kind, number, payload, pid, uid)
+            try:
+                self._take_in(handle, message)
+            finally:
+                for fd in message.fds:
+                    os.close(fd)
         except WireError as error:
             why = f"the code has written to the interpreter's control channel ({error})"
             if handle.pid:
@@ -155,9 +171,24 @@ class Requests:
             else:
                 self._births.failed(handle, why)
 
+    def _take_in(self, handle: Handle, message: Message) -> None:
+        """Act on what a process has sent on the channel of a session.
+
+        Raises:
+            WireError: it is the session's process, and it makes no sense.
+        """
+        if handle.cause or handle.lost:
+            return  # whatever it says now, it has been killed
+        if handle.pid and message.data and message.pid != handle.pid:
+            if not self._births.announced(handle, message):
+                handle.channel.ignore(message.data)
+            return
+        for kind, number, payload in handle.channel.frames(message.data):
+            self._understand(handle, kind, number, payload, message)
+
     def _mute(self, handle: Handle) -> None:
         """Act on the end of a channel: the process has ended, or has closed its descriptors."""
-        self._supervisor.unwatch(handle.control.fileno())
+        self._supervisor.unwatch(handle.channel.fileno())
         if not handle.pid:
             if not self._births.try_again(handle):
                 self._births.failed(handle, "the new process ended before it was ready")
@@ -165,12 +196,12 @@ class Requests:
             why = "the code has closed the interpreter's control channel"
             self._supervisor.call_in(0.2, lambda: self.kill(handle, "killed", why))
 
-    def _understand(self, handle: Handle, kind: int, number: int, payload: bytes, pid: int, uid: int) -> None:
+    def _understand(self, handle: Handle, kind: int, number: int, payload: bytes, message: Message) -> None:
         request = handle.current
         if handle.cause or handle.lost:
-            return  # whatever it says now, it has been killed
+            return
         if not handle.pid and kind == READY:
-            self._births.arrived(handle, pid, uid, payload)
+            self._births.arrived(handle, message.pid, message.uid, payload)
         elif not handle.pid and kind == UNABLE:
             self._births.failed(handle, payload[:2000].decode("utf-8", "replace"))
         elif request is None or number != request.number:
@@ -180,7 +211,7 @@ class Requests:
         elif kind == FILED and request.kind in (READ, WRITE):
             self._files.finish(handle, request, payload)
         elif kind in (BRANCHED, UNABLE) and request.kind == FORK:
-            self._births.branched(handle, kind, payload)
+            self._births.branched(handle, kind, payload, message)
         else:
             raise WireError(f"frame of kind {kind} out of turn")
 
@@ -189,14 +220,18 @@ class Requests:
         cause, why = self._cause_of_death(handle, status)
         request, handle.current = handle.current, None
         lost = _CLOSED if handle.closing else f"the session has ended ({why}); open a new interpreter"
+        if not handle.closing and not handle.orphaned:
+            status_of_later = cause if cause == "memory_limit" else "killed"
+            handle.ended = (status_of_later, f"the session had ended before this cell: {why}")
         waiting = list(handle.queue)
-        if request and (request.kind in (READ, WRITE) or (request.kind == RUN and handle.closing)):
-            waiting.append(request)
-        elif request and request.kind == RUN:
+        if request and request.kind == RUN and handle.ended:
             self._cells.cut_off(handle, request, cause, why)
+        elif request and request.kind != FORK:
+            waiting.insert(0, request)
         self.discard(handle, lost)
         for late in waiting:
-            self._supervisor.fail(late.number, "SessionLost", lost)
+            self._supervisor.call_off(late.timer)
+            self._answer_for_the_dead(handle, late)
         self._births.parent_died(handle)
         if handle.closing:
             self.forget(handle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import io
 import os
 import posix
 import signal
@@ -20,7 +21,9 @@ from typing import Any
 from sandbox.inside.cell import Outcome, flush_output, restore_input, run_cell
 from sandbox.inside.channel import Channel
 from sandbox.inside.confine import Confinement
-from sandbox.inside.fork import fork_session, refuse
+from sandbox.inside.descriptors import replace
+from sandbox.inside.files import identity_of
+from sandbox.inside.fork import fork_session
 from sandbox.inside.linux import adopt_orphans, die_with_parent
 from sandbox.inside.random_state import reseed
 from sandbox.inside.setup import run_setup
@@ -31,6 +34,7 @@ from sandbox.wire import (
     DONE,
     FILED,
     GAVE_UP,
+    GIVE,
     HAS_ERROR,
     HAS_VALUE,
     LOAD,
@@ -40,6 +44,7 @@ from sandbox.wire import (
     SHORTENED,
     STATUSES,
     STORE,
+    UNABLE,
 )
 
 CONTROL_FD, WORK_FD = 199, 200
@@ -47,6 +52,8 @@ _HIGHEST_FD = 1024
 WORK = "/work"
 _pid, _leave = os.getpid, os._exit  # kept, since the user's code may replace the names in `os`
 _current: Session | None = None
+_streams: dict[int, io.TextIOWrapper] = {}
+_retired: list[Any] = []  # buffers whose lock is held for ever; deleting one would wait for it
 
 
 class Session:
@@ -113,7 +120,27 @@ class Session:
 
     def note_outputs(self) -> None:
         """Remember which pipes are stdout and stderr, wherever the user's code may copy them to."""
-        self.outputs = tuple((os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in (1, 2))
+        self.outputs = tuple(identity_of(os.fstat(fd)) for fd in (1, 2))
+
+    def take_outputs(self, fds: list[int]) -> None:
+        """Put new pipes wherever stdout and stderr are, redirected copies included.
+
+        Raises:
+            OSError: the pipes have not come, for no descriptors are left.
+        """
+        if len(fds) != len(self.outputs):
+            raise OSError("too many open files: the session has no descriptors left for its output")
+        replace(dict(zip(self.outputs, fds)))  # noqa: B905  (Python 3.9)
+        self.outputs = tuple(identity_of(os.fstat(fd)) for fd in fds)
+        for fd in fds:
+            os.close(fd)
+
+    def renew_streams(self) -> None:
+        """Give sys.stdout and sys.stderr new buffers: a thread that is gone may hold the locks of the old ones."""
+        for fd, stream in _streams.items():
+            with contextlib.suppress(Exception):  # detached by the code
+                _retired.append(stream.buffer)
+            _open_output(stream, fd)
 
     def point_to_directory(self, old: str) -> None:
         """Let what named the old directory name the one that the session has now."""
@@ -145,7 +172,9 @@ class Session:
                 if kind == CELL:
                     self._cell(number, payload)
                 elif kind == BRANCH:
-                    fork_session(self, number, payload, fds)
+                    fork_session(self, number, payload)
+                elif kind == GIVE:
+                    self.take_outputs(fds)
                 elif kind == LOAD:
                     self.channel.send(FILED, number, load(payload, WORK_FD))
                 elif kind == STORE:
@@ -193,7 +222,9 @@ def furnish(config: dict[str, Any]) -> None:
             os.environ[name] = WORK
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     for fd, name in ((1, "stdout"), (2, "stderr")):
-        stream = open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+        stream = _streams[fd] = io.TextIOWrapper.__new__(io.TextIOWrapper)
+        _open_output(stream, fd)
+        stream.mode = "w"  # type: ignore[misc]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     main = types.ModuleType("__main__")
@@ -204,6 +235,12 @@ def furnish(config: dict[str, Any]) -> None:
     sys.path.insert(0, "")
     if config["work"]:
         _show_work()
+
+
+def _open_output(stream: io.TextIOWrapper, fd: int) -> None:
+    """Let a stream write to a descriptor, line by line; what refers to the stream goes on to do so."""
+    buffer = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
+    stream.__init__(buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[misc]
 
 
 def _show_work() -> None:
@@ -240,6 +277,13 @@ def _pass_work_on() -> None:
         plain(self, *args, **options)
 
     subprocess.Popen.__init__ = init  # type: ignore[method-assign]
+
+
+def refuse(control: int, error: BaseException) -> None:
+    """Tell the supervisor, over the new session's own channel, that there will be no such session."""
+    text = f"{type(error).__name__}: {error}".encode(errors="replace")[:2000]
+    with contextlib.suppress(OSError):  # the supervisor sees the end of the channel instead
+        Channel(os.dup(control)).send(UNABLE, 0, text)
 
 
 def start(config: dict[str, Any], confinement: Confinement, order: dict[str, Any], fds: list[int]) -> int:

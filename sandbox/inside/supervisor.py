@@ -171,15 +171,13 @@ class Supervisor:
             self.unwatch(1)
 
     def new_handle(self, key: int) -> Handle:
-        """Make the supervisor's side of a session that is about to be."""
-        handle = Handle(key, self.config["limits"])
-        self.sessions[key] = handle
-        self.listen_to(handle)
+        """Make the supervisor's side of a session that is about to be, without channels."""
+        handle = self.sessions[key] = Handle(key, self.config["limits"])
         return handle
 
     def listen_to(self, handle: Handle) -> None:
         """Hear what a session says on its control socket."""
-        self.watch(handle.control.fileno(), lambda: self.requests.listen(handle))
+        self.watch(handle.channel.fileno(), lambda: self.requests.listen(handle))
 
     def send_on(self, handle: Handle) -> None:
         """Send what was too long for one go, and listen meanwhile.
@@ -187,12 +185,12 @@ class Supervisor:
         Raises:
             OSError: the session has closed its end.
         """
-        if not handle.flush():
-            self.watch(handle.control.fileno(), lambda: self._converse(handle), READ | WRITE)
+        if not handle.channel.flush():
+            self.watch(handle.channel.fileno(), lambda: self._converse(handle), READ | WRITE)
 
     def _converse(self, handle: Handle) -> None:
         try:
-            done = handle.flush()
+            done = handle.channel.flush()
         except OSError:
             done = True
         if done:
@@ -201,7 +199,9 @@ class Supervisor:
 
     def forget_channels(self, handle: Handle) -> None:
         """Stop listening to a session, and close what was open for it."""
-        for fd in (handle.control.fileno(), *handle.outputs):
+        if handle.control is not None:
+            self.unwatch(handle.control.fileno())
+        for fd in handle.outputs:
             self.unwatch(fd)
         handle.close_channels()
 
@@ -235,6 +235,8 @@ class Supervisor:
             if pid == 0:
                 break
             if pid == self.spawner.pid:
+                for handle in self.sessions.values():
+                    handle.orphaned |= handle.parent == pid
                 self.spawner.start_zygote()
             else:
                 self.died(pid, status)

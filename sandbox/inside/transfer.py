@@ -60,7 +60,7 @@ def _open_regular(path: bytes, flags: int, directory: int) -> int:
     if not stat.S_ISREG(mode):
         os.close(file)
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        raise OSError(code, os.strerror(code) if stat.S_ISDIR(mode) else "not a regular file")
+        raise OSError(code, os.strerror(code))
     return file
 
 
@@ -79,6 +79,4 @@ def _make_directories(path: bytes, directory: int) -> None:
 
 
 def _refusal(error: Exception) -> bytes:
-    code = getattr(error, "errno", None) or errno.EINVAL
-    text = getattr(error, "strerror", None) or str(error)
-    return FILE_REPLY.pack(code, 0) + text.encode("utf-8", "replace")[:500]
+    return FILE_REPLY.pack(getattr(error, "errno", None) or errno.EINVAL, 0)
