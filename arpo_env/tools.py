@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from arpo_env.episode import Call
 from arpo_env.schema import JsonSchema, function_schema
-from sandbox import Interpreter, Sandbox, default_sandbox
+from sandbox import Interpreter, Sandbox, SessionEnded, default_sandbox
 
 Status = Literal["ok", "error", "timeout", "refused"]
 
@@ -98,6 +98,9 @@ def python(code: str) -> str:
 class PythonTool(Tool):
     """A live Python session in the sandbox, opened at the first call.
 
+    Whatever the code does to its session is a result: one that had to be killed, or has ended by itself between two
+    calls, is replaced by a fresh one, and the model is told.
+
     Args:
         timeout: seconds one call may take.
         sandbox: where to run; None takes the process-wide one at the first call.
@@ -122,17 +125,21 @@ class PythonTool(Tool):
         self._fresh = fresh
         self._setup = ""
         self._interpreter: Interpreter | None = None
+        self._ended = False
 
     async def call(self, **arguments: Any) -> ToolResult:
-        """Run `code`; a session that had to be killed is replaced by a fresh one, and the model is told."""
+        """Run `code` and return what came of it."""
         started = time.perf_counter()
         if self._interpreter is None:
             sandbox = self._sandbox or default_sandbox()  # asked anew: a shared one that was closed has been replaced
             self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
         execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
         text = shorten(execution.text, self._max_characters) or "(no output)"
+        ended, self._ended = self._ended, False
         if not execution.alive and not self._fresh:
             await self._drop()
+            ended = True
+        if ended:
             text += "\n(the Python session had to be restarted: all variables are lost)"
         status: Status = {"ok": "ok", "timeout": "timeout"}.get(execution.status, "error")  # type: ignore[assignment]
         return ToolResult(text, status, time.perf_counter() - started)
@@ -140,17 +147,24 @@ class PythonTool(Tool):
     async def reset(self, setup: str) -> None:
         """Drop the session; the next call opens a fresh one and runs `setup` in it."""
         await self._drop()
-        self._setup = setup
+        self._setup, self._ended = setup, False
 
     async def fork(self, n: int) -> list[Tool]:
-        """Fork the live session n times in one step; before the first call there is nothing to fork."""
+        """Fork the live session n times in one step; before the first call there is nothing to fork.
+
+        Where the code has ended the session, the copies begin with a fresh one, and their first call says so.
+        """
         sessions: list[Interpreter | None] = [None] * n
+        ended = self._ended
         if self._interpreter is not None:
-            sessions = list(await self._interpreter.fork(n))
+            try:
+                sessions = list(await self._interpreter.fork(n))
+            except SessionEnded:
+                ended = True
         copies: list[Tool] = []
         for session in sessions:
             copy = PythonTool(self._timeout, self._sandbox, self._max_characters, self._fresh)
-            copy._setup, copy._interpreter = self._setup, session
+            copy._setup, copy._interpreter, copy._ended = self._setup, session, ended
             copies.append(copy)
         return copies
 

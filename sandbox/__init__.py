@@ -18,7 +18,7 @@ that is out of reach. `Sandbox.isolation` says what was found of it; docs/sandbo
 
 from sandbox.default import default_sandbox
 from sandbox.docker_check import DockerDiagnosis, check_docker
-from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
+from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionEnded, SessionLost
 from sandbox.execution import Execution, Status
 from sandbox.image import build_image
 from sandbox.interpreter import Interpreter, SyncInterpreter
@@ -35,6 +35,7 @@ __all__ = [
     "SandboxError",
     "SandboxFull",
     "SandboxUnavailable",
+    "SessionEnded",
     "SessionLost",
     "Status",
     "SyncInterpreter",

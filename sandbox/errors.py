@@ -28,7 +28,7 @@ class ForkError(SandboxError):
 
 
 class SessionEnded(ForkError):
-    """The session could not be forked, for its code has ended it; the next `run` tells how."""
+    """The session could not be forked, since its code has ended it; the next `run` tells how."""
 
 
 BY_NAME: dict[str, type[SandboxError]] = {

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sandbox import ForkError, Sandbox, SessionLost, SyncInterpreter
+from sandbox import ForkError, Sandbox, SessionEnded, SyncInterpreter
 
 
 def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
@@ -208,10 +208,11 @@ def test_a_fork_without_descriptors_left_fails_cleanly(python: SyncInterpreter) 
     assert values([python, *python.fork(2)], "1") == ["1"] * 3
 
 
-def test_a_session_that_dies_in_its_fork_is_lost(python: SyncInterpreter) -> None:
+def test_a_session_that_dies_in_its_fork_says_so(python: SyncInterpreter) -> None:
     python.run("import os\nos.register_at_fork(before=lambda: os._exit(9))")
-    with pytest.raises(SessionLost, match="exit code 9"):
+    with pytest.raises(SessionEnded, match="exit code 9"):
         python.fork(2)
+    assert python.run("1").status == "killed"
 
 
 def test_a_copy_that_dies_at_birth_is_a_fork_error(python: SyncInterpreter) -> None:
