@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.arguments import checked_cell, checked_forks, checked_seed
 from sandbox.connection import Reply
-from sandbox.errors import SessionEnded, SessionLost
+from sandbox.errors import SessionLost
 from sandbox.execution import Execution
 from sandbox.family import Session
 from sandbox.steps import Steps, finish, finish_async
@@ -68,8 +68,8 @@ class Interpreter:
 
         Raises:
             ForkError: it did not work; this session goes on.
-            SessionEnded: this session has ended by what its code did, before or in the fork.
-            SessionLost: it was closed, or its container has died.
+            SessionEnded: this session has ended by what its code did, since its last result or in the fork.
+            SessionLost: a result has said that it has ended, it was closed, or its container has died.
         """
         return await finish_async(self._fork(n, reseed))
 
@@ -139,7 +139,7 @@ class Interpreter:
     def _request(self, kind: int, **fields: Any) -> Future[Reply]:
         if self._gone:
             self._session.pool.check_process()
-            raise (SessionEnded if kind == FORK else SessionLost)(self._gone)
+            raise SessionLost(self._gone)
         return self._session.request(kind, **fields)
 
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:

@@ -147,9 +147,12 @@ def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInt
         python.run("1")
 
 
-def test_a_session_that_dies_between_cells_is_lost_not_wrong(python: SyncInterpreter) -> None:
+def test_a_session_that_dies_between_cells_is_the_next_result(python: SyncInterpreter) -> None:
     python.run("import threading, os\nthreading.Timer(0.05, os._exit, [1]).start()")
     time.sleep(0.5)
+    execution = python.run("1")
+    assert (execution.status, execution.alive, execution.value) == ("killed", False, None)
+    assert "exit code 1" in str(execution.error)
     with pytest.raises(SessionLost, match="exit code 1"):
         python.run("1")
 
