@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit"]
+Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Execution:
             stopped.
         status: "ok"; "error" (an exception); "timeout"; "output_limit"; "memory_limit" (the kernel killed it for
             memory; a MemoryError is an "error"); "killed" (its process ended: crash, os._exit, a signal);
-            "exit" (it called exit()).
+            "exit" (it called exit()); "interrupted" (by `Interpreter.interrupt`).
         duration: seconds from dispatch to the end.
         truncated: the middle of stdout, stderr, value or error was left out.
         alive: the session can go on, with its variables.

@@ -5,12 +5,13 @@ A family holds its slot until the server has confirmed that its last member is c
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from sandbox.connection import Reply
-from sandbox.errors import SessionLost
-from sandbox.wire import CLOSE
+from sandbox.errors import SandboxError, SessionLost
+from sandbox.wire import CLOSE, INTERRUPT
 
 if TYPE_CHECKING:
     from sandbox.container import Container
@@ -82,6 +83,19 @@ class Session:
         if self.closed:
             raise SessionLost("this session is closed; open a new interpreter")
         return self._connection.request_all([(kind, {"session": self.key, **fields}) for kind, fields in requests])
+
+    def interrupt(self, cell: int | None) -> Future[Reply]:
+        """Stop a cell; None takes the one that runs. The reply says whether there was one; see `request`."""
+        return self.request(INTERRUPT, cell=cell)
+
+    def give_up(self, cell: int) -> None:
+        """Stop a cell that nobody waits for any more; may be called during garbage collection, takes no lock."""
+
+        def stop() -> None:
+            with contextlib.suppress(SandboxError):  # it is closed: the cell has ended with it
+                self.interrupt(cell)
+
+        self.pool.wake.put(stop)
 
     def close(self) -> Future[Reply] | None:
         """End it; returns the server's confirmation to come, or None if there is nothing to wait for."""

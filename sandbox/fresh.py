@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sandbox.arguments import checked_cell, checked_forks, checked_seed
 from sandbox.connection import Reply
 from sandbox.errors import SandboxError, SessionLost
 from sandbox.execution import Execution
+from sandbox.family import Session
 from sandbox.interpreter import Interpreter
 from sandbox.steps import Steps
 from sandbox.wire import OPEN, RUN
@@ -15,13 +17,15 @@ from sandbox.wire import OPEN, RUN
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
+_ONLY = 1  # names the one cell of a session
+
 
 class FreshInterpreter(Interpreter):
     """Each `run` happens in a new session, which starts from the setup and is gone afterwards.
 
     It holds nothing between two runs, and runs may happen at the same time, each waiting for its turn. Forking
     gives more of the same; there are no files to put or get. A setup that fails is an error of each run; one that ends
-    its session is a result of each run ("killed"), as if the code had done it.
+    its session is a result of each run ("killed"), as if the code had done it. `interrupt` stops all runs.
 
     Args:
         sandbox: where.
@@ -33,6 +37,7 @@ class FreshInterpreter(Interpreter):
         self.lost_on_fork = {}
         self._setup = setup
         self._closed = False
+        self._running: set[Session] = set()
         self._setup_cell = checked_cell(setup, None, sandbox.limits)
 
     def __repr__(self) -> str:
@@ -51,7 +56,9 @@ class FreshInterpreter(Interpreter):
         session.pool.count("runs")
         cells = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
         try:
-            opened, *prepared, ran = session.request_all((OPEN, {}), *cells, (RUN, {**fields, "setup": False}))
+            code_cell = (RUN, {**fields, "setup": False, "cell": _ONLY})
+            opened, *prepared, ran = session.request_all((OPEN, {}), *cells, code_cell)
+            self._running.add(session)
             yield opened
             for setup in prepared:
                 done: Reply = yield setup
@@ -59,8 +66,17 @@ class FreshInterpreter(Interpreter):
                     check_setup(done)
             reply: Reply = yield ran
         finally:
+            self._running.discard(session)
             session.close()
         return Execution(**reply, isolation=session.container.isolation)
+
+    def _interrupt(self) -> Steps[bool]:
+        found = False
+        for session in list(self._running):
+            with contextlib.suppress(SessionLost):
+                reply: Reply = yield session.interrupt(_ONLY)
+                found = found or reply["interrupted"]
+        return found
 
     def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
         checked_seed(reseed)

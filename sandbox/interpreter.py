@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import weakref
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 _log = logging.getLogger(__name__)
+_cells = itertools.count(1)
 
 
 class Interpreter:
@@ -44,7 +46,7 @@ class Interpreter:
         self._take(session)
 
     async def run(self, code: str, timeout: float | None = None) -> Execution:
-        """Run a cell and return what came of it.
+        """Run a cell and return what came of it. Cancelling this stops the cell as `interrupt` does.
 
         Args:
             code: any number of statements; the value of a last expression is reported.
@@ -57,6 +59,17 @@ class Interpreter:
             SessionLost: such a result was returned before, the session was closed, or its container has died.
         """
         return await finish_async(self._run(code, timeout))
+
+    async def interrupt(self) -> bool:
+        """Stop the cell that is running; its `run` returns an `Execution` with status "interrupted".
+
+        The code gets a KeyboardInterrupt. If the cell goes on for `Limits.grace` seconds after that, the session is
+        ended, too (`Execution.alive` is False). Cells that wait for their turn are not touched.
+
+        Returns:
+            Whether a cell was running. This does not wait for its end.
+        """
+        return await finish_async(self._interrupt())
 
     async def fork(self, n: int = 1, reseed: bool | int = False) -> list[Interpreter]:
         """Return n copies with the same variables, files and random state, each independent from now on.
@@ -145,13 +158,28 @@ class Interpreter:
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
         fields = checked_cell(code, timeout, self.sandbox.limits)
         session = self._session
-        future = self._request(RUN, setup=False, **fields)
+        cell = next(_cells)
+        future = self._request(RUN, setup=False, cell=cell, **fields)
         session.pool.count("runs")
-        execution = Execution(**(yield future), isolation=session.container.isolation)
+        try:
+            reply: Reply = yield future
+        except BaseException:
+            if not future.done():  # a cancellation
+                session.give_up(cell)
+            raise
+        execution = Execution(**reply, isolation=session.container.isolation)
         if not execution.alive and session is self._session:
             why = f"{execution.status}: {execution.error}"
             self._gone = f"the session has ended ({why}); open a new interpreter, or restart this one"
         return execution
+
+    def _interrupt(self) -> Steps[bool]:
+        try:
+            reply: Reply = yield self._session.interrupt(None)
+        except SessionLost:
+            return False
+        found: bool = reply["interrupted"]
+        return found
 
     def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
         fields = {"reseed": checked_seed(reseed)}
@@ -225,8 +253,12 @@ class SyncInterpreter:
         self.interpreter = interpreter
 
     def run(self, code: str, timeout: float | None = None) -> Execution:
-        """Run a cell; see `Interpreter.run`."""
+        """Run a cell; see `Interpreter.run`. A KeyboardInterrupt while this waits stops the cell."""
         return finish(self.interpreter._run(code, timeout))
+
+    def interrupt(self) -> bool:
+        """Stop the cell that is running, from another thread; see `Interpreter.interrupt`."""
+        return finish(self.interpreter._interrupt())
 
     def fork(self, n: int = 1, reseed: bool | int = False) -> list[SyncInterpreter]:
         """Return n copies; see `Interpreter.fork`."""

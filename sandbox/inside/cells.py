@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.inside.handle import Handle, Request
 from sandbox.inside.processes import send
-from sandbox.wire import CELL, SETUP
+from sandbox.wire import CELL, RUN, SETUP
 
 if TYPE_CHECKING:
     from sandbox.inside.requests import Requests
     from sandbox.inside.supervisor import Supervisor
+
+_EARLY = 1.0
+_AGAIN = 0.05
+_NOT_BEGUN = "Interrupted: stopped on request, before it began"
 
 
 class Cells:
@@ -62,11 +66,44 @@ class Cells:
             return
         request.stopped = cause
         _signal_group(handle.pid, signal.SIGINT)
+        self._supervisor.call_off(request.timer)
         request.timer = self._supervisor.call_in(self._limits["grace"], lambda: self._insist(handle, request))
+        if time.monotonic() - request.started < _EARLY:
+            self._supervisor.call_in(_AGAIN, lambda: self._signal_again(handle, request))
+
+    def _signal_again(self, handle: Handle, request: Request) -> None:
+        """Repeat an early interrupt: the session may not have begun the cell. It heeds one for each cell."""
+        if handle.current is request and not handle.cause:
+            send(handle.pid, signal.SIGINT)
+            self._supervisor.call_in(_AGAIN, lambda: self._signal_again(handle, request))
 
     def _insist(self, handle: Handle, request: Request) -> None:
         if handle.current is request:
             self._requests.kill(handle, request.stopped, self._why(request, False))
+
+    def interrupt(self, handle: Handle | None, request: Request) -> None:
+        """Stop the cell that the client names, or with None the one that runs; answers whether there was one."""
+        name = request.fields["cell"]
+        found = False
+        if handle is not None and not (handle.lost or handle.cause or handle.closing):
+            found = self._stop_current(handle, name) or self._drop_waiting(handle, name)
+        self._supervisor.reply(request.number, {"interrupted": found})
+
+    def _stop_current(self, handle: Handle, name: int | None) -> bool:
+        cell = handle.current
+        if cell is None or cell.kind != RUN or name not in (None, cell.fields.get("cell")):
+            return False
+        self._stop(handle, cell, "interrupted")
+        return True
+
+    def _drop_waiting(self, handle: Handle, name: int | None) -> bool:
+        for cell in handle.queue:
+            if cell.kind == RUN and name is not None and cell.fields.get("cell") == name:
+                handle.queue.remove(cell)
+                outcome = {"status": "interrupted", "value": None, "error": _NOT_BEGUN, "stdout": "", "stderr": ""}
+                self._supervisor.reply(cell.number, {**outcome, "duration": 0.0, "truncated": False, "alive": True})
+                return True
+        return False
 
     def finish(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
         """Answer for a cell that has come to its end."""
@@ -103,6 +140,8 @@ class Cells:
         end = "variables are kept" if alive else "it could not be interrupted, the session was ended"
         if request.stopped == "timeout":
             return f"TimeoutError: stopped after {request.fields['timeout']:g} s; {end}"
+        if request.stopped == "interrupted":
+            return f"Interrupted: stopped on request; {end}"
         return f"OutputLimit: stopped after {self._limits['output_limit']} bytes of output; {end}"
 
 

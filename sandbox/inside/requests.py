@@ -1,6 +1,6 @@
 """Hands the client's requests on, listens to the sessions, and buries them. Runs inside the sandbox.
 
-Requests of one session are done one after the other, in the order they came; closing does not wait its turn.
+Requests of one session are done one after the other, in the order they came; closing and interrupting do not wait.
 Exactly one reply goes out for each request, whatever the session does.
 """
 
@@ -26,6 +26,7 @@ from sandbox.wire import (
     FILED,
     FORK,
     GAVE_UP,
+    INTERRUPT,
     OPEN,
     PING,
     READ,
@@ -67,7 +68,9 @@ class Requests:
             self._births.open(request, key)
             return
         handle = self._supervisor.sessions.get(key)
-        if handle is None:
+        if request.kind == INTERRUPT:
+            self._cells.interrupt(handle, request)
+        elif handle is None:
             self._supervisor.fail(request.number, "SessionLost", _CLOSED)
         elif request.kind == CLOSE:
             self._close(handle, request.number)

@@ -74,6 +74,7 @@ class Session:
         self.pid = 0
         self._cells = 0
         self._running = False
+        self._interrupted = False
         self._namespace = sys.modules["__main__"].__dict__
 
     def become_session(self, parent: int) -> None:
@@ -155,8 +156,9 @@ class Session:
             tempfile.tempdir = home  # type: ignore[attr-defined]
 
     def _interrupt(self, number: int, frame: types.FrameType | None) -> None:
-        """Handle SIGINT: stop the cell; between cells it means nothing."""
-        if self._running:
+        """Handle SIGINT: stop the cell, once; between cells it means nothing."""
+        if self._running and not self._interrupted:
+            self._interrupted = True
             raise KeyboardInterrupt
 
     def serve(self) -> None:
@@ -201,6 +203,7 @@ class Session:
         self.channel.send(DONE, number, _packed(outcome))
 
     def _guarded(self, run: Callable[[], Outcome]) -> Outcome:
+        self._interrupted = False
         self._running = True
         try:
             return run()

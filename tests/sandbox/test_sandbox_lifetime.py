@@ -84,7 +84,7 @@ def test_the_blocking_face_works_inside_a_running_event_loop(sandbox: Sandbox) -
 
 def test_a_cancelled_await_leaves_the_session_usable(sandbox: Sandbox) -> None:
     async def main() -> tuple[str | None, str | None]:
-        async with await sandbox.interpreter() as python:
+        async with await sandbox.interpreter("x = 'stopped'") as python:
             for _ in range(3):
                 task = asyncio.create_task(python.run("import time; time.sleep(0.2); x = 'done'"))
                 await asyncio.sleep(0.05)
@@ -93,7 +93,7 @@ def test_a_cancelled_await_leaves_the_session_usable(sandbox: Sandbox) -> None:
                     await task
             return (await python.run("x")).value, (await python.run("1 + 1")).value
 
-    assert asyncio.run(main()) == ("'done'", "2")
+    assert asyncio.run(main()) == ("'stopped'", "2")
 
 
 def test_sessions_whose_opening_or_forking_was_cancelled_are_closed(sandbox: Sandbox) -> None:

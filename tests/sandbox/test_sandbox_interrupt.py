@@ -1,0 +1,204 @@
+"""A cell can be stopped from outside, and is stopped when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from sandbox import Execution, Interpreter, Sandbox, SyncInterpreter
+
+COUNT = "import time\nn = 0\nwhile True:\n    n += 1\n    time.sleep(0.001)"
+STUBBORN = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+
+
+def run_aside(python: SyncInterpreter, code: str) -> Callable[[], Execution]:
+    """Run a cell on a thread; returns what waits for its outcome."""
+    outcomes: list[Execution] = []
+    thread = threading.Thread(target=lambda: outcomes.append(python.run(code, timeout=60)))
+    thread.start()
+
+    def outcome() -> Execution:
+        thread.join(30)
+        return outcomes[0]
+
+    return outcome
+
+
+def interrupted(python: SyncInterpreter) -> bool:
+    """Interrupt as soon as a cell runs."""
+    deadline = time.monotonic() + 10
+    while not python.interrupt():
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+def still_counts(python: SyncInterpreter) -> bool:
+    """Whether something goes on counting `n`; looked at twice, by cells that wait for their turn."""
+    first = python.run("n").value
+    time.sleep(0.05)
+    return python.run("n").value != first
+
+
+def test_an_interrupt_stops_the_cell_and_keeps_the_variables(python: SyncInterpreter) -> None:
+    for _ in range(20):  # also before the session has begun the cell
+        outcome = run_aside(python, "x = 1\nprint('begun')\nwhile True: pass")
+        assert interrupted(python)
+        execution = outcome()
+        assert (execution.status, execution.alive) == ("interrupted", True)
+        assert "stopped on request; variables are kept" in str(execution.error)
+        assert execution.duration < 5
+    assert python.run("6 * 7").value == "42"
+
+
+def test_what_was_printed_before_an_interrupt_is_there(python: SyncInterpreter) -> None:
+    outcome = run_aside(python, "x = 'kept'\nprint('begun')\nwhile True: pass")
+    time.sleep(0.5)
+    assert python.interrupt()
+    assert outcome().stdout == "begun\n"
+    assert python.run("x").value == "'kept'"
+
+
+def test_an_interrupt_of_nothing_does_nothing(python: SyncInterpreter) -> None:
+    assert python.interrupt() is False
+    assert python.run("6 * 7").value == "42"
+    python.close()
+    assert python.interrupt() is False
+
+
+def test_an_interrupt_does_not_hit_the_next_cell(python: SyncInterpreter) -> None:
+    for number in range(50):
+        outcome = run_aside(python, f"x = {number}")
+        python.interrupt()
+        assert outcome().status in ("ok", "interrupted")
+        assert python.run("6 * 7").value == "42"
+
+
+def test_a_cell_that_will_not_stop_is_ended_with_its_session(python: SyncInterpreter) -> None:
+    outcome = run_aside(python, STUBBORN)
+    time.sleep(0.2)
+    assert python.interrupt()
+    execution = outcome()
+    assert (execution.status, execution.alive) == ("interrupted", False)
+    assert "could not be interrupted" in str(execution.error)
+    python.restart()
+    assert python.run("6 * 7").value == "42"
+
+
+def test_code_is_given_time_to_clean_up_undisturbed(python: SyncInterpreter) -> None:
+    code = "import time\ntry:\n    time.sleep(60)\nfinally:\n    time.sleep(0.3)\n    cleaned = True"
+    outcome = run_aside(python, code)
+    assert interrupted(python)
+    assert outcome().alive
+    if python.run("'cleaned' in dir()").value == "False":  # stopped before it began: once more
+        outcome = run_aside(python, code)
+        time.sleep(0.3)
+        assert python.interrupt()
+        assert outcome().alive
+    assert python.run("cleaned").value == "True"
+
+
+def test_subprocesses_are_interrupted_too(python: SyncInterpreter) -> None:
+    outcome = run_aside(python, "import subprocess; subprocess.run(['sleep', '100'])")
+    time.sleep(0.5)
+    assert python.interrupt()
+    assert outcome().status == "interrupted"
+
+
+def test_the_asynchronous_face_interrupts_the_running_cell_only(sandbox: Sandbox) -> None:
+    async def main() -> list[str]:
+        async with await sandbox.interpreter() as python:
+            cells = [asyncio.create_task(python.run(code)) for code in ("while True: pass", "x = 1", "x")]
+            await asyncio.sleep(0.3)
+            assert await python.interrupt()
+            return [(await cell).status for cell in cells]
+
+    assert asyncio.run(main()) == ["interrupted", "ok", "ok"]
+
+
+def test_a_fork_is_not_interrupted_with_its_origin(python: SyncInterpreter) -> None:
+    (copy,) = python.fork()
+    outcome = run_aside(python, "while True: pass")
+    other = run_aside(copy, "import time; time.sleep(0.6); 'done'")
+    time.sleep(0.3)
+    assert python.interrupt()
+    assert outcome().status == "interrupted"
+    assert other().value == "'done'"
+    copy.close()
+
+
+def test_fresh_runs_are_interrupted(sandbox: Sandbox) -> None:
+    python = sandbox.interpreter_sync("y = 1", fresh=True)
+    assert python.interrupt() is False
+    outcome = run_aside(python, "while True: pass")
+    assert interrupted(python)
+    assert outcome().status == "interrupted"
+    assert python.run("y").value == "1"
+
+
+def test_cancelling_a_run_stops_the_cell(sandbox: Sandbox) -> None:
+    async def main() -> None:
+        async with await sandbox.interpreter("n = 0") as python:
+            for pause in (0.0, 0.01, 0.3):
+                await cancel(python, COUNT, pause)
+                assert not await asyncio.to_thread(still_counts, python.sync)
+
+    asyncio.run(main())
+
+
+def test_cancelling_runs_that_wait_for_their_turn_stops_only_those(sandbox: Sandbox) -> None:
+    async def main() -> tuple[str | None, str | None]:
+        async with await sandbox.interpreter("late = []") as python:
+            first = asyncio.create_task(python.run("import time; time.sleep(0.3); 'first'"))
+            late = [asyncio.create_task(python.run(f"late.append({n})")) for n in range(3)]
+            await asyncio.sleep(0.1)
+            for task in late:
+                task.cancel()
+            return (await first).value, (await python.run("late")).value
+
+    assert asyncio.run(main()) == ("'first'", "[]")
+
+
+def test_a_cancelled_fresh_run_is_stopped(sandbox: Sandbox) -> None:
+    async def main() -> int:
+        before = sandbox.stats()["sessions"]
+        python = await sandbox.interpreter(fresh=True)
+        await cancel(python, "while True: pass", 0.2)
+        return sandbox.stats()["sessions"] - before
+
+    assert asyncio.run(main()) == 0
+
+
+def test_many_cancelled_runs_leave_a_session_that_works(sandbox: Sandbox) -> None:
+    async def main() -> str | None:
+        async with await sandbox.interpreter("n = 0") as python:
+            for number in range(100):
+                await cancel(python, "n += 1; n", 0.001 * (number % 5))
+            return (await python.run("6 * 7")).value
+
+    assert asyncio.run(main()) == "42"
+
+
+def test_a_keyboard_interrupt_while_a_run_is_awaited_stops_the_cell(python: SyncInterpreter) -> None:
+    python.run("n = 0")
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        python.run(COUNT, timeout=60)
+    assert not still_counts(python)
+
+
+async def cancel(python: Interpreter, code: str, pause: float) -> None:
+    """Run a cell, and cancel that after a while."""
+    task = asyncio.create_task(python.run(code, timeout=60))
+    await asyncio.sleep(pause)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):  # unless it was done before
+        await task
