@@ -23,11 +23,13 @@ from sandbox.execution import Execution, Status
 from sandbox.image import build_image
 from sandbox.interpreter import Interpreter, SyncInterpreter
 from sandbox.limits import Limits
+from sandbox.listing import FileInfo
 from sandbox.sandbox import Sandbox
 
 __all__ = [
     "DockerDiagnosis",
     "Execution",
+    "FileInfo",
     "ForkError",
     "Interpreter",
     "Limits",

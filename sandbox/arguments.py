@@ -12,6 +12,7 @@ from sandbox.limits import Limits
 _LONGEST_CODE = 8 << 20
 _MOST_FORKS = 64
 _SEEDS = 1 << 63
+_OUTSIDE = "no file in the session's directory; write a relative path, such as 'data/in.csv'"
 
 
 def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, Any]:
@@ -74,6 +75,21 @@ def checked_name(name: str | PurePath) -> str:
         TypeError: neither str nor path.
         ValueError: it could not be in there.
     """
+    name = _checked_path(name)
+    if not PurePosixPath(name).name:
+        raise ValueError(f"{name!r} is {_OUTSIDE}")
+    return name
+
+
+def checked_directory(path: str | PurePath) -> str:
+    """Return the path of the session's directory, ".", or of one in it; see `checked_name`."""
+    path = _checked_path(path)
+    if not path:
+        raise ValueError("'' is no directory; write '.' for the session's own")
+    return path
+
+
+def _checked_path(name: str | PurePath) -> str:
     if isinstance(name, PurePath):
         name = name.as_posix()
     if not isinstance(name, str):
@@ -83,8 +99,6 @@ def checked_name(name: str | PurePath) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{name!r} is no name of a file: {error.reason}") from error
     path = PurePosixPath(name)
-    if not path.name or path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise ValueError(
-            f"{name!r} is no file in the session's directory; write a relative path, such as 'data/in.csv'"
-        )
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise ValueError(f"{name!r} is {_OUTSIDE}")
     return name

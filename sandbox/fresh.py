@@ -10,8 +10,10 @@ from sandbox.connection import Reply
 from sandbox.errors import SandboxError, SessionLost
 from sandbox.execution import Execution
 from sandbox.family import Session
+from sandbox.initial_files import writes
 from sandbox.interpreter import Interpreter
 from sandbox.steps import Steps
+from sandbox.transfer import check_reply
 from sandbox.wire import OPEN, RUN
 
 if TYPE_CHECKING:
@@ -30,12 +32,14 @@ class FreshInterpreter(Interpreter):
     Args:
         sandbox: where.
         setup: code that runs first in each session.
+        files: that each session has from the start.
     """
 
-    def __init__(self, sandbox: Sandbox, setup: str = "") -> None:
+    def __init__(self, sandbox: Sandbox, setup: str, files: dict[str, bytes]) -> None:
         self.sandbox = sandbox
         self.lost_on_fork = {}
         self._setup = setup
+        self._files = files
         self._closed = False
         self._running: set[Session] = set()
         self._setup_cell = checked_cell(setup, None, sandbox.limits)
@@ -45,8 +49,8 @@ class FreshInterpreter(Interpreter):
 
     def _request(self, kind: int, **fields: Any) -> NoReturn:
         raise ValueError(
-            "a fresh interpreter keeps no files from run to run; write them in the code or in the setup, or open "
-            "an interpreter without fresh=True"
+            "a fresh interpreter keeps no files from run to run; give it files=, write them in the code or in the "
+            "setup, or open an interpreter without fresh=True"
         )
 
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
@@ -54,15 +58,19 @@ class FreshInterpreter(Interpreter):
         self._check_open()
         session = self.sandbox._pool.first_session((yield from self.sandbox._pool.enter()))
         session.pool.count("runs")
-        cells = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
+        steps = list(writes(self._files))
+        if self._setup:
+            steps.append((RUN, {**self._setup_cell, "setup": True}))
         try:
             code_cell = (RUN, {**fields, "setup": False, "cell": _ONLY})
-            opened, *prepared, ran = session.request_all((OPEN, {}), *cells, code_cell)
+            opened, *prepared, ran = session.request_all((OPEN, {}), *steps, code_cell)
             self._running.add(session)
             yield opened
-            for setup in prepared:
-                done: Reply = yield setup
-                if done["alive"]:
+            for (kind, step), future in zip(steps, prepared, strict=True):
+                done: Reply = yield future
+                if kind != RUN:
+                    check_reply(done, step["path"])
+                elif done["alive"]:
                     check_setup(done)
             reply: Reply = yield ran
         finally:
@@ -81,7 +89,7 @@ class FreshInterpreter(Interpreter):
     def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
         checked_seed(reseed)
         self._check_open()
-        return [FreshInterpreter(self.sandbox, self._setup) for _ in range(checked_forks(n))]
+        return [FreshInterpreter(self.sandbox, self._setup, self._files) for _ in range(checked_forks(n))]
         yield  # a procedure that never has to wait
 
     def _close(self) -> Steps[None]:

@@ -15,6 +15,7 @@ from sandbox.connection import Reply
 from sandbox.errors import SessionLost
 from sandbox.execution import Execution
 from sandbox.family import Session
+from sandbox.listing import FileInfo, list_files
 from sandbox.steps import Steps, finish, finish_async
 from sandbox.transfer import fetch, store
 from sandbox.wire import FORK, RUN
@@ -38,10 +39,11 @@ class Interpreter:
             "pipes_and_sockets" (at their end in the copies).
     """
 
-    def __init__(self, sandbox: Sandbox, session: Session, setup: str = "") -> None:
+    def __init__(self, sandbox: Sandbox, session: Session, setup: str, files: dict[str, bytes]) -> None:
         self.sandbox = sandbox
         self.lost_on_fork: dict[str, int] = {}
         self._setup = setup
+        self._files = files
         self._gone = ""
         self._take(session)
 
@@ -114,11 +116,24 @@ class Interpreter:
         """
         return await finish_async(fetch(self, name, limit))
 
+    async def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
+        """Return what is in a directory of the session, by name.
+
+        Args:
+            path: of the directory, relative to the session's own.
+
+        Raises:
+            OSError: as the file system has it; EOVERFLOW for more than fits into 1 MiB (some 20,000 entries); EIO if
+                what the session's process has sent makes no sense.
+            SessionLost: the session has ended.
+        """
+        return await finish_async(list_files(self, path))
+
     async def restart(self) -> None:
-        """Begin anew: close the session, open another one and run the setup in it. Copies are not touched.
+        """Begin anew: close the session, open another one, write its first files and run the setup in it.
 
         Works after the session was killed, lost or closed, too. A session that was forked from another begins
-        with that one's setup, not with its variables.
+        with that one's files and setup, not with its variables. Copies are not touched.
 
         Raises:
             SandboxError: as `Sandbox.interpreter`; then it stays closed, and can be restarted again.
@@ -200,7 +215,7 @@ class Interpreter:
         copies[0].pool.count("forks", len(copies))
         if losses:
             _log.warning("a forked session could not take everything along: %s", losses)
-        interpreters = [Interpreter(self.sandbox, copy, self._setup) for copy in copies]
+        interpreters = [Interpreter(self.sandbox, copy, self._setup, self._files) for copy in copies]
         for interpreter in interpreters:
             interpreter.lost_on_fork = losses
         return interpreters
@@ -214,7 +229,7 @@ class Interpreter:
 
     def _restart(self) -> Steps[None]:
         yield from self._close()
-        session = yield from self.sandbox._session(self._setup)
+        session = yield from self.sandbox._session(self._setup, self._files)
         try:
             yield from self._close()  # what another caller may have opened meanwhile
         except BaseException:
@@ -271,6 +286,10 @@ class SyncInterpreter:
     def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
         """Return a file; see `Interpreter.get`."""
         return finish(fetch(self.interpreter, name, limit))
+
+    def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
+        """Return what is in a directory; see `Interpreter.ls`."""
+        return finish(list_files(self.interpreter, path))
 
     def restart(self) -> None:
         """Begin anew; see `Interpreter.restart`."""

@@ -14,12 +14,14 @@ from sandbox.execution import Execution
 from sandbox.family import Session
 from sandbox.fresh import FreshInterpreter, check_setup
 from sandbox.hosts import Host, hosts_of
+from sandbox.initial_files import Files, checked_files, writes
 from sandbox.interpreter import Interpreter, SyncInterpreter
 from sandbox.limits import Limits
 from sandbox.options import Options
 from sandbox.plan import Plan
 from sandbox.pool import Pool
 from sandbox.steps import Steps, finish, finish_async
+from sandbox.transfer import check_reply
 from sandbox.wire import OPEN, RUN
 
 _TRIES = 3
@@ -118,30 +120,38 @@ class Sandbox:
         finish(sandbox._start())
         return sandbox
 
-    async def interpreter(self, setup: str = "", fresh: bool = False) -> Interpreter:
+    async def interpreter(self, setup: str = "", fresh: bool = False, files: Files | None = None) -> Interpreter:
         """Open a session; waits for its turn if all are taken.
 
         Args:
             setup: code to run in it first.
             fresh: run each cell in a new session that starts from the setup; see `FreshInterpreter`.
+            files: written before the setup runs, names and contents: bytes, a text (as UTF-8), or a `pathlib.Path` of
+                a local file, which is read now.
 
         Raises:
+            ValueError: a name that is not in the session's directory, or given twice.
+            OSError: a local file can not be read; files above `Limits.file_size` or, together, `Limits.disk`.
             SandboxFull: none has become free within `wait` seconds.
             SandboxError: there is no session to be had, or the setup code fails.
         """
-        return await finish_async(self._interpreter(setup, fresh))
+        return await finish_async(self._interpreter(setup, fresh, files))
 
-    def interpreter_sync(self, setup: str = "", fresh: bool = False) -> SyncInterpreter:
+    def interpreter_sync(self, setup: str = "", fresh: bool = False, files: Files | None = None) -> SyncInterpreter:
         """Open a session; see `interpreter`."""
-        return finish(self._interpreter(setup, fresh)).sync
+        return finish(self._interpreter(setup, fresh, files)).sync
 
-    async def run(self, code: str, timeout: float | None = None, setup: str = "") -> Execution:
-        """Run code in a session of its own, which is gone afterwards; see `Interpreter.run`."""
-        return await FreshInterpreter(self, setup).run(code, timeout)
+    async def run(
+        self, code: str, timeout: float | None = None, setup: str = "", files: Files | None = None
+    ) -> Execution:
+        """Run code in a session of its own, which is gone afterwards; see `interpreter` and `Interpreter.run`."""
+        return await FreshInterpreter(self, setup, checked_files(files, self.limits)).run(code, timeout)
 
-    def run_sync(self, code: str, timeout: float | None = None, setup: str = "") -> Execution:
+    def run_sync(
+        self, code: str, timeout: float | None = None, setup: str = "", files: Files | None = None
+    ) -> Execution:
         """Run code in a session of its own; see `run`."""
-        return FreshInterpreter(self, setup).sync.run(code, timeout)
+        return FreshInterpreter(self, setup, checked_files(files, self.limits)).sync.run(code, timeout)
 
     @property
     def isolation(self) -> str:
@@ -205,21 +215,24 @@ class Sandbox:
         family = yield from self._pool.enter()
         family.leave()
 
-    def _interpreter(self, setup: str, fresh: bool) -> Steps[Interpreter]:
+    def _interpreter(self, setup: str, fresh: bool, files: Files | None) -> Steps[Interpreter]:
+        contents = checked_files(files, self.limits)
         if fresh:
-            return FreshInterpreter(self, setup)
-        return Interpreter(self, (yield from self._session(setup)), setup)
+            return FreshInterpreter(self, setup, contents)
+        return Interpreter(self, (yield from self._session(setup, contents)), setup, contents)
 
-    def _session(self, setup: str) -> Steps[Session]:
-        """Open a session and run the setup in it."""
+    def _session(self, setup: str, files: dict[str, bytes]) -> Steps[Session]:
+        """Open a session, write its files and run the setup in it."""
         fields = checked_cell(setup, None, self.limits)
         session = yield from self._empty_session()
-        if setup:
-            try:
+        try:
+            for kind, piece in writes(files):
+                check_reply((yield session.request(kind, **piece)), piece["path"])
+            if setup:
                 check_setup((yield session.request(RUN, setup=True, **fields)))
-            except BaseException:
-                session.close()
-                raise
+        except BaseException:
+            session.close()
+            raise
         return session
 
     def _empty_session(self) -> Steps[Session]:

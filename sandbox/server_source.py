@@ -28,6 +28,7 @@ _MODULES = (
     "inside.descriptors",
     "inside.mappings",
     "inside.transfer",
+    "inside.listing",
     "inside.fork",
     "inside.session",
     "inside.zygote",

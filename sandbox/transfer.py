@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox.arguments import checked_name
 from sandbox.connection import Reply
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sandbox.interpreter import Interpreter
 
 _PIECE = 1 << 20
+_LONGEST_MESSAGE = 500
 
 
 def store(interpreter: Interpreter, name: str | PurePath, data: bytes) -> Steps[None]:
@@ -29,10 +31,16 @@ def store(interpreter: Interpreter, name: str | PurePath, data: bytes) -> Steps[
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
     content = bytes(data)
-    _check_size(name, len(content), interpreter.sandbox.limits.file_size)
+    check_size(name, len(content), interpreter.sandbox.limits.file_size)
+    for kind, fields in pieces(name, content):
+        check_reply((yield interpreter._request(kind, **fields)), name)
+
+
+def pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Return the requests that write a file."""
     for offset in range(0, max(1, len(content)), _PIECE):
         piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
-        _check((yield interpreter._request(WRITE, path=name, offset=offset, data=piece)), name)
+        yield WRITE, {"path": name, "offset": offset, "data": piece}
 
 
 def fetch(interpreter: Interpreter, name: str | PurePath, limit: int | None) -> Steps[bytes]:
@@ -45,20 +53,22 @@ def fetch(interpreter: Interpreter, name: str | PurePath, limit: int | None) -> 
     while True:
         request = interpreter._request(READ, path=name, offset=len(content), length=_PIECE)
         reply: Reply = yield request
-        _check(reply, name)
-        _check_size(name, reply["size"], most)
+        check_reply(reply, name)
+        check_size(name, reply["size"], most)
         piece = base64.b64decode(reply["data"])
         content += piece
-        _check_size(name, len(content), most)
+        check_size(name, len(content), most)
         if len(piece) < _PIECE or len(content) >= reply["size"]:  # a short piece is the last one
             return bytes(content)
 
 
-def _check(reply: Reply, name: str) -> None:
+def check_reply(reply: Reply, name: str) -> None:
+    """Raise the OSError that a session has answered with, for the file of this name."""
     if "errno" in reply:
         raise OSError(reply["errno"], os.strerror(reply["errno"]), name)
 
 
-def _check_size(name: str, size: int, most: int) -> None:
+def check_size(name: str, size: int, most: int) -> None:
+    """Raise an OSError (EFBIG) for a file of more bytes than `most`."""
     if size > most:
         raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {size} bytes, and {most} are the limit", name)

@@ -16,7 +16,11 @@ MAX_FRAME = 64 << 20
 OPEN, RUN, FORK, CLOSE, PING, READ, WRITE, INTERRUPT, LIST = 1, 2, 3, 4, 5, 6, 7, 8, 9
 HELLO, REPLY = 16, 17
 # supervisor to zygote and sessions, and back
+<<<<<<< HEAD
 SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, GIVE = 32, 33, 34, 35, 36, 37, 38, 39
+=======
+SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, LOOK = 32, 33, 34, 35, 36, 37, 38, 39
+>>>>>>> 45361fb (Sandbox: files= when a session opens, and ls)
 READY, DONE, BRANCHED, UNABLE, FILED, DIED = 48, 49, 50, 51, 52, 53
 
 OUTCOME = struct.Struct(">BBII")
@@ -27,7 +31,13 @@ STATUSES = ("ok", "error", "exit")
 FILE_REQUEST = struct.Struct(">QI")
 """Payload of LOAD and STORE: offset, and bytes wanted; then the path and, for STORE, a zero and the data."""
 FILE_REPLY = struct.Struct(">IQ")
+<<<<<<< HEAD
 """Payload of FILED: errno or 0, and the size of the file; then the data."""
+=======
+"""Payload of FILED: errno or 0, and the size of the file; then the data, or what went wrong."""
+ENTRY = struct.Struct(">Q?H")
+"""Of a directory, in the data of FILED after a LOOK: size, is it a directory, length of the name; then the name."""
+>>>>>>> 45361fb (Sandbox: files= when a session opens, and ls)
 LARGEST_PIECE = 1 << 20
 
 ENDED = struct.Struct(">i")

@@ -1,4 +1,4 @@
-"""Passes pieces of files between the client and a session. Runs inside the sandbox, in the supervisor."""
+"""Passes pieces and lists of files between the client and a session. Runs inside the sandbox, in the supervisor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from sandbox.inside.handle import Handle, Request
-from sandbox.wire import FILE_REPLY, FILE_REQUEST, LARGEST_PIECE, LOAD, READ, STORE, WireError
+from sandbox.wire import FILE_REPLY, FILE_REQUEST, LARGEST_PIECE, LIST, LOAD, LOOK, READ, STORE, WireError
 
 if TYPE_CHECKING:
     from sandbox.inside.requests import Requests
@@ -46,6 +46,8 @@ class Files:
         path = fields["path"].encode("utf-8", "surrogatepass")
         if request.kind == READ:
             handle.send(LOAD, request.number, FILE_REQUEST.pack(fields["offset"], fields["length"]) + path)
+        elif request.kind == LIST:
+            handle.send(LOOK, request.number, path)
         else:
             data = base64.b64decode(fields["data"])
             handle.send(STORE, request.number, FILE_REQUEST.pack(fields["offset"], 0) + path + b"\0" + data)
@@ -69,7 +71,7 @@ class Files:
         data = payload[FILE_REPLY.size :]
         if code:
             self._supervisor.reply(request.number, {"errno": code if code in _HONEST else errno.EIO})
-        elif request.kind == READ:
+        elif request.kind in (READ, LIST):
             self._supervisor.reply(request.number, {"data": base64.b64encode(data).decode(), "size": size})
         else:
             self._supervisor.reply(request.number, {})

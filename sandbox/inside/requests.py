@@ -27,6 +27,7 @@ from sandbox.wire import (
     FORK,
     GAVE_UP,
     INTERRUPT,
+    LIST,
     OPEN,
     PING,
     READ,
@@ -211,7 +212,7 @@ class Requests:
             raise WireError(f"frame of kind {kind} out of turn")
         elif kind == DONE and request.kind == RUN:
             self._cells.finish(handle, request, outcome_fields(payload))
-        elif kind == FILED and request.kind in (READ, WRITE):
+        elif kind == FILED and request.kind in (READ, WRITE, LIST):
             self._files.finish(handle, request, payload)
         elif kind in (BRANCHED, UNABLE) and request.kind == FORK:
             self._births.branched(handle, kind, payload, message)

@@ -25,6 +25,7 @@ from sandbox.inside.descriptors import replace
 from sandbox.inside.files import identity_of
 from sandbox.inside.fork import fork_session
 from sandbox.inside.linux import adopt_orphans, die_with_parent
+from sandbox.inside.listing import look
 from sandbox.inside.random_state import reseed
 from sandbox.inside.setup import run_setup
 from sandbox.inside.transfer import load, store
@@ -38,6 +39,7 @@ from sandbox.wire import (
     HAS_ERROR,
     HAS_VALUE,
     LOAD,
+    LOOK,
     OUTCOME,
     READY,
     SETUP,
@@ -181,6 +183,8 @@ class Session:
                     self.channel.send(FILED, number, load(payload, WORK_FD))
                 elif kind == STORE:
                     self.channel.send(FILED, number, store(payload, WORK_FD))
+                elif kind == LOOK:
+                    self.channel.send(FILED, number, look(payload, WORK_FD))
             except KeyboardInterrupt:  # came a moment after the cell had ended
                 continue
 

@@ -105,7 +105,8 @@ def test_code_is_given_time_to_clean_up_undisturbed(python: SyncInterpreter) -> 
 
 
 def test_subprocesses_are_interrupted_too(python: SyncInterpreter) -> None:
-    outcome = run_aside(python, "import subprocess; subprocess.run(['sleep', '100'])")
+    python.run("import subprocess, sys")
+    outcome = run_aside(python, "subprocess.run([sys.executable, '-c', 'import time; time.sleep(100)'])")
     time.sleep(0.5)
     assert python.interrupt()
     assert outcome().status == "interrupted"
