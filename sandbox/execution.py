@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from sandbox.wire import MOST_PICTURES, PICTURE_BYTES
 
 Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
+_PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_SIZE = struct.Struct(">II")
+_MOST_PIXELS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,10 @@ class Execution:
         truncated: the middle of stdout, stderr, value or error was left out.
         alive: the session can go on, with its variables.
         isolation: what stood between the code and the machine, as `Sandbox.isolation`.
+        pictures: PNG files: figures of matplotlib that were open at the end of a cell that ended well, and a last
+            value that is a picture. At most 8, of 1 MiB together and 16 million pixels each. The code can make them up
+            like any output: what is in them is not checked.
+        pictures_left_out: how many more there were.
     """
 
     stdout: str
@@ -36,6 +48,16 @@ class Execution:
     truncated: bool
     alive: bool
     isolation: str
+    pictures: tuple[bytes, ...] = ()
+    pictures_left_out: int = 0
+
+    @classmethod
+    def of(cls, reply: dict[str, Any], isolation: str) -> Execution:
+        """Return what the server has answered; what is no picture is left out."""
+        files = [base64.b64decode(picture) for picture in reply.get("pictures", ())]
+        pictures = tuple(file for file in files if png_size(file) is not None)
+        left_out = reply.get("pictures_left_out", 0) + len(files) - len(pictures)
+        return cls(**{**reply, "pictures": pictures, "pictures_left_out": left_out}, isolation=isolation)
 
     @property
     def timed_out(self) -> bool:
@@ -44,6 +66,22 @@ class Execution:
 
     @property
     def text(self) -> str:
-        """What a model is shown: stdout, then the value, then stderr and the error; no newline at the end."""
-        parts = (self.stdout, self.value, self.stderr, self.error)
+        """What a model is shown: stdout, the value, stderr, the error, notes of pictures; no newline at the end."""
+        parts = (self.stdout, self.value, self.stderr, self.error, *self._picture_notes())
         return "\n".join(part.rstrip("\n") for part in parts if part and part.strip("\n"))
+
+    def _picture_notes(self) -> Iterator[str]:
+        for number, picture in enumerate(self.pictures, 1):
+            width, height = png_size(picture) or (0, 0)
+            yield f"[picture {number}: {width}x{height} PNG]"
+        if self.pictures_left_out:
+            most = f"at most {MOST_PICTURES} are kept, of {PICTURE_BYTES >> 20} MiB together"
+            yield f"[pictures left out: {self.pictures_left_out}; {most}]"
+
+
+def png_size(file: bytes) -> tuple[int, int] | None:
+    """Return width and height of a PNG file, as its header has them; None if it is none, or too large to be shown."""
+    if not file.startswith(_PNG) or len(file) < len(_PNG) + _SIZE.size:
+        return None
+    width, height = _SIZE.unpack_from(file, len(_PNG))
+    return (width, height) if 0 < width * height <= _MOST_PIXELS else None

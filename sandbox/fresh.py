@@ -76,7 +76,7 @@ class FreshInterpreter(Interpreter):
         finally:
             self._running.discard(session)
             session.close()
-        return Execution(**reply, isolation=session.container.isolation)
+        return Execution.of(reply, session.container.isolation)
 
     def _interrupt(self) -> Steps[bool]:
         found = False
@@ -110,6 +110,6 @@ class FreshInterpreter(Interpreter):
 
 def check_setup(reply: Reply) -> None:
     """Raise a SandboxError for setup code that has failed."""
-    execution = Execution(**reply, isolation="")
+    execution = Execution.of(reply, "")
     if execution.status != "ok":
         raise SandboxError(f"the setup code failed ({execution.status}):\n{execution.text}")

@@ -182,7 +182,7 @@ class Interpreter:
             if not future.done():  # a cancellation
                 session.give_up(cell)
             raise
-        execution = Execution(**reply, isolation=session.container.isolation)
+        execution = Execution.of(reply, session.container.isolation)
         if not execution.alive and session is self._session:
             why = f"{execution.status}: {execution.error}"
             self._gone = f"the session has ended ({why}); open a new interpreter, or restart this one"

@@ -1,8 +1,8 @@
 """Profiles: the packages that the code in a sandbox finds.
 
-"minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas. What exactly is pinned
-in sandbox/images/*.txt. The packages are installed with pip (`sandbox.pip`) once for each set of pins and each Python,
-into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
+"minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas and matplotlib. What
+exactly is pinned in sandbox/images/*.txt. The packages are installed with pip (`sandbox.pip`) once for each set of pins
+and each Python, into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ _MODULES = (
     "inside.removal",
     "inside.random_state",
     "inside.channel",
+    "inside.pictures",
     "inside.cell",
     "inside.setup",
     "inside.files",

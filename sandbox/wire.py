@@ -8,6 +8,7 @@ fixed structs, and every reader has a bound on the length it accepts.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 HEADER = struct.Struct(">BQI")
 MAX_FRAME = 64 << 20
@@ -16,28 +17,25 @@ MAX_FRAME = 64 << 20
 OPEN, RUN, FORK, CLOSE, PING, READ, WRITE, INTERRUPT, LIST = 1, 2, 3, 4, 5, 6, 7, 8, 9
 HELLO, REPLY = 16, 17
 # supervisor to zygote and sessions, and back
-<<<<<<< HEAD
-SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, GIVE = 32, 33, 34, 35, 36, 37, 38, 39
-=======
-SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, LOOK = 32, 33, 34, 35, 36, 37, 38, 39
->>>>>>> 45361fb (Sandbox: files= when a session opens, and ls)
+SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, GIVE, LOOK = 32, 33, 34, 35, 36, 37, 38, 39, 40
 READY, DONE, BRANCHED, UNABLE, FILED, DIED = 48, 49, 50, 51, 52, 53
 
 OUTCOME = struct.Struct(">BBII")
-"""Payload of DONE: index into STATUSES, flags, lengths of value and error; then the two texts."""
+"""Payload of DONE: index into STATUSES, flags, lengths of value and error; then the two texts, and the pictures."""
 HAS_VALUE, HAS_ERROR, SHORTENED = 1, 2, 4
 STATUSES = ("ok", "error", "exit")
+
+PICTURE = struct.Struct(">I")
+"""Of the pictures of DONE, if there are any: how many were left out; then, for each, its length and the PNG file."""
+MOST_PICTURES, PICTURE_BYTES = 8, 1 << 20
+"""How many pictures of a cell are kept, and their bytes, all together."""
 
 FILE_REQUEST = struct.Struct(">QI")
 """Payload of LOAD and STORE: offset, and bytes wanted; then the path and, for STORE, a zero and the data."""
 FILE_REPLY = struct.Struct(">IQ")
-<<<<<<< HEAD
 """Payload of FILED: errno or 0, and the size of the file; then the data."""
-=======
-"""Payload of FILED: errno or 0, and the size of the file; then the data, or what went wrong."""
 ENTRY = struct.Struct(">Q?H")
 """Of a directory, in the data of FILED after a LOOK: size, is it a directory, length of the name; then the name."""
->>>>>>> 45361fb (Sandbox: files= when a session opens, and ls)
 LARGEST_PIECE = 1 << 20
 
 ENDED = struct.Struct(">i")
@@ -98,3 +96,33 @@ class Frames:
             frames.append((kind, number, bytes(self._buffer[HEADER.size : end])))
             del self._buffer[:end]
         return frames
+
+
+def pack_pictures(pictures: Sequence[bytes], left_out: int) -> bytes:
+    """Return the part of a DONE that holds the pictures."""
+    if not pictures and not left_out:
+        return b""
+    return PICTURE.pack(left_out) + b"".join(PICTURE.pack(len(picture)) + picture for picture in pictures)
+
+
+def unpack_pictures(data: bytes) -> tuple[list[bytes], int]:
+    """Return the pictures of a DONE, and how many were left out.
+
+    Raises:
+        WireError: they are not as `pack_pictures` has it, or too many, or too large.
+    """
+    pictures: list[bytes] = []
+    if not data:
+        return pictures, 0
+    try:
+        (left_out,) = PICTURE.unpack_from(data)
+        at = PICTURE.size
+        while at < len(data):
+            (length,) = PICTURE.unpack_from(data, at)
+            pictures.append(data[at + PICTURE.size : at + PICTURE.size + length])
+            at += PICTURE.size + length
+    except struct.error as error:
+        raise WireError("pictures that make no sense") from error
+    if at != len(data) or len(pictures) > MOST_PICTURES or sum(map(len, pictures)) > PICTURE_BYTES:
+        raise WireError("pictures that make no sense")
+    return pictures, left_out

@@ -25,6 +25,12 @@ _COMPILER = re.compile(
     r"(-[0-9.]+)?"
 )
 _COMPILER_PARTS = ("/usr/lib/gcc", "/usr/libexec/gcc", "/usr/lib/gcc-cross", "/usr/lib/llvm-*/bin")
+_LIST_FONTS = """
+from matplotlib import font_manager
+find = font_manager.findSystemFonts
+font_manager.findSystemFonts = lambda paths=None, fontext="ttf": find(paths, fontext) if paths else []
+font_manager._load_fontmanager(try_read_cache=False)
+"""  # those of this machine are not there where the packages are used
 _PIP_CONFIG = ("/etc/pip.conf", "/etc/xdg/pip", "/root/.pip", "/root/.config/pip", "/root/.cache/pip", "/root/.netrc")
 
 
@@ -45,7 +51,22 @@ def install(requirements: str, target: str, place: str, arguments: "list[str]") 
         for name in [name for name in names if name in ("tests", "__pycache__")]:
             shutil.rmtree(os.path.join(directory, name))
             names.remove(name)
+    _list_fonts(target)
     compile_directory(target, place)
+
+
+def _list_fonts(packages: str) -> None:
+    """Make matplotlib's list of its fonts, and have it find that list: a session could only make it anew each time."""
+    source = os.path.join(packages, "matplotlib", "font_manager.py")
+    if not os.path.exists(source):
+        return
+    with open(source) as file:
+        text = file.read()
+    with open(source, "w") as file:
+        file.write(text.replace('mpl.get_cachedir(), f"fontlist', 'mpl.get_data_path(), f"fontlist'))
+    environment = {**os.environ, "PYTHONPATH": packages, "MPLCONFIGDIR": packages, "PATH": ""}
+    if subprocess.call([sys.executable, "-B", "-s", "-c", _LIST_FONTS], env=environment, cwd="/"):
+        sys.exit("the fonts of matplotlib could not be listed")
 
 
 def _pip(directory: str) -> "list[str]":

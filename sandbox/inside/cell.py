@@ -14,14 +14,17 @@ import sys
 import traceback
 from typing import Any, NamedTuple
 
+from sandbox.inside.pictures import Pictures, close_figures, collect
+
 
 class Outcome(NamedTuple):
-    """Status ("ok", "error", "exit"), value and error of a cell, and whether a text was shortened."""
+    """Status ("ok", "error", "exit"), value and error of a cell, whether a text was shortened, and pictures."""
 
     status: str
     value: str | None = None
     error: str | None = None
     shortened: bool = False
+    pictures: Pictures = Pictures()
 
 
 def run_cell(source: str, name: str, namespace: dict[str, Any], keep: int, own: tuple[str, ...]) -> Outcome:
@@ -36,16 +39,19 @@ def run_cell(source: str, name: str, namespace: dict[str, Any], keep: int, own: 
     """
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     try:
-        value = _shown(_evaluate(source, name, namespace))
+        result = _evaluate(source, name, namespace)
+        value, pictures = _shown(result), collect(result)
     except SystemExit as stop:
         return _exit(stop, keep)
     except BaseException as error:  # the user's code may raise anything, KeyboardInterrupt included
         text, shortened = shorten(describe(error, own), keep)
         return Outcome("error", None, text, shortened)
+    finally:
+        close_figures()
     if value is None:
-        return Outcome("ok")
+        return Outcome("ok", pictures=pictures)
     text, shortened = shorten(value, keep)
-    return Outcome("ok", text, None, shortened)
+    return Outcome("ok", text, None, shortened, pictures)
 
 
 def _evaluate(source: str, name: str, namespace: dict[str, Any]) -> Any:

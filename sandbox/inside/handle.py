@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 from collections import deque
@@ -9,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.inside.capture import Capture
 from sandbox.inside.control import Control, adopted
-from sandbox.wire import GIVE, HAS_ERROR, HAS_VALUE, LARGEST_PIECE, OUTCOME, SHORTENED, STATUSES, WireError
+from sandbox.wire import (
+    GIVE,
+    HAS_ERROR,
+    HAS_VALUE,
+    LARGEST_PIECE,
+    OUTCOME,
+    PICTURE_BYTES,
+    SHORTENED,
+    STATUSES,
+    WireError,
+    unpack_pictures,
+)
 
 if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
@@ -116,7 +128,8 @@ class Handle:
                 os.close(end)
 
     def _use(self, control: socket.socket) -> None:
-        self.control = Control(control, max(12 * self._limits["output_bytes"], LARGEST_PIECE) + _SLACK)
+        most = max(12 * self._limits["output_bytes"], LARGEST_PIECE) + PICTURE_BYTES + _SLACK
+        self.control = Control(control, most)
 
     def _open_outputs(self) -> tuple[int, int]:
         """Make the pipes of stdout and stderr; returns the ends to write to."""
@@ -197,12 +210,16 @@ def outcome_fields(payload: bytes) -> dict[str, Any]:
     if len(payload) < OUTCOME.size:
         raise WireError("an outcome that is too short")
     status, flags, value, error = OUTCOME.unpack_from(payload)
-    texts = payload[OUTCOME.size :]
+    texts, rest = payload[OUTCOME.size :][: value + error], payload[OUTCOME.size + value + error :]
     if status >= len(STATUSES) or len(texts) != value + error:
         raise WireError("an outcome that makes no sense")
-    return {
+    fields: dict[str, Any] = {
         "status": STATUSES[status],
         "value": texts[:value].decode("utf-8", "replace") if flags & HAS_VALUE else None,
         "error": texts[value:].decode("utf-8", "replace") if flags & HAS_ERROR else None,
         "truncated": bool(flags & SHORTENED),
     }
+    if rest:
+        pictures, fields["pictures_left_out"] = unpack_pictures(rest)
+        fields["pictures"] = [base64.b64encode(picture).decode() for picture in pictures]
+    return fields

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from typing import Any
 
 from sandbox.inside.cell import Outcome, flush_output, restore_input, run_cell
@@ -47,11 +48,13 @@ from sandbox.wire import (
     STATUSES,
     STORE,
     UNABLE,
+    pack_pictures,
 )
 
 CONTROL_FD, WORK_FD = 199, 200
 _HIGHEST_FD = 1024
 WORK = "/work"
+_places = ["HOME", "TMPDIR"]
 _pid, _leave = os.getpid, os._exit  # kept, since the user's code may replace the names in `os`
 _current: Session | None = None
 _streams: dict[int, io.TextIOWrapper] = {}
@@ -150,7 +153,7 @@ class Session:
         if self.config["work"]:
             return  # which is named by a path that never changes
         home = self.directory
-        for name in ("HOME", "TMPDIR"):
+        for name in _places:
             if os.environ.get(name) in (None, old):
                 os.environ[name] = home
         tempfile = sys.modules.get("tempfile")
@@ -224,7 +227,10 @@ class Session:
 def furnish(config: dict[str, Any]) -> None:
     """In the zygote: do once what every session would have to do, since a fork is cheap where nothing is touched."""
     os.environ.pop("GLIBC_TUNABLES", None)
-    for name in ("HOME", "TMPDIR"):
+    if PathFinder.find_spec("matplotlib") is not None:
+        os.environ["MPLBACKEND"] = "Agg"
+        _places.append("MPLCONFIGDIR")  # it wants a directory that it can write, and makes two where it is not told
+    for name in _places:
         if config["work"]:
             os.environ[name] = WORK
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
@@ -267,7 +273,8 @@ def _packed(outcome: Outcome) -> bytes:
     error = _encoded(outcome.error)
     flags = HAS_VALUE * (outcome.value is not None) | HAS_ERROR * (outcome.error is not None)
     flags |= SHORTENED * outcome.shortened
-    return OUTCOME.pack(STATUSES.index(outcome.status), flags, len(value), len(error)) + value + error
+    head = OUTCOME.pack(STATUSES.index(outcome.status), flags, len(value), len(error))
+    return head + value + error + pack_pictures(*outcome.pictures)
 
 
 def _encoded(text: str | None) -> bytes:

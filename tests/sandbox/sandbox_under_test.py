@@ -18,11 +18,13 @@ def fastest() -> str:
     return "docker" if why_no_bubblewrap() else "bubblewrap"
 
 
-def open_or_skip(backend: str, limits: Limits = LIMITS, containers: int = 4, sessions: int = 64) -> Sandbox:
+def open_or_skip(
+    backend: str, limits: Limits = LIMITS, containers: int = 4, sessions: int = 64, profile: str = "math"
+) -> Sandbox:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            return Sandbox.open_sync(backend, limits, containers=containers, sessions=sessions)
+            return Sandbox.open_sync(backend, limits, containers=containers, sessions=sessions, profile=profile)
     except SandboxUnavailable as error:
         if backend == os.environ.get("ARPO_SANDBOX"):  # `make` has found it here: nothing to skip
             raise

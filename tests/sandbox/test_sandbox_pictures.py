@@ -1,0 +1,211 @@
+"""Pictures as results: figures of matplotlib, values that are pictures, and what code makes up."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+import pytest
+from sandbox_under_test import open_or_skip
+
+from sandbox import Execution, Limits, Sandbox, SandboxError, SyncInterpreter
+from sandbox.wire import MOST_PICTURES, PICTURE_BYTES, WireError, pack_pictures, unpack_pictures
+
+PNG = """
+import struct, zlib
+def png(width=4, height=3, padding=0):
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    rows = zlib.compress(bytes(min(height, 100) * (1 + min(width, 100))))
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    body = chunk(b"IDAT", rows) + chunk(b"teXt", bytes(padding)) + chunk(b"IEND", b"")
+    return b"\\x89PNG\\r\\n\\x1a\\n" + head + body
+class Picture:
+    def __init__(self, picture): self.picture = picture
+    def _repr_png_(self): return self.picture
+    def __repr__(self): return "a picture"
+"""
+
+
+@pytest.fixture(scope="module", params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"])
+def data_sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """A sandbox with matplotlib."""
+    try:
+        opened = open_or_skip(request.param, Limits(), containers=1, profile="data")
+    except SandboxError as error:
+        if "can not be installed" not in str(error):
+            raise
+        pytest.skip(f"NOT TESTED: {error}")
+    yield opened
+    opened.close_sync()
+
+
+@pytest.fixture
+def plots(data_sandbox: Sandbox) -> Iterator[SyncInterpreter]:
+    with data_sandbox.interpreter_sync() as interpreter:
+        assert interpreter.run("import matplotlib.pyplot as plt", timeout=60).text == ""
+        yield interpreter
+
+
+def size_of(picture: bytes) -> tuple[int, int]:
+    """Read a whole PNG file of four channels, as it has to be, and return its width and height."""
+    at, data = 8, b""
+    while at < len(picture):
+        length, name = struct.unpack_from(">I4s", picture, at)
+        content = picture[at + 8 : at + 8 + length]
+        assert struct.unpack_from(">I", picture, at + 8 + length)[0] == zlib.crc32(name + content)
+        data += content if name == b"IDAT" else b""
+        at += 12 + length
+    width, height = struct.unpack_from(">II", picture, 16)
+    assert len(zlib.decompress(data)) == height * (1 + 4 * width)
+    return width, height
+
+
+def test_an_open_figure_is_a_picture_and_is_closed(plots: SyncInterpreter) -> None:
+    execution = plots.run("plt.plot([1, 3, 2])\nplt.title('$x^2$')\nprint('drawn')\nplt.show()", timeout=60)
+    assert (execution.status, execution.stderr) == ("ok", "")
+    assert execution.text == "drawn\n[picture 1: 640x480 PNG]"
+    assert size_of(execution.pictures[0]) == (640, 480)
+    assert plots.run("plt.get_fignums()").value == "[]"
+    assert plots.run("1").pictures == ()
+
+
+def test_several_figures_come_in_order(plots: SyncInterpreter) -> None:
+    execution = plots.run("for width in (2, 3): plt.figure(figsize=(width, 1), dpi=100)", timeout=60)
+    assert execution.text == "[picture 1: 200x100 PNG]\n[picture 2: 300x100 PNG]"
+
+
+def test_a_figure_that_was_closed_is_shown_again_as_a_value(plots: SyncInterpreter) -> None:
+    plots.run("figure, axes = plt.subplots(figsize=(1, 1), dpi=100)", timeout=60)
+    execution = plots.run("axes.plot([1, 2])\nfigure", timeout=60)
+    assert execution.text.endswith("[picture 1: 100x100 PNG]")
+    assert len(plots.run("plt.figure(); plt.gcf()", timeout=60).pictures) == 1
+
+
+def test_an_image_of_pillow_is_a_picture(plots: SyncInterpreter) -> None:
+    execution = plots.run("from PIL import Image\nImage.new('RGB', (30, 20))", timeout=60)
+    assert execution.text.endswith("\n[picture 1: 30x20 PNG]")
+
+
+def test_too_many_figures_are_left_out(plots: SyncInterpreter) -> None:
+    execution = plots.run("for _ in range(10): plt.figure(figsize=(1, 1), dpi=10)", timeout=60)
+    assert len(execution.pictures) == MOST_PICTURES
+    assert execution.text.endswith("\n[pictures left out: 2; at most 8 are kept, of 1 MiB together]")
+
+
+def test_a_figure_that_is_too_large_is_left_out(plots: SyncInterpreter) -> None:
+    code = "import numpy as np\nfor size in (8, 1): plt.figure(figsize=(size, size), dpi=100); "
+    code += "plt.imshow(np.random.rand(800, 800, 3))"
+    execution = plots.run(code, timeout=60)
+    assert execution.pictures_left_out == 1
+    assert execution.text.startswith("[picture 1: 100x100 PNG]\n[pictures left out: 1")
+
+
+def test_figures_of_a_cell_that_fails_are_closed_and_not_shown(plots: SyncInterpreter) -> None:
+    execution = plots.run("plt.plot([1])\n1 / 0", timeout=60)
+    assert (execution.status, execution.pictures) == ("error", ())
+    assert plots.run("plt.get_fignums()").value == "[]"
+
+
+def test_a_figure_that_can_not_be_drawn_is_an_error_of_the_cell(plots: SyncInterpreter) -> None:
+    execution = plots.run("plt.title(r'$\\nothing$')", timeout=60)
+    assert (execution.status, execution.alive) == ("error", True)
+    assert "ValueError" in str(execution.error)
+    assert plots.run("plt.plot([1])", timeout=60).pictures
+
+
+def test_drawing_is_within_the_time_of_the_cell(plots: SyncInterpreter) -> None:
+    plots.run("class Slow(plt.Figure):\n    def savefig(self, *a, **b):\n        while True: pass")
+    execution = plots.run("plt.figure(FigureClass=Slow)", timeout=0.5)
+    assert (execution.status, execution.alive) == ("timeout", True)
+
+
+def test_matplotlib_writes_nothing_in_a_session_and_says_nothing(plots: SyncInterpreter) -> None:
+    execution = plots.run("plt.title('x'); plt.savefig('a.png'); plt.close(); plt.get_backend()", timeout=60)
+    assert (execution.value, execution.stderr, execution.pictures) == ("'Agg'", "", ())
+    assert [entry.name for entry in plots.ls()] == ["a.png"]
+    assert size_of(plots.get("a.png")) == (640, 480)
+
+
+def test_fresh_runs_and_forks_have_pictures(data_sandbox: Sandbox) -> None:
+    setup = "import matplotlib.pyplot as plt"
+    assert len(data_sandbox.run_sync("plt.plot([1])", setup=setup, timeout=60).pictures) == 1
+    with data_sandbox.interpreter_sync(setup) as python:
+        (copy,) = python.fork()
+        assert len(copy.run("plt.plot([1])", timeout=60).pictures) == 1
+        assert python.run("1").pictures == ()
+        copy.close()
+
+
+def test_a_value_that_is_a_picture_is_one(python: SyncInterpreter) -> None:
+    python.run(PNG)
+    execution = python.run("Picture(png())")
+    assert execution.text == "a picture\n[picture 1: 4x3 PNG]"
+    assert execution.pictures[0].startswith(b"\x89PNG\r\n\x1a\n")
+    assert python.run("Picture((png(), {'width': 1}))").pictures == execution.pictures
+    assert python.run("Picture(None)").text == "a picture"
+    assert python.run("Picture('text')").text == "a picture"
+    assert python.run("Picture.__new__(Picture)").text == "a picture"  # its method raises
+    assert python.run("Picture").pictures == ()
+    assert python.run("print('no value')").pictures == ()
+
+
+@pytest.mark.parametrize(
+    "made_up", ["b'GIF89a' + bytes(100)", "png()[:20]", "png(0, 5)", "png(100_000, 100_000)", "png(padding=2 << 20)"]
+)
+def test_what_is_no_picture_or_too_large_is_left_out(python: SyncInterpreter, made_up: str) -> None:
+    python.run(PNG)
+    execution = python.run(f"Picture({made_up})")
+    assert (execution.status, execution.pictures, execution.pictures_left_out) == ("ok", (), 1)
+    assert execution.text.startswith("a picture\n[pictures left out: 1")
+
+
+FORGE = """
+import struct, sys
+frame = sys._getframe()
+while frame:
+    if "pack_pictures" in frame.f_globals:
+        frame.f_globals["pack_pictures"] = lambda *_: forged
+    frame = frame.f_back
+"""
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "b'x'",
+        "struct.pack('>II', 0, 100) + b'short'",
+        "struct.pack('>III', 0, 1, 2**32 - 1) + b'a'",
+        "struct.pack('>I', 0) + 9 * (struct.pack('>I', 1) + b'a')",
+        "struct.pack('>II', 0, 1 + (1 << 20)) + bytes(1 + (1 << 20))",
+        "bytes(64 << 20)",
+    ],
+)
+def test_forged_pictures_end_the_session_at_most(python: SyncInterpreter, forged: str) -> None:
+    execution = python.run(f"{FORGE}\nforged = {forged}")
+    assert (execution.status, execution.alive) == ("killed", False)
+    assert execution.pictures == ()
+    python.restart()
+    assert python.run("6 * 7").value == "42"
+
+
+def test_forged_pictures_within_the_bounds_are_checked(python: SyncInterpreter) -> None:
+    execution = python.run(f"{FORGE}\nforged = struct.pack('>III', 5, 3, 0) + b''")
+    assert (execution.status, execution.alive) == ("killed", False)
+    python.restart()
+    execution = python.run(f"{FORGE}\nforged = struct.pack('>II', 5, 3) + b'abc' + bytes(4)")
+    assert (execution.status, execution.pictures, execution.pictures_left_out) == ("ok", (), 7)
+
+
+def test_the_wire_gives_back_what_was_packed() -> None:
+    for pictures, left_out in (([], 0), ([], 3), ([b"a", b""], 0), ([b"x" * (PICTURE_BYTES // 8)] * 8, 1)):
+        assert unpack_pictures(pack_pictures(pictures, left_out)) == (pictures, left_out)
+    with pytest.raises(WireError):
+        unpack_pictures(pack_pictures([b"x"] * 9, 0))
+
+
+def test_an_execution_without_pictures_says_nothing_of_them() -> None:
+    reply = {"stdout": "a\n", "stderr": "", "value": None, "error": None, "status": "ok", "duration": 0.0}
+    execution = Execution.of({**reply, "truncated": False, "alive": True}, "none")
+    assert (execution.text, execution.pictures, execution.pictures_left_out) == ("a", (), 0)
