@@ -44,6 +44,8 @@ _MODULES = (
     "inside.cells",
     "inside.pieces",
     "inside.requests",
+    "inside.account",
+    "inside.holdings",
     "inside.watchdog",
     "inside.supervisor",
 )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.inside.control import Message
 from sandbox.inside.handle import Handle, Request
-from sandbox.inside.processes import children, kill_tree, kill_trees, send, stat_of, stop_trees, user_of
+from sandbox.inside.processes import children, kill_tree, kill_trees, send, sizes_of, stat_of, stop_trees, user_of
 from sandbox.wire import (
     BRANCH,
     BRANCHED,
@@ -158,6 +158,7 @@ class Births:
     def _enrol(self, handle: Handle, birth: Birth, pid: int) -> None:
         status = self._supervisor.dead.pop(pid, None)
         handle.pid = pid
+        handle.inherited = sizes_of(pid)["RssAnon"] if birth.parent else 0
         self._supervisor.by_pid[pid] = handle
         if handle.closing:
             kill_tree(pid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import NamedTuple
 
 _ROUNDS = 100
@@ -144,9 +144,68 @@ def out_of_memory_kills() -> int:
     return 0
 
 
+class Process(NamedTuple):
+    """What /proc/PID/stat says: state as there ("R": wants to run), page faults, clock ticks of CPU time, threads."""
+
+    parent: int
+    state: str
+    faults: int
+    ticks: int
+    threads: int
+    policy: int
+
+
+def look_at(place: str) -> Process | None:
+    """Return what is known of a process or a thread ("7", "7/task/9"); None if it is gone."""
+    try:
+        fd = os.open(f"/proc/{place}/stat", os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fields = os.read(fd, 1024).rpartition(b")")[2].split()
+        return Process(
+            int(fields[1]),
+            fields[0].decode(),
+            int(fields[7]),
+            int(fields[11]) + int(fields[12]),
+            int(fields[17]),
+            int(fields[38]),
+        )
+    except (OSError, IndexError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
+def all_processes() -> dict[int, Process]:
+    """Return every process that can be seen."""
+    found = ((int(name), look_at(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {pid: process for pid, process in found if process is not None}
+
+
+def roots_of(processes: Mapping[int, Process], roots: Container[int]) -> dict[int, int]:
+    """Return for each process the nearest of the roots that it descends from or is; others are left out."""
+    known: dict[int, int] = {}
+    for pid in processes:
+        path: list[int] = []
+        at = pid
+        while at not in known and at not in roots and at in processes and len(path) < len(processes):
+            path.append(at)
+            at = processes[at].parent
+        root = at if at in roots else known.get(at, 0)
+        known.update(dict.fromkeys((*path, pid), root))
+    return {pid: root for pid, root in known.items() if root}
+
+
 def memory_of(pid: int) -> int:
     """Return the bytes of memory that a process has of its own: anonymous and shared memory, not files."""
-    sizes = {"RssAnon": 0, "RssShmem": 0}
+    sizes = sizes_of(pid)
+    return sizes["RssAnon"] + sizes["RssShmem"]
+
+
+def sizes_of(pid: int) -> dict[str, int]:
+    """Return bytes of a process: RssAnon, RssShmem (shared memory, tmpfs), VmPTE (page tables); zeros if it is gone."""
+    sizes = {"RssAnon": 0, "RssShmem": 0, "VmPTE": 0}
     try:
         with open(f"/proc/{pid}/status", errors="replace") as file:
             for line in file:
@@ -154,5 +213,17 @@ def memory_of(pid: int) -> int:
                 if name in sizes:
                     sizes[name] = int(rest.split()[0]) << 10
     except (OSError, ValueError, IndexError):
+        return dict.fromkeys(sizes, 0)
+    return sizes
+
+
+def descriptors_of(pid: int) -> int:
+    """Return how many descriptors a process has open, or can have without a larger table (before Linux 6.2)."""
+    try:
+        number = os.stat(f"/proc/{pid}/fd").st_size
+        if number:
+            return number
+        with open(f"/proc/{pid}/status", errors="replace") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("FDSize:")), 0)
+    except (OSError, ValueError, IndexError):
         return 0
-    return sum(sizes.values())

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from sandbox.inside.account import Account
 from sandbox.inside.handle import Handle, Request
 from sandbox.inside.linux import (
     adopt_orphans,
@@ -72,6 +73,7 @@ class Supervisor:
         self.slots = Slots(self)
         self.requests = Requests(self)
         self.spawner = Spawner(self, script)
+        self.account = Account(config["own_account"])
         self.watchdog = Watchdog(self)
 
     def serve(self) -> None:

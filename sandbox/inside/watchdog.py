@@ -2,7 +2,7 @@
 
 The kernel would choose by process, and might take an innocent one. Where the sandbox is a container, its own
 account is believed; elsewhere what its processes and directories hold is added up, shared pages of forks as often
-as they are shared.
+as they are shared. Nobody is ended for memory that cannot be told to be his.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sandbox.inside.handle import Handle
-from sandbox.inside.processes import descendants, memory_of
+from sandbox.inside.holdings import Holding, Holdings, alive, anonymous, charge
+from sandbox.inside.processes import descendants
 
 if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
     from sandbox.inside.supervisor import Supervisor
 
-_BUSY, _IDLE = 0.05, 0.5
+_OFTEN, _RISING, _ADDING_UP = 0.05, 0.01, 0.5
+_RISE = 0.02
 _ACT_AT = 0.8
+_WATCH_FROM = 0.4
 _WORTH_IT = 0.02
 _PATIENCE, _CALM = 3.0, 0.3
-_ACCOUNTS = (
-    ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-    ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat"),
-)
-_CACHES = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
 
 
 class Watchdog:
@@ -39,22 +37,29 @@ class Watchdog:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._limit = supervisor.config["memory"]
-        own = supervisor.config["own_account"]
-        self._account = next((pair for pair in _ACCOUNTS if own and os.path.exists(pair[0])), None)
-        self._baseline = 0
-        self._patience = self._calm = 0.0
+        self._account = supervisor.account
+        self._holdings = Holdings(supervisor)
+        self._last = 0
+        self._patience = self._calm = self._not_before = 0.0
         self._ended: tuple[Handle, Slot] | None = None
         if self._limit:
-            supervisor.call_in(_IDLE, self._look)
+            supervisor.call_in(_OFTEN, self._look)
 
     def _look(self) -> None:
-        busy = any(handle.current for handle in self._supervisor.sessions.values())
         used = self._used()
+        rising = used > _WATCH_FROM * self._limit and used - self._last > _RISE * self._limit
+        self._last = used
         if used > _ACT_AT * self._limit and not (self._still_ending() or self._dying()):
             self._end_the_largest(used)
-            busy = True
         self.share_fairly()
-        self._supervisor.call_in(_BUSY if busy else _IDLE, self._look)
+        self._supervisor.call_in(self._pause(rising), self._look)
+
+    def _pause(self, rising: bool) -> float:
+        """Return the seconds until the next look; where there is no account, one is expensive."""
+        if self._account.counts_memory:
+            return _RISING if rising else _OFTEN
+        busy = rising or any(handle.current for handle in self._supervisor.sessions.values())
+        return _OFTEN if busy else _ADDING_UP
 
     def _still_ending(self) -> bool:
         """Whether what was ended last has not given back its memory yet, which takes the kernel a moment."""
@@ -71,7 +76,7 @@ class Watchdog:
         for handle in self._supervisor.sessions.values():
             if not handle.slot or (self._ended and handle is self._ended[0]):
                 continue
-            if handle.home.sweeping if handle.lost else handle.pid and not memory_of(handle.pid):
+            if handle.home.sweeping if handle.lost else handle.pid and not alive(handle.pid):
                 self._ended, self._patience = (handle, handle.home), time.monotonic() + _PATIENCE
                 return True
         return False
@@ -85,10 +90,11 @@ class Watchdog:
                     self._supervisor.requests.kill(handle, "memory_limit", why)
 
     def _used(self) -> int:
-        if self._account is None:
-            return sum(self._held_by(family)[0] for family in self._families())
-        used = _number_in(self._account[0])
-        return used if used <= _ACT_AT * self._limit else used - _caches(self._account[1])
+        if not self._account.counts_memory:
+            held = self._holdings.of(self._families())
+            return sum(one.sure + one.pages for one in held)
+        used = self._account.used()
+        return used if used <= _ACT_AT * self._limit else used - self._account.parts()["caches"]
 
     def _families(self) -> list[list[Handle]]:
         """Return the sessions that live, by family."""
@@ -98,39 +104,37 @@ class Watchdog:
                 families.setdefault(id(handle.slot), []).append(handle)
         return list(families.values())
 
-    def _held_by(self, family: list[Handle]) -> tuple[int, int]:
-        """Return what sessions, their subprocesses and their directory hold beyond what the zygote gave them.
-
-        Returns:
-            Bytes, and the number of processes.
-        """
-        self._baseline = self._baseline or memory_of(self._supervisor.spawner.pid)
-        processes = {pid for handle in family for pid in (handle.pid, *descendants(handle.pid))}
-        own = sum(max(0, memory_of(pid) - self._baseline) for pid in processes)
-        slot = family[0].home
-        return own + (_files(slot.path) if slot.uid else 0), len(processes)
-
     def _end_the_largest(self, used: int) -> None:
-        """End the largest session of the family that holds most.
-
-        What the kernel holds for nobody in particular is shared out by process.
-        """
+        """End the largest session of the family that holds most, if it can be told."""
+        now = time.monotonic()
         families = self._families()
-        held = [self._held_by(family) for family in families]
-        unknown = max(0, used - sum(own for own, _ in held) - self._baseline)
-        processes = sum(number for _, number in held) or 1
-        shares = [own + unknown * number // processes for own, number in held]
-        most = max(shares, default=0)
-        if most < _WORTH_IT * self._limit:
+        if not families or now < self._not_before:
+            return
+        held = self._holdings.of(families)
+        shares, unknown = charge(held, *self._in_doubt(held))
+        most = max(shares)
+        if most < max(_WORTH_IT * self._limit, unknown):
+            self._not_before = now + _CALM
             return  # it is somewhere else, or being given back
         why = (
             f"the session was ended because the sandbox was running out of memory ({self._limit >> 20} MB for all "
             f"sessions) and it held the most, with its forks ({most >> 20} MB)"
         )
         family = families[shares.index(most)]
-        largest = max(family, key=lambda handle: self._held_by([handle]))
-        self._ended, self._patience = (largest, largest.home), time.monotonic() + _PATIENCE
+        parts = self._holdings.of([[handle] for handle in family])
+        sizes = [one.sure + one.pages + one.kernel for one in parts]
+        largest = family[sizes.index(max(sizes))]
+        self._ended, self._patience = (largest, largest.home), now + _PATIENCE
         self._supervisor.requests.kill(largest, "memory_limit", why)
+
+    def _in_doubt(self, held: list[Holding]) -> tuple[int, int]:
+        """Return the bytes of programs and of the kernel that are not known to be a family's or the sandbox's own."""
+        if not self._account.counts_memory:
+            return sum(one.pages for one in held), 0
+        parts = self._account.parts()
+        own = self._holdings.fresh["RssAnon"] + anonymous(os.getpid())
+        own += sum(one.sure + one.idle for one in held)
+        return parts["programs"] - own, parts["kernel"]
 
     def condition(self) -> dict[str, Any]:
         """Return the answer to PING."""
@@ -148,27 +152,3 @@ class Watchdog:
 
     def _processes(self) -> int:
         return 1 + sum(1 for _ in descendants(os.getpid()))
-
-
-def _number_in(path: str) -> int:
-    try:
-        with open(path) as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return 0
-
-
-def _caches(path: str) -> int:
-    """Return how much of a container's memory holds files that can be read again."""
-    try:
-        with open(path) as file:
-            fields = dict(line.split() for line in file)
-    except (OSError, ValueError):
-        return 0
-    totals = [name for name in _CACHES if name.startswith("total_") and name in fields]
-    return sum(int(fields[name]) for name in totals or _CACHES if name in fields)
-
-
-def _files(path: str) -> int:
-    status = os.statvfs(path)
-    return (status.f_blocks - status.f_bfree) * status.f_frsize
