@@ -34,7 +34,7 @@ class Holding:
         sure: what is its own for certain.
         pages: what it may hold at most in pages which it shares with others, or which its forks share.
         kernel: what the kernel may keep for it at most.
-        idle: what its processes cost that have done nothing; it is not charged.
+        idle: what its sessions cost if they do nothing; it is not charged.
     """
 
     def __init__(self, sure: int = 0, pages: int = 0, kernel: int = 0, idle: int = 0) -> None:
@@ -71,28 +71,35 @@ class Holdings:
         roots = roots_of(processes, sessions)
         sizes = {pid: sizes_of(pid) for pid in roots}
         held = [Holding() for _ in families]
+        written, mapped = [0] * len(families), [0] * len(families)
         for pid, root in roots.items():
             number, handle = sessions[root]
             before = handle.inherited if pid == root else sizes.get(processes[pid].parent, {}).get("RssAnon", 0)
-            self._add(held[number], pid, processes[pid], sizes[pid], before)
-            held[number].kernel += _OF_A_TASK * (processes[pid].threads - (pid == root))
+            written[number] += self._add(held[number], processes[pid], sizes[pid], before, pid == root)
+            mapped[number] += sizes[pid]["RssShmem"]
+            held[number].kernel += _OF_A_DESCRIPTOR * max(0, descriptors_of(pid) - _ORDINARY_DESCRIPTORS)
         shared = _owned_shared_memory()
-        for family, holding in zip(families, held):  # noqa: B905  (Python 3.9)
-            slot = family[0].home
+        for number, holding in enumerate(held):
+            holding.pages = min(holding.pages, max(0, written[number])) + mapped[number]
+            slot = families[number][0].home
             if slot.uid:
                 holding.sure += files_in(slot.path) + shared.get(slot.uid, 0)
         return held
 
-    def _add(self, holding: Holding, pid: int, process: Process, sizes: _Sizes, before: int) -> None:
-        """Add a process, which had so many bytes from the process that it was forked from."""
+    def _add(self, holding: Holding, process: Process, sizes: _Sizes, before: int, session: bool) -> int:
+        """Add a process, which had so many bytes from the one that it was forked from.
+
+        Returns:
+            Bytes of the pages that it may have written to besides: each takes a page fault.
+        """
         born = self.fresh.get("RssAnon", 0)
-        own = max(0, sizes["RssAnon"] - born)
         sure = max(0, sizes["RssAnon"] - max(born, before))
-        changed = min(born, max(0, process.faults - _ORDINARY_FAULTS) * _PAGE)  # pages of the zygote, copied
+        idle = min(process.faults, _ORDINARY_FAULTS) * _PAGE if session else 0
         holding.sure += sure + max(0, sizes["VmPTE"] - self.fresh.get("VmPTE", 0))
-        holding.idle += min(process.faults, _ORDINARY_FAULTS) * _PAGE
-        holding.pages += own - sure + changed + sizes["RssShmem"]
-        holding.kernel += _OF_A_DESCRIPTOR * max(0, descriptors_of(pid) - _ORDINARY_DESCRIPTORS)
+        holding.idle += idle
+        holding.pages += sizes["RssAnon"] - sure
+        holding.kernel += _OF_A_TASK * (process.threads - session)
+        return process.faults * _PAGE - idle - sure
 
 
 def charge(held: Sequence[Holding], pages: int, kernel: int) -> tuple[list[int], int]:

@@ -43,7 +43,7 @@ def prefer_for_oom() -> None:
     """Have the kernel take this process, and what it forks, before the supervisor when memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+            file.write("500")  # 1000 is for whom the watchdog finds to hold most
     except OSError:
         return  # /proc is read-only in some containers; the order of the victims is then the kernel's
 

@@ -227,3 +227,12 @@ def descriptors_of(pid: int) -> int:
             return next((int(line.split()[1]) for line in file if line.startswith("FDSize:")), 0)
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def set_oom_preference(pid: int, most: bool) -> None:
+    """Have the kernel take a session's process before all others when memory runs out, or like any other session's."""
+    try:
+        with open(f"/proc/{pid}/oom_score_adj", "w") as file:
+            file.write("1000" if most else "500")
+    except OSError:  # gone; or it has started another program, which keeps what it was started with
+        return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.inside.handle import Handle
 from sandbox.inside.holdings import Holding, Holdings, alive, anonymous, charge
-from sandbox.inside.processes import descendants
+from sandbox.inside.processes import descendants, set_oom_preference
 
 if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
@@ -42,6 +42,7 @@ class Watchdog:
         self._last = 0
         self._patience = self._calm = self._not_before = 0.0
         self._ended: tuple[Handle, Slot] | None = None
+        self._marked: set[int] = set()  # processes that the kernel is to take first
         if self._limit:
             supervisor.call_in(_OFTEN, self._look)
 
@@ -50,7 +51,9 @@ class Watchdog:
         rising = used > _WATCH_FROM * self._limit and used - self._last > _RISE * self._limit
         self._last = used
         if used > _ACT_AT * self._limit and not (self._still_ending() or self._dying()):
-            self._end_the_largest(used)
+            self._end_the_largest()
+        elif rising or (self._marked and used < _WATCH_FROM * self._limit):
+            self._mark_the_largest(rising)
         self.share_fairly()
         self._supervisor.call_in(self._pause(rising), self._look)
 
@@ -104,7 +107,21 @@ class Watchdog:
                 families.setdefault(id(handle.slot), []).append(handle)
         return list(families.values())
 
-    def _end_the_largest(self, used: int) -> None:
+    def _mark_the_largest(self, rising: bool) -> None:
+        """Have the kernel choose from the family that holds most, should memory run out before the next look."""
+        families = self._families() if rising and self._account.counts_memory else []
+        marked: set[int] = set()
+        if families:
+            held = self._holdings.of(families)
+            shares, _ = charge(held, *self._in_doubt(held))
+            marked = {
+                pid for handle in families[shares.index(max(shares))] for pid in (handle.pid, *descendants(handle.pid))
+            }
+        for pid in self._marked ^ marked:
+            set_oom_preference(pid, most=pid in marked)
+        self._marked = marked
+
+    def _end_the_largest(self) -> None:
         """End the largest session of the family that holds most, if it can be told."""
         now = time.monotonic()
         families = self._families()
