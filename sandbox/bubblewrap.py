@@ -26,6 +26,7 @@ from sandbox.server_source import BOOTSTRAP
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _ROOT = "/slots"
 _PACKAGES = "/opt/packages"
+_SYS_NICE = 1 << 23
 
 _TRIAL = """
 import os, sys
@@ -84,7 +85,7 @@ def _command(options: Options, packages: Path | None = None) -> list[str]:
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:
         namespaces[:1] = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-        for right in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"):
+        for right in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", *(["CAP_SYS_NICE"] * _may_set_priorities())):
             rights += ["--cap-add", right]
     binds = [argument for path in _needed() for argument in _bind(path)]
     if packages is not None:
@@ -100,6 +101,13 @@ def _command(options: Options, packages: Path | None = None) -> list[str]:
     links = ["--symlink", "/proc/self/fd/200", "/work", "--symlink", "/work", "/tmp"]
     rest = ["--proc", "/proc", "--dev", "/dev", *slots, *links, "--remount-ro", "/", "--chdir", "/"]
     return ["bwrap", *namespaces, *rights, *binds, *rest, "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]
+
+
+def _may_set_priorities() -> bool:
+    """Whether this root has the capability to give away, which that of a container mostly has not."""
+    status = Path("/proc/self/status").read_text()
+    held = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
+    return bool(held & _SYS_NICE)
 
 
 def _bind(path: str) -> list[str]:

@@ -2,9 +2,9 @@
 
 The container has no network and no writable file system but a tmpfs for each family of sessions; nothing is
 mounted into it and no port is opened: everything goes over the attached stream, which works with every
-DOCKER_HOST. The supervisor is the container's root, with the capabilities to change users and to kill, and no others;
-sessions have none, and users of their own. When this program ends, however it ends, the engine closes the container's
-standard input, and the server ends.
+DOCKER_HOST. The supervisor is the container's root, with the capabilities to change users, to kill and to
+set priorities, and no others; sessions have none, and users of their own. When this program ends, however it ends,
+the engine closes the container's standard input, and the server ends.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _host_config(client: Any, options: Options, first_uid: int) -> Any:
         network_mode="none",
         read_only=True,
         cap_drop=["ALL"],
-        cap_add=["SETUID", "SETGID", "KILL"],
+        cap_add=["SETUID", "SETGID", "KILL", "SYS_NICE"],
         security_opt=["no-new-privileges"],
         pids_limit=min(options.sessions * limits.processes, _MOST_PROCESSES) + 64,
         mem_limit=memory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_KILL_SETGID_SETUID = 1 << 5 | 1 << 6 | 1 << 7
+_KILL_SETGID_SETUID_SYS_NICE = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23
 
 
 def unkept_promise(backend: str, facts: dict[str, Any]) -> str:
@@ -24,7 +24,7 @@ def unkept_promise(backend: str, facts: dict[str, Any]) -> str:
         "sessions run as the container's user": backend == "docker" and "uid" not in facts["separation"],
         f"sessions have capabilities ({session['capabilities']:#x})": session["capabilities"] != 0,
         f"the supervisor has capabilities ({supervisor['capabilities']:#x})": bool(
-            supervisor["capabilities"] & ~_KILL_SETGID_SETUID
+            supervisor["capabilities"] & ~_KILL_SETGID_SETUID_SYS_NICE
         ),
         "sessions could gain privileges": not session["no_new_privileges"],
         "its root file system is writable": not facts["read_only_root"],

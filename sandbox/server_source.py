@@ -47,6 +47,7 @@ _MODULES = (
     "inside.account",
     "inside.holdings",
     "inside.watchdog",
+    "inside.shares",
     "inside.supervisor",
 )
 

@@ -62,6 +62,7 @@ class Handle:
         self.directory = ""
         self.pid = 0
         self.attempts = 0
+        self.idle = False  # its process may have idle priority
         self.inherited = 0  # bytes of memory that it shared at its birth with the session it was forked from
         self.born_after = 0
         self.parent = 0

@@ -67,7 +67,8 @@ def drop_to(uid: int) -> None:
 
 
 def keep_capabilities(mask: int) -> None:
-    """Give up all capabilities but those of `mask`."""
+    """Give up all capabilities but those of `mask` that there are."""
+    mask &= _capabilities()
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     sets = (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)
     if _libc.capset(header, sets) != 0:
@@ -104,6 +105,11 @@ def raise_file_limit() -> None:
     """Allow this process as many descriptors as it may have: the supervisor holds three for each session."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _capabilities() -> int:
+    with open("/proc/self/status") as file:
+        return next((int(line.split()[1], 16) for line in file if line.startswith("CapPrm:")), 0)
 
 
 def process_facts() -> dict[str, object]:

@@ -121,6 +121,8 @@ class Requests:
             return
         request = handle.current = handle.queue.popleft()
         request.started = time.monotonic()
+        if handle.idle:
+            self._supervisor.shares.restore(handle)
         try:
             if request.kind == RUN:
                 self._cells.run(handle, request)

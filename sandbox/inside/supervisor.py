@@ -35,6 +35,7 @@ from sandbox.inside.linux import (
 from sandbox.inside.processes import children, kill_trees, now_in_ticks, start_time
 from sandbox.inside.removal import remove_tree
 from sandbox.inside.requests import Requests
+from sandbox.inside.shares import Shares
 from sandbox.inside.slots import Slots
 from sandbox.inside.spawner import Spawner
 from sandbox.inside.timers import Timer, Timers
@@ -44,7 +45,7 @@ from sandbox.wire import HELLO, REPLY, Frames, pack
 _SWEEP_AFTER = 0.02
 _LONGEST_NAP = 3600.0
 _MOST_MISHAPS = 1000  # more are a fault that repeats itself
-_CAPABILITIES = 1 << 5 | 1 << 6 | 1 << 7  # to kill, and to set group and user
+_CAPABILITIES = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23  # to kill, and to set group, user and priority
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -75,6 +76,7 @@ class Supervisor:
         self.spawner = Spawner(self, script)
         self.account = Account(config["own_account"])
         self.watchdog = Watchdog(self)
+        self.shares = Shares(self)
 
     def serve(self) -> None:
         """Say hello, then serve until the client is gone."""

@@ -1,0 +1,116 @@
+"""Divides the CPU fairly: one share for each cell that runs, whatever a family starts. Runs inside, in the supervisor.
+
+Of a family's processes and threads that want to run, as many as it has cells running keep their priority, in turn;
+all others get the kernel's idle priority, and with it what nobody else wants. So what outlives its cell is idle
+altogether. Sessions can not raise their priority themselves, and what they start inherits it; what has escaped by
+being started at the wrong moment is found at the next look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from sandbox.inside.handle import Handle
+from sandbox.inside.processes import Process, all_processes, look_at, roots_of
+
+if TYPE_CHECKING:
+    from sandbox.inside.slots import Slot
+    from sandbox.inside.supervisor import Supervisor
+
+_EVERY = 0.05
+_BUSY = 0.2
+_COST = 50
+_DEFAULT = os.sched_param(0)
+
+
+class Shares:
+    """Looks at what runs.
+
+    Args:
+        supervisor: whose sessions share.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._account = supervisor.account
+        self._processes: dict[int, Process] = {}
+        self._spent = self._account.cpu()
+        self._looked = time.monotonic()
+        self._turn = 0
+        if supervisor.config["first_uid"] and _may_raise_priorities():
+            supervisor.call_in(_EVERY, self._look)
+
+    def restore(self, handle: Handle) -> None:
+        """Give a session its priority back, for it has something to do."""
+        handle.idle = False
+        _set_policy(handle.pid, os.SCHED_OTHER)
+
+    def _look(self) -> None:
+        now, spent = time.monotonic(), self._account.cpu()
+        pause = _EVERY
+        if not self._account.counts_cpu or spent - self._spent > _BUSY * (now - self._looked):
+            started = time.thread_time()
+            self._divide()
+            pause = max(pause, _COST * (time.thread_time() - started))
+        self._spent, self._looked = spent, now
+        self._supervisor.call_in(pause, self._look)
+
+    def _divide(self) -> None:
+        handles = {handle.pid: handle for handle in self._supervisor.sessions.values() if handle.pid and handle.slot}
+        processes = all_processes()
+        wanting: dict[Slot, dict[int, int]] = {}
+        for pid, root in roots_of(processes, handles).items():
+            runnable = self._runnable(pid, processes[pid])
+            if runnable:
+                wanting.setdefault(handles[root].home, {}).update(runnable)
+        self._processes = processes
+        self._turn += 1
+        for slot, tasks in wanting.items():
+            self._divide_among(slot, tasks)
+
+    def _runnable(self, pid: int, process: Process) -> dict[int, int]:
+        """Return the threads of a process that want to run, with their policies."""
+        if process.threads == 1:
+            return {pid: process.policy} if process.state == "R" else {}
+        before = self._processes.get(pid)
+        if process.state != "R" and before is not None and before.ticks == process.ticks:
+            return {}
+        try:
+            threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+        except OSError:
+            return {}
+        found = ((thread, look_at(f"{pid}/task/{thread}")) for thread in threads)
+        return {thread: one.policy for thread, one in found if one is not None and one.state == "R"}
+
+    def _divide_among(self, slot: Slot, tasks: dict[int, int]) -> None:
+        busy = [handle.pid for handle in slot.members if handle.current]
+        others = sorted(task for task in tasks if task not in busy)
+        start = self._turn % len(others) if others else 0
+        order = [*(pid for pid in busy if pid in tasks), *others[start:], *others[:start]]
+        for place, task in enumerate(order):
+            if place < len(busy):
+                if tasks[task] == os.SCHED_IDLE:
+                    _set_policy(task, os.SCHED_OTHER)
+            elif tasks[task] != os.SCHED_IDLE:
+                _set_policy(task, os.SCHED_IDLE)
+        for handle in slot.members:
+            handle.idle = handle.idle or handle.pid in order[len(busy) :]
+
+
+def _set_policy(task: int, policy: int) -> None:
+    with contextlib.suppress(OSError):  # it is gone
+        os.sched_setscheduler(task, policy, _DEFAULT)
+
+
+def _may_raise_priorities() -> bool:
+    """Whether this process may undo what it does to priorities: not without the capability, nor in a user namespace."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, own - 1)
+        os.setpriority(os.PRIO_PROCESS, 0, own)
+    except OSError:
+        return False
+    return True
