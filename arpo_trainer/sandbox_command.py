@@ -63,6 +63,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from sandbox import Sandbox
+    from sandbox.admin import unkept_limits
 
     clock = _Clock()
     with Sandbox(arguments.backend, containers=1) as sandbox:
@@ -73,7 +74,9 @@ def _check(arguments: argparse.Namespace) -> int:
         copied = clock.time("run x in the copy", lambda: copy.run("x")).value
         backend = sandbox.backend
     fine = value == copied == "42"
-    write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows])
+    found = isolation.partition("+")[0].partition("(")[0]
+    unkept = [("NOT KEPT", why) for why in unkept_limits({"none": "unsafe_local"}.get(found, found))]
+    write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unkept])
     if not fine:
         sys.stderr.write(f"error: 6 * 7 gave {value} in the session and {copied} in its copy\n")
     return 0 if fine else 1

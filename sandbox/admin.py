@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sandbox import unkept
 from sandbox.docker_check import connect
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.hosts import Host, hosts_of
@@ -80,6 +81,25 @@ def prune(everything: bool = False, images: bool = False, host: str | None = Non
             if images:
                 removed += [f"image {tag}" for tag in _old_images(client) if _remove(client.api.remove_image, tag)]
     return removed
+
+
+def unkept_limits(backend: str, host: str | None = None) -> list[str]:
+    """Return which limits a backend can not keep on this machine, one sentence each.
+
+    Args:
+        backend: "docker", "bubblewrap" or "unsafe_local".
+        host: the engine; None takes all that DOCKER_HOST names.
+
+    Raises:
+        SandboxUnavailable: an engine does not answer.
+    """
+    if backend != "docker":
+        return list(unkept.unkept_limits(backend).values())
+    found: list[str] = []
+    for one in _hosts(host):
+        with _client(one) as client:
+            found += unkept.unkept_limits(backend, client.info()).values()
+    return list(dict.fromkeys(found))
 
 
 def _hosts(name: str | None) -> list[Host]:

@@ -22,6 +22,7 @@ from sandbox.local import ProcessStream, base_python, random_uids, server_config
 from sandbox.options import Options
 from sandbox.profiles import packages_directory, preload
 from sandbox.server_source import BOOTSTRAP
+from sandbox.unkept import warn_of
 
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _ROOT = "/slots"
@@ -71,7 +72,8 @@ def start_bubblewrap(options: Options) -> ProcessStream:
         packages=_PACKAGES if packages else "",
         preload=preload(options.profile),
     )
-    return ProcessStream([*_command(options, packages), base_python(), "-I", "-c", BOOTSTRAP], "bubblewrap", config)
+    command = [*_command(options, packages), base_python(), "-I", "-c", BOOTSTRAP]
+    return ProcessStream(command, "bubblewrap", config, warn_of("bubblewrap", options.limits))
 
 
 def _counts_by_namespace() -> bool:

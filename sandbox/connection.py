@@ -26,6 +26,7 @@ class Stream(Protocol):
     """What a backend gives: bytes to and from a server that has been started."""
 
     isolation: str
+    unkept: tuple[str, ...]
 
     def send(self, data: bytes) -> None:
         """Send everything."""
@@ -112,7 +113,8 @@ class Connection:
 
     def _take(self, kind: int, number: int, fields: Reply) -> None:
         if kind == HELLO:
-            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", [])])
+            unkept = [f"no({','.join(self.stream.unkept)})"] if self.stream.unkept else []
+            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", []), *unkept])
             with contextlib.suppress(InvalidStateError):
                 self.hello.set_result(fields)
         elif kind == REPLY:

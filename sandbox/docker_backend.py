@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import socket
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sandbox.docker_check import connect
@@ -24,11 +27,13 @@ from sandbox.limits import parse_size
 from sandbox.local import random_uids, server_config
 from sandbox.options import Options
 from sandbox.server_source import BOOTSTRAP, greeting
+from sandbox.unkept import warn_of
 
 _ROOT = "/slots"
 _INODES = 16_384
 _SHARED_MEMORY, _SHARED_FILES = 16 << 20, 2048
-_MOST_PROCESSES = 16_384
+_MOST_PROCESSES, _LEAST_PROCESSES = 16_384, 256
+_DEFAULT_PIDS, _PIDS_OF_A_CPU, _MEMORY_OF_A_THREAD = 32_768, 1024, 128 << 10  # as the kernel chooses its limits
 _SYSCTLS = {
     "kernel.shmmni": "0",
     "kernel.msgmni": "0",
@@ -47,10 +52,12 @@ class DockerStream:
         client: of the engine.
         container: its id.
         runtime: what the engine runs it with, "runc" mostly.
+        unkept: limits that the engine can not keep.
     """
 
-    def __init__(self, client: Any, container: str, runtime: str) -> None:
+    def __init__(self, client: Any, container: str, runtime: str, unkept: tuple[str, ...] = ()) -> None:
         self.isolation = f"docker({runtime})"
+        self.unkept = unkept
         self._client = client
         self._container = container
         streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
@@ -139,7 +146,9 @@ def start_docker(options: Options) -> DockerStream:
     container = ""
     try:
         require_image(client, image)
-        first = _first_uid(client)
+        info = client.info()
+        first = _first_uid(info)
+        unkept = warn_of("docker", options.limits, info)
         container = client.api.create_container(
             image,
             ["python3", "-I", "-c", BOOTSTRAP],
@@ -149,11 +158,11 @@ def start_docker(options: Options) -> DockerStream:
             environment={"MALLOC_ARENA_MAX": "2", "LANG": "C.UTF-8"},
             stdin_open=True,
             labels=_labels(),
-            host_config=_host_config(client, options, first),
+            host_config=_host_config(client, options, first, info, unkept),
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
-        stream = DockerStream(client, container, runtime)
+        stream = DockerStream(client, container, runtime, unkept)
         client.api.start(container)
         preload = preload_of(client, image)
         stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
@@ -178,14 +187,40 @@ def _labels() -> dict[str, str]:
     }
 
 
-def _first_uid(client: Any) -> int:
+def _first_uid(info: Mapping[str, Any]) -> int:
     """Choose users; an engine that runs in a user namespace has only the lower 65,536."""
-    options = client.info().get("SecurityOptions") or []
+    options = info.get("SecurityOptions") or []
     mapped = any(name in option for option in options for name in ("name=userns", "name=rootless"))
     return random_uids(1 << 10, 60_000) if mapped else random_uids()
 
 
-def _host_config(client: Any, options: Options, first_uid: int) -> Any:
+def most_processes(options: Options, info: Mapping[str, Any]) -> int:
+    """Return how many processes and threads a container may have: all containers together half of the machine's.
+
+    An engine does not tell the machine's limits. Where it has the kernel that runs this program, /proc does;
+    of another the kernel's defaults are taken, which follow from its CPUs and its memory.
+    """
+    machine: list[int] = []
+    if info.get("KernelVersion") == platform.release():
+        for name in ("pid_max", "threads-max"):
+            with contextlib.suppress(OSError, ValueError):  # not Linux
+                machine.append(int(Path("/proc/sys/kernel", name).read_text()))
+    if not machine:
+        machine.append(max(_DEFAULT_PIDS, _PIDS_OF_A_CPU * int(info.get("NCPU") or 0)))
+        machine.append(int(info.get("MemTotal") or 0) // _MEMORY_OF_A_THREAD or _DEFAULT_PIDS)
+    share = max(min(machine) // 2 // options.containers, _LEAST_PROCESSES)
+    return min(options.sessions * options.limits.processes + 64, _MOST_PROCESSES, share)
+
+
+def _cpus(options: Options, info: Mapping[str, Any], unkept: tuple[str, ...]) -> dict[str, int]:
+    if options.limits.cpus is None or "cpus" in unkept:
+        return {}
+    return {"nano_cpus": int(1e9 * min(options.limits.cpus, info.get("NCPU") or options.limits.cpus))}
+
+
+def _host_config(
+    client: Any, options: Options, first_uid: int, info: Mapping[str, Any], unkept: tuple[str, ...]
+) -> Any:
     limits = options.limits
     memory = parse_size(limits.memory)
     slots = {
@@ -199,7 +234,8 @@ def _host_config(client: Any, options: Options, first_uid: int) -> Any:
         cap_drop=["ALL"],
         cap_add=["SETUID", "SETGID", "KILL", "SYS_NICE"],
         security_opt=["no-new-privileges"],
-        pids_limit=min(options.sessions * limits.processes, _MOST_PROCESSES) + 64,
+        pids_limit=most_processes(options, info),
+        **_cpus(options, info, unkept),
         mem_limit=memory,
         memswap_limit=memory,
         ipc_mode="private",

@@ -51,7 +51,7 @@ class Fleet:
         if not self.backend:  # remembered: "auto" never changes the isolation under way
             chosen = len(self.hosts) > 1 or self.hosts[0].name is not None
             self.backend = "docker" if chosen else choose(self._plan.backend)
-        return start(self.backend, replace(self._plan.options, host=host.address()))
+        return start(self.backend, replace(self._plan.options, host=host.address(), containers=self._plan.containers))
 
     def with_most_free(self) -> Container | None:
         """Return the container that a new family goes to."""

@@ -23,6 +23,8 @@ class Limits:
             the largest session of the family that uses most. (docker: also the container's limit; unsafe_local: not
             limited.)
         session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
+        cpus: CPUs that a container may use, 1.5 such as; None does not limit it. (docker only, where the engine's
+            kernel has a CPU controller; else `Sandbox.isolation` says "no(cpus)", and a warning is given.)
         processes: processes and threads of a family (RLIMIT_NPROC; of all sessions together where they share a
             user: bubblewrap without root; not limited in unsafe_local).
         disk: bytes of a family's directories (size of its tmpfs; of all together where they share a user; not
@@ -38,6 +40,7 @@ class Limits:
     """
 
     memory: str | int = "4g"
+    cpus: float | None = None
     session_memory: int = 1 << 30
     processes: int = 256
     disk: int = 128 << 20
@@ -55,6 +58,8 @@ class Limits:
         _at_least("open_files", self.open_files, 256, whole=True)
         _at_least("grace", self.grace, 0.01)
         _at_least("timeout", self.timeout, 0.01)
+        if self.cpus is not None:
+            _at_least("cpus", self.cpus, 0.01)
         if parse_size(self.memory) < _LEAST_MEMORY:
             raise ValueError(f"Limits.memory is {self.memory!r}; a container needs {_LEAST_MEMORY >> 20} MB at least")
 

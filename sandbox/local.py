@@ -22,6 +22,7 @@ from sandbox.limits import parse_size
 from sandbox.options import Options
 from sandbox.profiles import packages_directory, preload
 from sandbox.server_source import BOOTSTRAP, greeting
+from sandbox.unkept import warn_of
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 _PATIENCE = 8.0
@@ -34,10 +35,14 @@ class ProcessStream:
         command: what to start.
         isolation: what stands around it.
         config: for the server.
+        unkept: limits that can not be kept.
     """
 
-    def __init__(self, command: Sequence[str], isolation: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self, command: Sequence[str], isolation: str, config: dict[str, Any], unkept: tuple[str, ...] = ()
+    ) -> None:
         self.isolation = isolation
+        self.unkept = unkept
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._socket, theirs = socket.socketpair()
         with theirs:
@@ -153,4 +158,4 @@ def start_local(options: Options) -> ProcessStream:
     command = [base_python(), "-I", "-c", BOOTSTRAP]
     packages = packages_directory(options.profile)
     config = server_config(options, None, packages=str(packages or ""), preload=preload(options.profile))
-    return ProcessStream(command, "none", config)
+    return ProcessStream(command, "none", config, warn_of("unsafe_local", options.limits))

@@ -19,6 +19,7 @@ class Options:
         profile: the packages that the code finds, one of PROFILES.
         image: a Docker image with python3; None takes the one that `build_image` makes for the profile.
         runtime: what Docker runs the container with ("runc", "runsc", "kata-runtime"); None is the engine's own.
+        containers: how many such servers there may be beside each other.
         host: the Docker engine, as DOCKER_HOST names it; None takes the one of the environment.
     """
 
@@ -28,6 +29,7 @@ class Options:
     image: str | None = None
     runtime: str | None = None
     host: str | None = None
+    containers: int = 1
 
     def __post_init__(self) -> None:
         if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
