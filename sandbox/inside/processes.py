@@ -132,11 +132,11 @@ def send(pid: int, number: int) -> None:
         return
 
 
-def out_of_memory_kills() -> int:
+def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
     """Return how often the kernel has killed in this container for memory (0 where that can not be read)."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+    for name in ("memory.events", "memory/memory.oom_control"):
         try:
-            with open(path) as file:
+            with open(os.path.join(root, name)) as file:
                 counts = dict(line.split() for line in file)
             return int(counts.get("oom_kill", 0))
         except (OSError, ValueError):
