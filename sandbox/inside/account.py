@@ -69,6 +69,21 @@ class Account:
             return ""
 
 
+def available_memory() -> int:
+    """Return the bytes of memory that the machine has to give; 0 where it does not say."""
+    for line in _text("/proc/meminfo").splitlines()[:3]:
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            return _first_number(rest) << 10
+    return 0
+
+
+def others_running() -> bool:
+    """Whether anything on this machine runs, or wants to, besides this process."""
+    words = _text("/proc/loadavg").split()
+    return len(words) < 4 or _first_number(words[3].replace("/", " ")) > 1
+
+
 def _opened(path: str) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

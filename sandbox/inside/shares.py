@@ -13,6 +13,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from sandbox.inside.account import others_running
 from sandbox.inside.handle import Handle
 from sandbox.inside.processes import Process, all_processes, look_at, roots_of
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
     from sandbox.inside.supervisor import Supervisor
 
-_EVERY = 0.05
-_BUSY = 0.2
-_COST = 50
+_EVERY = 0.04  # so that looks of 0.05 s are not missed
+_BUSY = 0.4
+_COST = 100
 _DEFAULT = os.sched_param(0)
 
 
@@ -40,23 +41,26 @@ class Shares:
         self._spent = self._account.cpu()
         self._looked = time.monotonic()
         self._turn = 0
-        if supervisor.config["first_uid"] and _may_raise_priorities():
-            supervisor.call_in(_EVERY, self._look)
+        self._next = 0.0
+        self._able = bool(supervisor.config["first_uid"]) and _may_raise_priorities()
 
     def restore(self, handle: Handle) -> None:
         """Give a session its priority back, for it has something to do."""
         handle.idle = False
         _set_policy(handle.pid, os.SCHED_OTHER)
 
-    def _look(self) -> None:
-        now, spent = time.monotonic(), self._account.cpu()
-        pause = _EVERY
-        if not self._account.counts_cpu or spent - self._spent > _BUSY * (now - self._looked):
+    def look(self) -> None:
+        """Divide the CPU if there is something to divide; takes at most a hundredth of the time."""
+        now = time.monotonic()
+        if not self._able or now < self._next:
+            return
+        spent = self._account.cpu()
+        busy = spent - self._spent > _BUSY * (now - self._looked) if self._account.counts_cpu else others_running()
+        self._spent, self._looked, self._next = spent, now, now + _EVERY
+        if busy:
             started = time.thread_time()
             self._divide()
-            pause = max(pause, _COST * (time.thread_time() - started))
-        self._spent, self._looked = spent, now
-        self._supervisor.call_in(pause, self._look)
+            self._next = max(self._next, now + _COST * (time.thread_time() - started))
 
     def _divide(self) -> None:
         handles = {handle.pid: handle for handle in self._supervisor.sessions.values() if handle.pid and handle.slot}

@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from sandbox.inside.account import available_memory
 from sandbox.inside.handle import Handle
 from sandbox.inside.holdings import Holding, Holdings, alive, anonymous, charge
 from sandbox.inside.processes import descendants, set_oom_preference
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
     from sandbox.inside.supervisor import Supervisor
 
-_OFTEN, _RISING, _ADDING_UP = 0.05, 0.01, 0.5
+_OFTEN, _RISING, _LATEST = 0.05, 0.01, 0.5
+_FAST = 0.2  # of the limit, in a second
 _RISE = 0.02
 _ACT_AT = 0.8
 _WATCH_FROM = 0.4
@@ -28,7 +30,10 @@ _PATIENCE, _CALM = 3.0, 0.3
 
 
 class Watchdog:
-    """Looks at the memory in use, more often while cells run.
+    """Looks at the memory in use every 0.05 s, and every 0.01 s while it rises.
+
+    Where there is no account a look adds up all processes; then it waits for a cell that runs, or for the machine's
+    memory to become less.
 
     Args:
         supervisor: whose sessions it watches.
@@ -39,30 +44,38 @@ class Watchdog:
         self._limit = supervisor.config["memory"]
         self._account = supervisor.account
         self._holdings = Holdings(supervisor)
-        self._last = 0
-        self._patience = self._calm = self._not_before = 0.0
+        self._last = self._available = 0
+        self._patience = self._calm = self._not_before = self._latest = self._looked = 0.0
         self._ended: tuple[Handle, Slot] | None = None
         self._marked: set[int] = set()  # processes that the kernel is to take first
         if self._limit:
             supervisor.call_in(_OFTEN, self._look)
 
     def _look(self) -> None:
-        used = self._used()
-        rising = used > _WATCH_FROM * self._limit and used - self._last > _RISE * self._limit
-        self._last = used
+        rising = self._look_at_memory() if self._account.counts_memory or self._worth_adding_up() else False
+        self._supervisor.shares.look()
+        self.share_fairly()
+        self._supervisor.call_in(_RISING if rising and self._account.counts_memory else _OFTEN, self._look)
+
+    def _worth_adding_up(self) -> bool:
+        now, available = time.monotonic(), available_memory()
+        busy = any(handle.current for handle in self._supervisor.sessions.values())
+        if not busy and now < self._latest and available > self._available - _RISE * self._limit:
+            return False
+        self._available, self._latest = available, now + _LATEST
+        return True
+
+    def _look_at_memory(self) -> bool:
+        """Do what has to be done about the memory in use; say whether it rises fast."""
+        used, now = self._used(), time.monotonic()
+        rise = (used - self._last) / max(now - self._looked, _RISING)
+        rising = bool(used > _WATCH_FROM * self._limit and rise > _FAST * self._limit)
+        self._last, self._looked = used, now
         if used > _ACT_AT * self._limit and not (self._still_ending() or self._dying()):
             self._end_the_largest()
         elif rising or (self._marked and used < _WATCH_FROM * self._limit):
             self._mark_the_largest(rising)
-        self.share_fairly()
-        self._supervisor.call_in(self._pause(rising), self._look)
-
-    def _pause(self, rising: bool) -> float:
-        """Return the seconds until the next look; where there is no account, one is expensive."""
-        if self._account.counts_memory:
-            return _RISING if rising else _OFTEN
-        busy = rising or any(handle.current for handle in self._supervisor.sessions.values())
-        return _OFTEN if busy else _ADDING_UP
+        return rising
 
     def _still_ending(self) -> bool:
         """Whether what was ended last has not given back its memory yet, which takes the kernel a moment."""
