@@ -18,7 +18,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path, PurePath
 
-from sandbox.local import ProcessStream, base_python, random_uids, server_config
+from sandbox.local import ProcessStream, base_python, random_uids, server_config, shared_memory
 from sandbox.options import Options
 from sandbox.profiles import packages_directory, preload
 from sandbox.server_source import BOOTSTRAP
@@ -99,7 +99,7 @@ def _command(options: Options, packages: Path | None = None) -> list[str]:
             slots += [*size, "--tmpfs", f"{_ROOT}/{number}"]
     else:
         slots = [*size, "--tmpfs", _ROOT]
-    slots += ["--perms", "1777", "--size", str(16 << 20), "--tmpfs", "/dev/shm"]
+    slots += ["--perms", "1733", "--size", str(shared_memory(options)), "--tmpfs", "/dev/shm"]
     links = ["--symlink", "/proc/self/fd/200", "/work", "--symlink", "/work", "/tmp"]
     rest = ["--proc", "/proc", "--dev", "/dev", *slots, *links, "--remount-ro", "/", "--chdir", "/"]
     return ["bwrap", *namespaces, *rights, *binds, *rest, "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]

@@ -24,14 +24,13 @@ from sandbox.errors import SandboxError
 from sandbox.image import build_image
 from sandbox.image_store import preload_of, require_image
 from sandbox.limits import parse_size
-from sandbox.local import random_uids, server_config
+from sandbox.local import SHARED_FILES, random_uids, server_config, shared_memory
 from sandbox.options import Options
 from sandbox.server_source import BOOTSTRAP, greeting
 from sandbox.unkept import warn_of
 
 _ROOT = "/slots"
 _INODES = 16_384
-_SHARED_MEMORY, _SHARED_FILES = 16 << 20, 2048
 _MOST_PROCESSES, _LEAST_PROCESSES = 16_384, 256
 _DEFAULT_PIDS, _PIDS_OF_A_CPU, _MEMORY_OF_A_THREAD = 32_768, 1024, 128 << 10  # as the kernel chooses its limits
 _SYSCTLS = {
@@ -227,6 +226,7 @@ def _host_config(
         f"{_ROOT}/{number}": f"size={limits.disk},nr_inodes={_INODES},mode=1730,uid=0,gid={first_uid + number}"
         for number in range(options.sessions)
     }
+    shared = f"size={shared_memory(options)},nr_inodes={options.sessions * SHARED_FILES + 1}"
     return client.api.create_host_config(
         auto_remove=True,
         network_mode="none",
@@ -241,9 +241,10 @@ def _host_config(
         ipc_mode="private",
         log_config={"Type": "none", "Config": {}},
         sysctls=_SYSCTLS,
+        ulimits=[{"Name": "core", "Soft": 1, "Hard": 1}],
         runtime=options.runtime,
         tmpfs={
-            "/dev/shm": f"size={_SHARED_MEMORY},nr_inodes={_SHARED_FILES},mode=1777,nosuid,nodev,noexec",
+            "/dev/shm": f"{shared},mode=1733,nosuid,nodev,noexec",
             **{place: f"{how},nosuid,nodev" for place, how in slots.items()},
         },
     )

@@ -26,6 +26,10 @@ from sandbox.unkept import warn_of
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 _PATIENCE = 8.0
+_SHARED_MEMORY, _LEAST_SHARED_MEMORY = 4 << 20, 64 << 20
+
+SHARED_FILES = 128
+"""How many files a family may have in /dev/shm when there is no room for more."""
 
 
 class ProcessStream:
@@ -102,6 +106,12 @@ class ProcessStream:
         self._socket.close()
 
 
+def shared_memory(options: Options) -> int:
+    """Return the size of /dev/shm, in bytes: a share for each family, but not too much of the container's memory."""
+    wanted = max(options.sessions * _SHARED_MEMORY, _LEAST_SHARED_MEMORY)
+    return min(wanted, parse_size(options.limits.memory) // 4)
+
+
 def random_uids(least: int = 1 << 20, most: int = 1 << 31) -> int:
     """Return the first of a range of users for a server's families, which nothing else is likely to belong to.
 
@@ -150,6 +160,8 @@ def server_config(
         "harden": root is not None,
         "packages": packages,
         "preload": list(preload),
+        "loopback": options.loopback,
+        "shared_files": SHARED_FILES,
     }
 
 

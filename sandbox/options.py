@@ -21,6 +21,7 @@ class Options:
         runtime: what Docker runs the container with ("runc", "runsc", "kata-runtime"); None is the engine's own.
         containers: how many such servers there may be beside each other.
         host: the Docker engine, as DOCKER_HOST names it; None takes the one of the environment.
+        loopback: whether sessions may open TCP and UDP sockets, which reach all sessions of the container.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -30,6 +31,7 @@ class Options:
     runtime: str | None = None
     host: str | None = None
     containers: int = 1
+    loopback: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
@@ -40,5 +42,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ValueError(f"{name}={value!r}; it has to be a name, or None")
+        if not isinstance(self.loopback, bool):
+            raise TypeError(f"loopback={self.loopback!r}; it has to be True or False")
         if self.profile not in PROFILES:
             raise ValueError(f"no profile {self.profile!r}; there are: {', '.join(PROFILES)}")

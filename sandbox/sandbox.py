@@ -39,6 +39,7 @@ class PoolOptions(TypedDict, total=False):
     hosts: Sequence[str] | None
     recycle_after: int
     wait: float
+    loopback: bool
 
 
 class Sandbox:
@@ -61,6 +62,9 @@ class Sandbox:
         recycle_after: a container that has served so many sessions is replaced, when the last of them is closed.
         wait: seconds that a request waits for a free slot before it fails with `SandboxFull`; longer while a
             container is just being started.
+        loopback: whether the code may open TCP and UDP sockets. They reach no network, but every session of the
+            same container, and their buffers are memory of the kernel that no limit counts: take `sessions=1`
+            with code that is not trusted. (unsafe_local: they are always there, and reach the network.)
     """
 
     def __init__(
@@ -76,12 +80,13 @@ class Sandbox:
         hosts: Sequence[str] | None = None,
         recycle_after: int = 10_000,
         wait: float = 600.0,
+        loopback: bool = False,
     ) -> None:
         if hosts is not None and backend not in ("auto", "docker"):
             raise ValueError(f"hosts= is for the docker backend, not for {backend!r}")
         self.backend = backend
         self.limits = Limits() if limits is None else limits
-        options = Options(self.limits, sessions, profile, image, runtime)
+        options = Options(self.limits, sessions, profile, image, runtime, loopback=loopback)
         plan = Plan(backend, options, containers, recycle_after, wait)
         engines = hosts_of(hosts) if backend in ("auto", "docker") else [Host(None)]
         self._pool = Pool(plan, engines)

@@ -38,7 +38,7 @@ class Confinement:
         self._limits = config["limits"]
         self._own_users = bool(config["first_uid"])
         self._landlock = bool(config["harden"] and abi())
-        self._filter = filter_here() if config["harden"] else b""
+        self._filter = filter_here(config["loopback"]) if config["harden"] else b""
         self._layers = 0
         self._ruleset = -1
 

@@ -14,6 +14,7 @@ _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER = 1, 4, 36
 _CAPABILITIES_V3 = 0x20080522
 _GET_NO_NEW_PRIVS = 39
 _COLLAPSE, _HUGE = 25, 2 << 20
+_NO_CORE = 1  # byte; with 0 the kernel would still start the program of a core_pattern that is a pipe, as root
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
@@ -85,6 +86,13 @@ def limit_time(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
+def dump_no_core() -> None:
+    """Have the kernel write no core of this process and of what it starts, nor pass one to a program."""
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    most = _NO_CORE if hard == resource.RLIM_INFINITY else min(_NO_CORE, hard)
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+
+
 def limit_process(limits: Mapping[str, int]) -> None:
     """Set the limits of a session's process; whatever it starts inherits them."""
     wanted = {
@@ -92,7 +100,7 @@ def limit_process(limits: Mapping[str, int]) -> None:
         resource.RLIMIT_AS: limits["session_memory"] + (1 << 30),
         resource.RLIMIT_FSIZE: limits["file_size"],
         resource.RLIMIT_NOFILE: limits["open_files"],
-        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CORE: _NO_CORE,
     }
     for kind, value in wanted.items():
         hard = resource.getrlimit(kind)[1]

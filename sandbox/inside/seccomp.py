@@ -1,9 +1,10 @@
 """A seccomp filter for sessions: refuses what Python code has no use for. Runs inside the sandbox.
 
 It comes on top of the container engine's own filter, and is the only one under bubblewrap. Refused calls fail
-with EPERM, address families other than Unix and Internet with EAFNOSUPPORT (AF_VSOCK would reach the hypervisor
-of a virtual machine, past every network namespace), clone3 with ENOSYS, so that the C library takes clone.
-Calls of another architecture kill the process.
+with EPERM, sockets other than Unix ones with EAFNOSUPPORT (AF_VSOCK would reach the hypervisor of a virtual
+machine, past every network namespace; the buffers of Internet sockets are memory that no limit counts), clone3
+with ENOSYS, so that the C library takes clone. Calls of another architecture kill the process. TCP and UDP over
+loopback are let through on request.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Sequence
 
 _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
+_KIND = 0xF  # of the type of a socket; the rest are flags
 _STRANGE_CHILDREN = 0x7E020000 | 0x8000  # new namespaces; CLONE_PARENT, a child that is not one's own
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -30,7 +33,9 @@ _COMMON = {
 }  # fmt: skip
 _CALLS = {
     "x86_64": {
-        "socket": 41, "clone": 56, "prlimit64": 302, "setsockopt": 54, "setpriority": 141,
+        "socket": 41, "socketpair": 53, "clone": 56, "prlimit64": 302, "setsockopt": 54, "fcntl": 72, "prctl": 157,
+        "setpriority": 141, "seccomp": 317, "io_setup": 206, "io_destroy": 207, "io_getevents": 208, "io_submit": 209,
+        "io_cancel": 210, "io_pgetevents": 333, "inotify_init": 253, "inotify_add_watch": 254, "inotify_init1": 294,
         "ioprio_set": 251, "sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142,
         "sched_setattr": 314, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
         "syslog": 103, "personality": 135, "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "adjtimex": 159,
@@ -44,7 +49,9 @@ _CALLS = {
         "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
     },
     "aarch64": {
-        "socket": 198, "clone": 220, "prlimit64": 261, "setsockopt": 208, "setpriority": 140,
+        "socket": 198, "socketpair": 199, "clone": 220, "prlimit64": 261, "setsockopt": 208, "fcntl": 25, "prctl": 167,
+        "setpriority": 140, "seccomp": 277, "io_setup": 0, "io_destroy": 1, "io_submit": 2, "io_cancel": 3,
+        "io_getevents": 4, "io_pgetevents": 292, "inotify_init1": 26, "inotify_add_watch": 27,
         "ioprio_set": 30, "sched_setaffinity": 122, "sched_setscheduler": 119, "sched_setparam": 118,
         "sched_setattr": 274, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
         "syslog": 116, "personality": 92, "vhangup": 58, "pivot_root": 41, "adjtimex": 171, "chroot": 51, "acct": 89,
@@ -62,36 +69,81 @@ _OWN_ONLY = {  # calls that may name this process (0) and no other, and where th
     "prlimit64": 0, "sched_setaffinity": 0, "sched_setscheduler": 0, "sched_setparam": 0, "sched_setattr": 0,
     "setpriority": 1, "ioprio_set": 1,
 }  # fmt: skip
-_BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and their FORCE: kernel memory that no limit counts
-_SPECIAL = ("socket", "clone", "clone3", "setsockopt", *_OWN_ONLY)
+_SOCKET_OPTIONS = (  # of SOL_SOCKET: kernel memory that no limit counts, and programs in the kernel
+    7, 8, 32, 33,  # SO_SNDBUF, SO_RCVBUF and their FORCE
+    26, 44, 50, 51, 52,  # SO_ATTACH_FILTER, SO_LOCK_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF and _EBPF
+    60, 73,  # SO_ZEROCOPY, SO_RESERVE_MEM
+)  # fmt: skip
+_FILE_COMMANDS = (37, 38, 1024, 1026)  # F_OFD_SETLK and SETLKW, which tell nobody's name; F_SETLEASE, F_NOTIFY
+_PIPE_SIZE, _LARGEST_PIPE = 1031, 1 << 16
+_TCP = (socket.SOCK_STREAM, socket.IPPROTO_TCP)
+_UDP = (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
+_TCP_ULP = 31
+_SPECIAL = ("socket", "socketpair", "clone", "clone3", "setsockopt", "fcntl", "prctl", *_OWN_ONLY)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
 
-def filter_here() -> bytes:
-    """Return the filter's program for this machine; empty where its system calls are not known."""
+def filter_here(loopback: bool = False) -> bytes:
+    """Return the filter's program for this machine; empty where its system calls are not known.
+
+    Args:
+        loopback: let TCP and UDP sockets through.
+    """
     machine = os.uname().machine
     if machine not in _CALLS or struct.calcsize("P") != 8:
         return b""
     calls = {**_COMMON, **_CALLS[machine]}
     allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | errno.EPERM)
-    families = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
     program = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, _AUDIT[machine], 1, 0), _step(_RETURN, _KILL)]
     program += [_step(_LOAD, _NUMBER), _step(_AT_LEAST, _X32, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
     program += [_step(_EQUAL, calls["clone3"], 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
-    checks = [_step(_EQUAL, family, len(families) - i, 0) for i, family in enumerate(families)]
-    program += _judged(calls["socket"], 0, [*checks, _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
+    program += _judged(calls["socket"], 0, _families(loopback))
+    program += _judged(calls["socketpair"], 0, _families(False))
     program += _judged(calls["clone"], 0, [_step(_ANY_BIT, _STRANGE_CHILDREN, 0, 1), refuse])
-    last = len(_BUFFER_SIZES) - 1
-    sizes = [_step(_EQUAL, size, last - i, int(i == last)) for i, size in enumerate(_BUFFER_SIZES)]
-    level = _step(_EQUAL, socket.SOL_SOCKET, 0, len(sizes) + 2)
-    program += _judged(calls["setsockopt"], 1, [level, _argument(2), *sizes, refuse])
+    program += _judged(calls["setsockopt"], 1, _options())
+    program += _judged(calls["fcntl"], 1, _file_commands())
+    program += _judged(calls["prctl"], 0, _unless((_SET_SECCOMP,)))
     for name, place in _OWN_ONLY.items():
         program += _judged(calls[name], place, [_step(_EQUAL, 0, 1, 0), refuse])
     for name, number in calls.items():
         if name not in _SPECIAL:
             program += [_step(_EQUAL, number, 0, 1), refuse]
     return b"".join([*program, allow])
+
+
+def _families(internet: bool) -> list[bytes]:
+    """Refuse sockets that are not Unix ones, or TCP or UDP ones if those are wanted."""
+    allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
+    unix = [_step(_EQUAL, socket.AF_UNIX, 0, 1), allow]
+    if not internet:
+        return [*unix, refuse]
+    checks = [*unix, _step(_EQUAL, socket.AF_INET, 2, 0), _step(_EQUAL, socket.AF_INET6, 1, 0), refuse]
+    for kind, protocol in (_TCP, _UDP):
+        body = [_argument(2), _step(_EQUAL, 0, 1, 0), _step(_EQUAL, protocol, 0, 1), allow, refuse]
+        checks += [_argument(1), _step(_AND, _KIND), _step(_EQUAL, kind, 0, len(body)), *body]
+    return [*checks, refuse]
+
+
+def _options() -> list[bytes]:
+    """Refuse some options of sockets, and TCP's upper layers, which are modules of the kernel."""
+    layers = [_argument(2), _step(_EQUAL, _TCP_ULP, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
+    layers = [_step(_EQUAL, socket.IPPROTO_TCP, 0, len(layers)), *layers]
+    body = [_argument(2), *_unless(_SOCKET_OPTIONS)]
+    return [*layers, _argument(1), _step(_EQUAL, socket.SOL_SOCKET, 0, len(body)), *body]
+
+
+def _file_commands() -> list[bytes]:
+    """Refuse what fcntl offers beyond descriptors and POSIX locks, and pipes that are larger than usual."""
+    size = [_argument(2), _step(_AT_LEAST, _LARGEST_PIPE + 1, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
+    return [*_unless(_FILE_COMMANDS), _step(_EQUAL, _PIPE_SIZE, 0, len(size)), *size]
+
+
+def _unless(values: Sequence[int]) -> list[bytes]:
+    """Refuse some values."""
+    last = len(values) - 1
+    checks = [_step(_EQUAL, value, last - i, int(i == last)) for i, value in enumerate(values)]
+    return [*checks, _step(_RETURN, _ERRNO | errno.EPERM)]
 
 
 def _judged(call: int, place: int, checks: list[bytes]) -> list[bytes]:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ _TRIES = 3
 _AT_ONCE = 32
 _LONGEST_SWEEP = 60.0
 _SHARED_MEMORY = "/dev/shm"
-_MOST_SHARED_FILES = 512
+_REST = 10  # times as long as it took to count what is there
 
 
 class Slot:
@@ -63,7 +64,8 @@ class Slots:
         if apart and not first:  # one user for all: Landlock keeps families in their directories
             for path, _ in places:
                 os.mkdir(path, 0o700)
-        self.usable = len(places)
+        self.usable = self._families = len(places)
+        self._next_count = 0.0
         self.retired = 0
         self._free = deque(Slot(path, uid) for path, uid in places)
         self._by_user = bool(first)
@@ -162,13 +164,12 @@ class Slots:
         self._advance()
 
     def greedy(self) -> list[int]:
-        """Return users that hold more of /dev/shm, in bytes or in files, than a family may."""
-        whole = os.statvfs(_SHARED_MEMORY)
-        most = whole.f_blocks * whole.f_frsize // 4
-        used = (whole.f_blocks - whole.f_bfree) * whole.f_frsize
-        if not self._by_user or (used <= most and whole.f_files - whole.f_ffree <= _MOST_SHARED_FILES):
+        """Return users that hold more of /dev/shm, in bytes or in files, than their share, while it is getting full."""
+        size, most, files, most_files = self._in_shared_memory()
+        if not self._by_user or time.monotonic() < self._next_count or (size <= most // 2 and files <= most_files // 2):
             return []
         held: dict[int, list[int]] = {}
+        begun = time.monotonic()
         with os.scandir(_SHARED_MEMORY) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):  # gone meanwhile
@@ -176,7 +177,17 @@ class Slots:
                     found = held.setdefault(status.st_uid, [0, 0])
                     found[0] += status.st_blocks * 512
                     found[1] += 1
-        return [uid for uid, (size, files) in held.items() if uid and (size > most or files > _MOST_SHARED_FILES)]
+        now = time.monotonic()
+        self._next_count = now + _REST * (now - begun)  # there may be many files, and nobody to blame
+        share, share_files = most // self._families, most_files // self._families
+        return [uid for uid, (size, files) in held.items() if uid and (size > share or files > share_files)]
+
+    def _in_shared_memory(self) -> tuple[int, int, int, int]:
+        """Return how many bytes are used there and how many there are, and the same of files."""
+        whole = os.statvfs(_SHARED_MEMORY)
+        most_files = self._families * self._supervisor.config["shared_files"]
+        used = (whole.f_blocks - whole.f_bfree) * whole.f_frsize
+        return used, whole.f_blocks * whole.f_frsize, whole.f_files - whole.f_ffree, most_files
 
 
 def _removed(directory: str) -> bool:

@@ -25,6 +25,7 @@ from sandbox.inside.account import Account
 from sandbox.inside.handle import Handle, Request
 from sandbox.inside.linux import (
     adopt_orphans,
+    dump_no_core,
     hide_memory,
     keep_capabilities,
     limit_processes,
@@ -292,6 +293,7 @@ class Supervisor:
 def serve_client(config: dict[str, Any], script: bytes) -> None:
     """Be the supervisor."""
     os.umask(0o022)
+    dump_no_core()
     raise_file_limit()
     config["own_root"] = config["root"] is None
     if config["root"] is None:

@@ -10,18 +10,23 @@ attack = partial(Attack, kind="network")
 
 ATTACKS = (
     attack(
-        "tcp_and_udp",
-        "blocked: tcp",
+        "internet_sockets",
+        "blocked: family 2 ",
         """
-for address in ("1.1.1.1", "8.8.8.8", "10.0.0.1", "192.168.0.1", "255.255.255.255"):
-    for port in (53, 80, 443):
+import asyncio, urllib.request
+for family in (socket.AF_INET, socket.AF_INET6):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        for number in (0, 1, 6, 17, 58, 132, 136, 255, 262):
+            refused(f"family {family} {kind} {number}", socket.socket, family, kind, number)
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        refused(f"pair {family}", socket.socketpair, family, kind)
+for address in ("1.1.1.1", "255.255.255.255", "169.254.169.254", "172.17.0.1", "127.0.0.1", "2606:4700:4700::1111"):
+    for port in (53, 80, 443, 2375):
         refused(f"tcp {address}", socket.create_connection, (address, port), 1)
-        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        refused(f"udp {address}", udp.sendto, b"x", (address, port))
-for address in ("2606:4700:4700::1111", "fe80::1", "ff02::1"):
-    udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) if socket.has_ipv6 else None
-    refused(f"udp {address}", udp.sendto, b"x", (address, 53), also=(22, 99))
+        refused(f"asyncio {address}", asyncio.run, asyncio.open_connection(address, port))
+refused("listener", socket.create_server, ("127.0.0.1", 0))
 """,
+        needs="seccomp",
     ),
     attack(
         "names",
@@ -35,25 +40,11 @@ for name in ("example.com", "metadata.google.internal", "host.docker.internal"):
 """,
     ),
     attack(
-        "machine_and_metadata",
-        "blocked: tcp",
+        "interfaces",
+        "blocked: packet",
         """
-for address in ("169.254.169.254", "172.17.0.1", "100.100.100.200", "10.0.2.2"):
-    for port in (22, 80, 2375, 2376):
-        refused(f"tcp {address}", socket.create_connection, (address, port), 1)
-for port in (22, 111, 2375, 2376, 5000, 6379, 8000, 8080):
-    refused(f"loopback {port}", socket.create_connection, ("127.0.0.1", port), 1, also=(111,))
 names = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
 if names != ["lo"]: escaped("interfaces", names)
-""",
-    ),
-    attack(
-        "raw_and_packet",
-        "blocked: raw",
-        """
-for number in (0, 1, 6, 17, 58, 255):
-    refused("raw", socket.socket, socket.AF_INET, socket.SOCK_RAW, number, also=(22,))
-    refused("raw6", socket.socket, socket.AF_INET6, socket.SOCK_RAW, number, also=(22,))
 refused("packet", socket.socket, 17, socket.SOCK_RAW, 0x300)
 refused("packet", socket.socket, 17, socket.SOCK_DGRAM, 0x300)
 """,
@@ -89,12 +80,15 @@ for family in range(60):
         "blocked: SIOC",
         """
 import fcntl
-one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 name = b"lo".ljust(16, b"\\0")
-refused("SIOCSIFFLAGS", fcntl.ioctl, one, 0x8914, name + struct.pack("h", 0) + bytes(22))
-refused("SIOCSIFADDR", fcntl.ioctl, one, 0x8916, name + struct.pack("hH4s", 2, 0, bytes([10, 9, 9, 9])) + bytes(16))
-refused("SIOCADDRT", fcntl.ioctl, one, 0x890B, bytes(120))
-refused("SIOCBRADDBR", fcntl.ioctl, one, 0x89A0, b"evil".ljust(16, b"\\0"), also=(25,))
+for what, number, argument in (
+    ("SIOCSIFFLAGS", 0x8914, name + struct.pack("h", 0) + bytes(22)),
+    ("SIOCSIFADDR", 0x8916, name + struct.pack("hH4s", 2, 0, bytes([10, 9, 9, 9])) + bytes(16)),
+    ("SIOCADDRT", 0x890B, bytes(120)),
+    ("SIOCBRADDBR", 0x89A0, b"evil".ljust(16, b"\\0")),
+):
+    refused(what, fcntl.ioctl, one, number, argument, also=(errno.ENOTTY,))
 refused("tun", open, "/dev/net/tun", "r+b")
 """,
     ),

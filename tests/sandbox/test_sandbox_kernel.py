@@ -1,0 +1,240 @@
+"""What sessions may ask of the kernel: sockets, asynchronous I/O, filters, locks, pipes, /dev/shm, cores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from sandbox_under_test import open_or_skip
+
+from sandbox import Limits, Sandbox
+from sandbox.inside import seccomp
+
+BACKENDS = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap"]
+LIMITS = Limits(memory="1g", timeout=20)
+HEADERS = {
+    "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
+    "aarch64": "/usr/include/asm-generic/unistd.h",
+}
+TRIES = """
+import ctypes, errno, fcntl, os, platform, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    plain = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    if libc.syscall(ctypes.c_long(number), *plain) < 0:
+        raise OSError(ctypes.get_errno(), "")
+def tried(function, *arguments):
+    try: function(*arguments)
+    except OSError as error: return errno.errorcode[error.errno]
+    return "done"
+"""
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[dict[tuple[str, bool], Sandbox]]:
+    with ExitStack() as stack:
+        yield _Opened(stack)
+
+
+class _Opened(dict[tuple[str, bool], Sandbox]):
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def __missing__(self, key: tuple[str, bool]) -> Sandbox:
+        sandbox = open_or_skip(key[0], LIMITS, containers=1, sessions=8, loopback=key[1])
+        self[key] = self._stack.enter_context(sandbox)
+        return sandbox
+
+
+@pytest.fixture(params=BACKENDS)
+def sandbox(request: pytest.FixtureRequest, opened: dict[tuple[str, bool], Sandbox]) -> Sandbox:
+    return opened[request.param, False]
+
+
+@pytest.fixture
+def with_users(sandbox: Sandbox) -> Sandbox:
+    if "+uid" not in sandbox.isolation:
+        pytest.skip("families share a user here")
+    return sandbox
+
+
+@pytest.fixture(params=BACKENDS)
+def with_loopback(request: pytest.FixtureRequest, opened: dict[tuple[str, bool], Sandbox]) -> Sandbox:
+    return opened[request.param, True]
+
+
+def said(sandbox: Sandbox, code: str) -> str:
+    execution = sandbox.run_sync(TRIES + code)
+    assert execution.status == "ok", execution.text
+    return execution.stdout.strip()
+
+
+SOCKETS = """
+for family in (socket.AF_INET, socket.AF_INET6):
+    for kind, protocol in {0}:
+        print(family, kind, protocol, tried(socket.socket, family, kind, protocol))
+    print(tried(socket.socketpair, family, socket.SOCK_STREAM))
+"""
+ODD = [(1, 262), (1, 132), (1, 17), (2, 136), (2, 1), (2, 58), (2, 6), (3, 6), (3, 255), (5, 132)]
+COMMON = [(1, 0), (1, 6), (2, 0), (2, 17), (1 | 0o2004000, 0)]
+
+
+def test_internet_sockets_are_refused(sandbox: Sandbox) -> None:
+    ends = {line.split()[-1] for line in said(sandbox, SOCKETS.format(COMMON + ODD)).splitlines()}
+    assert ends == {"EAFNOSUPPORT"}
+
+
+def test_with_loopback_only_tcp_and_udp_are_there(with_loopback: Sandbox) -> None:
+    common = said(with_loopback, SOCKETS.format(COMMON)).splitlines()
+    assert [line.split()[-1] for line in common] == [*["done"] * len(COMMON), "EAFNOSUPPORT"] * 2
+    odd = {line.split()[-1] for line in said(with_loopback, SOCKETS.format(ODD)).splitlines()}
+    assert odd == {"EAFNOSUPPORT"}
+
+
+def test_loopback_works_and_leads_nowhere(with_loopback: Sandbox) -> None:
+    code = """
+with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+    client.sendall(b"hello")
+    print(server.accept()[0].recv(5))
+    print(tried(client.setsockopt, socket.SOL_TCP, 31, b"tls"), tried(client.setsockopt, socket.SOL_TCP, 1, 1))
+for address in ("1.1.1.1", "169.254.169.254", "172.17.0.1", "10.0.2.2"):
+    print(tried(socket.create_connection, (address, 80), 1))
+"""
+    assert said(with_loopback, code).split() == ["b'hello'", "EPERM", "done", *["ENETUNREACH"] * 4]
+
+
+def test_unix_sockets_work(sandbox: Sandbox) -> None:
+    code = """
+one, two = socket.socketpair()
+one.sendall(b"x")
+with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+    server.bind("here"); server.listen(); client.connect("here")
+print(two.recv(1), tried(one.setsockopt, socket.SOL_SOCKET, socket.SO_PASSCRED, 1))
+"""
+    assert said(sandbox, code) == "b'x' done"
+
+
+def test_options_of_sockets_that_take_memory_of_the_kernel_are_refused(sandbox: Sandbox) -> None:
+    code = """
+program = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 1))
+filter = struct.pack("@HP", 1, ctypes.addressof(program))
+one, two = socket.socketpair()
+for option, value in ((26, filter), (50, 0), (51, filter), (52, 0), (44, 1), (7, 1), (8, 1), (60, 1), (73, 1)):
+    print(tried(one.setsockopt, socket.SOL_SOCKET, option, value))
+"""
+    assert said(sandbox, code).split() == ["EPERM"] * 9
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["io_setup", "io_destroy", "io_getevents", "io_submit", "io_cancel", "io_pgetevents", "seccomp", "inotify_init1",
+     "inotify_add_watch"],
+)  # fmt: skip
+def test_calls_without_an_honest_use_are_refused(sandbox: Sandbox, name: str) -> None:
+    numbers = {machine: calls[name] for machine, calls in seccomp._CALLS.items()}
+    code = f"print(tried(call, {numbers}[platform.machine()], 8, ctypes.create_string_buffer(64), 0, 0, 0, 0))"
+    assert said(sandbox, code) == "EPERM"
+
+
+def test_a_session_can_not_add_a_filter_of_its_own(sandbox: Sandbox) -> None:
+    code = """
+program = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7fff0000))
+filter = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(program)))
+number = {"x86_64": 157, "aarch64": 167}[platform.machine()]
+for arguments in ((22, 2, filter), (22, 1, 0), (38, 1, 0)):
+    print(tried(call, number, *arguments, 0, 0))
+"""
+    assert said(sandbox, code).split() == ["EPERM", "EPERM", "done"]
+
+
+def test_of_file_locks_there_are_the_usual_ones(sandbox: Sandbox) -> None:
+    code = """
+import sqlite3
+file = open("locked", "w+")
+lock = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0)
+fcntl.lockf(file, fcntl.LOCK_EX); fcntl.flock(file, fcntl.LOCK_EX)
+for command, argument in ((37, lock), (38, lock), (1024, fcntl.F_WRLCK), (1026, 2)):
+    print(tried(fcntl.fcntl, file, command, argument))
+with sqlite3.connect("data") as base:
+    for statement in ("pragma journal_mode=wal", "create table t (x)", "insert into t values (7)"):
+        base.execute(statement)
+print(sqlite3.connect("data").execute("select x from t").fetchone())
+"""
+    assert said(sandbox, code).split() == [*["EPERM"] * 4, "(7,)"]
+
+
+def test_pipes_can_not_be_enlarged(sandbox: Sandbox) -> None:
+    code = """
+end = os.pipe()[1]
+print(tried(fcntl.fcntl, end, 1031, 4096), tried(fcntl.fcntl, end, 1031, 65536), tried(fcntl.fcntl, end, 1031, 65537))
+"""
+    assert said(sandbox, code) == "done done EPERM"
+
+
+def test_names_in_shared_memory_can_not_be_listed(with_users: Sandbox) -> None:
+    with with_users.interpreter_sync() as one, with_users.interpreter_sync() as two:
+        one.run("from multiprocessing import shared_memory\nx = shared_memory.SharedMemory(create=True, size=100)")
+        name = one.run("print(x.name, end='')").stdout
+        assert "PermissionError" in two.run("import os; os.listdir('/dev/shm')").text
+        assert "PermissionError" in two.run(f"open('/dev/shm/{name}')").text
+        assert one.run("shared_memory.SharedMemory(x.name).size").status == "ok"
+
+
+FILLED = """
+import os
+def fill(many, size):
+    try:
+        for number in range(many):
+            with open("/dev/shm/%d-%d" % (os.getpid(), number), "wb") as file: file.write(bytes(size))
+    except OSError as error: print(error)
+fill({0}, {1})
+"""
+LOCKED = """
+import multiprocessing
+lock = multiprocessing.Lock()
+with lock: print("locked")
+queue = multiprocessing.Queue(); queue.put(3); print(queue.get())
+"""
+
+
+@pytest.mark.parametrize(("many", "size"), [(126, 4096), (2, 4 << 20)], ids=["files", "bytes"])
+def test_families_that_take_their_share_of_shared_memory_leave_a_neighbour_his(
+    with_users: Sandbox, many: int, size: int
+) -> None:
+    with ExitStack() as stack:
+        greedy = [stack.enter_context(with_users.interpreter_sync()) for _ in range(7)]
+        for one in greedy:
+            assert one.run(FILLED.format(many, size)).status == "ok"
+        assert with_users.run_sync(LOCKED).stdout == "locked\n3\n"
+        assert all(one.run("6 * 7").value == "42" for one in greedy)
+
+
+def test_a_family_that_takes_more_than_its_share_is_ended_when_room_is_short(with_users: Sandbox) -> None:
+    with with_users.interpreter_sync() as greedy:
+        execution = greedy.run(FILLED.format(800, 100) + "import time; time.sleep(5)")
+        assert execution.status == "memory_limit", execution.text
+        assert "/dev/shm" in execution.text
+    assert with_users.run_sync(LOCKED).stdout == "locked\n3\n"
+    count = "import os\nfound = os.statvfs('/dev/shm')\nprint(found.f_files - found.f_ffree)"
+    assert with_users.run_sync(count).stdout == "1\n", "something is left"
+
+
+def test_no_process_leaves_a_core(sandbox: Sandbox) -> None:
+    code = "for pid in (1, os.getppid(), 'self'): print(open(f'/proc/{pid}/limits').read())"
+    found = re.findall(r"Max core file size +(\S+) +(\S+)", said(sandbox, code))
+    assert found == [("1", "1")] * 3  # 0 would let a core_pattern that is a pipe have it
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_numbers_of_calls_are_those_of_the_kernels_headers(machine: str) -> None:
+    if not Path(HEADERS[machine]).exists():
+        pytest.skip("the kernel's headers are not installed")
+    text = Path(HEADERS[machine]).read_text()
+    known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    calls = {**seccomp._COMMON, **seccomp._CALLS[machine]}
+    assert {name: known[name] for name in calls if name in known} == {
+        name: number for name, number in calls.items() if name in known
+    }
