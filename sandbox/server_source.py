@@ -46,6 +46,7 @@ _MODULES = (
     "inside.requests",
     "inside.account",
     "inside.holdings",
+    "inside.locks",
     "inside.watchdog",
     "inside.shares",
     "inside.supervisor",

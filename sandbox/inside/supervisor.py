@@ -33,6 +33,7 @@ from sandbox.inside.linux import (
     raise_file_limit,
     surroundings,
 )
+from sandbox.inside.locks import Locks
 from sandbox.inside.processes import children, kill_trees, now_in_ticks, start_time
 from sandbox.inside.removal import remove_tree
 from sandbox.inside.requests import Requests
@@ -76,6 +77,7 @@ class Supervisor:
         self.requests = Requests(self)
         self.spawner = Spawner(self, script)
         self.account = Account(config["own_account"])
+        self.locks = Locks(self)
         self.watchdog = Watchdog(self)
         self.shares = Shares(self)
 

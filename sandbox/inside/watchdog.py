@@ -54,6 +54,7 @@ class Watchdog:
     def _look(self) -> None:
         rising = self._look_at_memory() if self._account.counts_memory or self._worth_adding_up() else False
         self._supervisor.shares.look()
+        self._supervisor.locks.look()
         self.share_fairly()
         self._supervisor.call_in(_RISING if rising and self._account.counts_memory else _OFTEN, self._look)
 

@@ -166,6 +166,51 @@ print(sqlite3.connect("data").execute("select x from t").fetchone())
     assert said(sandbox, code).split() == [*["EPERM"] * 4, "(7,)"]
 
 
+GRAB = """
+import ctypes, fcntl, os, time
+def grab(files, locks=500):
+    held = [os.open("locked-%d-%d" % (os.getpid(), number), os.O_CREAT | os.O_RDWR) for number in range(files)]
+    for file in held:
+        for start in range(0, 2 * locks, 2): fcntl.lockf(file, fcntl.LOCK_EX, 1, start)
+    return held
+"""
+
+
+def test_a_session_that_takes_too_many_locks_is_ended_and_no_other(sandbox: Sandbox) -> None:
+    with sandbox.interpreter_sync() as modest, sandbox.interpreter_sync() as greedy:
+        assert modest.run(GRAB + "held = grab(9, 100)").status == "ok"
+        (sibling,) = greedy.fork(1)
+        assert sibling.run(GRAB + "held = grab(1, 100)").status == "ok"
+        execution = greedy.run(GRAB + "held = grab(400)\ntime.sleep(15)")
+        assert execution.status == "memory_limit", execution.text
+        assert "file locks" in execution.text
+        assert execution.duration < 5
+        assert sibling.run("len(held)").value == "1"
+        assert modest.run("time.sleep(0.5); len(held)").value == "9"
+
+
+def test_processes_that_have_left_their_session_are_ended_for_their_locks(sandbox: Sandbox) -> None:
+    code = """
+ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # the session adopts no orphans
+for _ in range(30):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            grab(1, 100)
+            time.sleep(100)
+        os._exit(0)
+    os.wait()
+deadline = time.monotonic() + 10
+def left(): return open("/proc/locks").read().count("POSIX")
+while time.monotonic() < deadline and left() > 1000: time.sleep(0.1)
+print(left())
+"""
+    with sandbox.interpreter_sync() as python:
+        execution = python.run(GRAB + code)
+        assert execution.status == "ok", execution.text
+        assert int(execution.stdout) < 1000
+
+
 def test_pipes_can_not_be_enlarged(sandbox: Sandbox) -> None:
     code = """
 end = os.pipe()[1]
