@@ -41,12 +41,19 @@ def add_sandbox_command(commands: Any) -> None:
     build.add_argument("--host", help=_HOST_HELP)
 
     serve = _action(actions, "serve", _serve, "run code for others over HTTP (POST /run_code)")
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1); others need a token"
+    )
     serve.add_argument("--port", type=int, default=8080, help="port to listen on (default 8080)")
+    serve.add_argument("--token", default="", help=_TOKEN_HELP)
     serve.add_argument("--containers", type=int, default=4, help="how many there may be (default 4)")
     serve.add_argument("--sessions", type=int, default=64, help="of each container at a time (default 64)")
 
 
+_TOKEN_HELP = (
+    "what requests have to bring, as a bearer token or a password (default: ARPO_SANDBOX_TOKEN, which other users of "
+    "this machine do not see)"
+)
 _HOST_HELP = "a Docker engine, as DOCKER_HOST names it (default: that of the environment)"
 
 
@@ -132,5 +139,6 @@ def _build(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     from sandbox.endpoint import serve  # type: ignore[import-not-found, unused-ignore]
 
-    serve(host=arguments.host, port=arguments.port, containers=arguments.containers, sessions=arguments.sessions)
+    token = arguments.token or os.environ.get("ARPO_SANDBOX_TOKEN", "")
+    serve(arguments.host, arguments.port, arguments.containers, arguments.sessions, token)
     return 0

@@ -1,13 +1,15 @@
 """An HTTP endpoint that speaks SandboxFusion's `POST /run_code`, so that verl and others can use this sandbox.
 
-Each request runs in a session of its own, which is gone afterwards. Run it with `arpo sandbox serve`; it has no
-authentication, so keep it on loopback or on a network of your own. Only Python is served.
+Each request runs in a session of its own, which is gone afterwards. Run it with `arpo sandbox serve`. On loopback it
+needs no token; elsewhere it does, as a bearer token or in the address: `http://user:TOKEN@host:8080/run_code`. Only
+Python is served.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import json
 import logging
 import re
@@ -182,17 +184,44 @@ class _Handler(JsonHandler):
             return 400, self.fault(str(error))
 
 
-def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080) -> JsonServer:
-    """Return a server that is bound, and not serving yet; port 0 takes a free one."""
-    return JsonServer((host, port), type("Handler", (_Handler,), {"sandbox": sandbox}))
+def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080, token: str = "") -> JsonServer:
+    """Return a server that is bound, and not serving yet.
+
+    Args:
+        sandbox: where to run.
+        host: the address to listen on.
+        port: 0 takes a free one.
+        token: what requests have to bring; not needed on loopback.
+
+    Raises:
+        ValueError: no token for an address that others can reach, or one that no header could carry.
+    """
+    _check_token(host, token)
+    return JsonServer((host, port), type("Handler", (_Handler,), {"sandbox": sandbox, "token": token}))
 
 
-def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessions: int = 64) -> None:
-    """Serve until interrupted."""
+def _check_token(host: str, token: str) -> None:
+    if not token and not _is_loopback(host):
+        raise ValueError(
+            f"others can reach {host or 'every address of this machine'}, and could run code in the sandbox: set a "
+            "token (ARPO_SANDBOX_TOKEN or --token), such as the output of `openssl rand -hex 32`, or serve on 127.0.0.1"
+        )
+    if not re.fullmatch(r"[!-~]*", token):
+        raise ValueError("the token has to consist of visible ASCII characters, without spaces")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessions: int = 64, token: str = "") -> None:
+    """Serve until interrupted; see `make_server`."""
+    _check_token(host, token)
     with Sandbox.open_sync(containers=containers, sessions=sessions) as sandbox:
-        server = make_server(sandbox, host, port)
-        if host not in ("127.0.0.1", "localhost", "::1"):
-            _log.warning("serving on %s without authentication: whoever reaches it can run code in the sandbox", host)
+        server = make_server(sandbox, host, port, token)
         address, bound = server.server_address[:2]
         _log.info("POST http://%s:%s/run_code (%s); Ctrl-C ends it", address, bound, sandbox.isolation)
         server.serve_until_interrupted()

@@ -1,16 +1,23 @@
 """What our small HTTP servers share: JSON in, JSON out, bodies of bounded length, a thread a connection.
 
-They have no authentication: keep them on loopback, or on a network of your own.
+Pages in a browser are kept out, also those that the user of this machine has open: they can not send JSON to another
+site without asking, and they tell where they come from. A server with a token serves only those who have it; keep
+one without a token on loopback, or on a network of your own.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hmac
 import json
 import logging
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 LARGEST_BODY = 32 << 20  # bytes
+_DRAINED = 1 << 16
+_NO_PAGES = "the request comes from a page in a browser (it has an Origin), which this server does not answer"
 _log = logging.getLogger(__name__)
 
 
@@ -20,12 +27,14 @@ class JsonHandler(BaseHTTPRequestHandler):
     Attributes:
         post_path: where to POST.
         healthy_paths: where GET tells the state.
+        token: what a POST has to bring, as a bearer token or as the password of basic authentication; none if empty.
     """
 
     protocol_version = "HTTP/1.1"
     timeout = 120  # seconds that a connection may be idle
     post_path: str
     healthy_paths: tuple[str, ...] = ("/health",)
+    token: str = ""
 
     def state(self) -> dict[str, Any]:
         """Return what GET tells."""
@@ -41,7 +50,9 @@ class JsonHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Tell the state."""
-        if (self.path.rstrip("/") or "/") in self.healthy_paths:
+        if "Origin" in self.headers:
+            self._answer(403, self.fault(_NO_PAGES))
+        elif (self.path.rstrip("/") or "/") in self.healthy_paths:
             self._answer(200, self.state())
         else:
             self._answer(404, self._no_such_path())
@@ -50,10 +61,11 @@ class JsonHandler(BaseHTTPRequestHandler):
         """Read the body, and answer."""
         told = self.headers.get("Content-Length", "")
         length = int(told) if told.isascii() and told.isdigit() and len(told) < 12 else -1
-        if not 0 <= length <= LARGEST_BODY:
+        status, why = self._refusal(length)
+        if status:
             self.close_connection = True
-            why = f"send Content-Length, at most {LARGEST_BODY} bytes"
-            self._answer(411 if length < 0 else 413, self.fault(why))
+            self._answer(status, self.fault(why))
+            self.rfile.read(min(max(length, 0), _DRAINED))  # else the answer may be lost with what was not read
             return
         body = self.rfile.read(length)
         if self.path.rstrip("/") == self.post_path:
@@ -61,12 +73,26 @@ class JsonHandler(BaseHTTPRequestHandler):
         else:
             self._answer(404, self._no_such_path())
 
+    def _refusal(self, length: int) -> tuple[int, str]:
+        """Return why a POST is refused before its body is read: a status, 0 if it is not, and a reason."""
+        if not 0 <= length <= LARGEST_BODY:
+            return 411 if length < 0 else 413, f"send Content-Length, at most {LARGEST_BODY} bytes"
+        if "Origin" in self.headers:
+            return 403, _NO_PAGES
+        if self.token and not _same(_token_of(self.headers.get("Authorization", "")), self.token):
+            return 401, "this server wants its token; send it as 'Authorization: Bearer TOKEN', or as a password"
+        if self.headers.get_content_type() != "application/json":
+            return 415, "the body has to be JSON, and Content-Type has to say so: application/json"
+        return 0, ""
+
     def _no_such_path(self) -> dict[str, Any]:
         return self.fault(f"there is no {self.path}; POST to {self.post_path}")
 
     def _answer(self, status: int, fields: dict[str, Any]) -> None:
         data = json.dumps(fields).encode()
         self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -95,3 +121,18 @@ class JsonServer(ThreadingHTTPServer):
             _log.info("ending")
         finally:
             self.server_close()
+
+
+def _token_of(authorization: str) -> str:
+    """Return the bearer token, or the password of basic authentication, which addresses with user:password@ make."""
+    scheme, _, given = authorization.strip().partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(given, validate=True).decode("latin-1").partition(":")[2]
+        except (binascii.Error, ValueError):
+            return ""
+    return given.strip() if scheme.lower() == "bearer" else ""
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode("latin-1", "replace"), token.encode())

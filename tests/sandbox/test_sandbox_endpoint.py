@@ -14,7 +14,7 @@ import pytest
 import requests
 from sandbox_under_test import open_or_skip
 
-from sandbox.endpoint import make_server
+from sandbox.endpoint import make_server, serve
 
 pytestmark = pytest.mark.docker
 
@@ -121,7 +121,8 @@ def test_a_request_that_makes_no_sense_is_refused(url: str, request_: dict[str, 
 
 
 def test_what_is_no_json_is_refused(url: str) -> None:
-    assert requests.post(url, data=b"{", timeout=60).status_code == 400
+    json_type = {"Content-Type": "application/json; charset=utf-8"}
+    assert requests.post(url, data=b"{", headers=json_type, timeout=60).status_code == 400
 
 
 def test_another_path_is_told_where_to_go(url: str) -> None:
@@ -144,6 +145,7 @@ def test_an_exit_with_a_text_is_a_failure_of_the_code(url: str, code: str) -> No
 def test_a_length_that_makes_no_sense_is_refused(url: str, length: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0, timeout=10)
     connection.putrequest("POST", "/run_code")
+    connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", length)
     connection.endheaders()
     assert connection.getresponse().status in (411, 413)
@@ -154,3 +156,60 @@ def test_a_name_that_can_not_be_encoded_is_refused(url: str) -> None:
     answer = requests.post(url, json={"code": "1", "fetch_files": ["\ud800"]}, timeout=60)
     assert answer.status_code == 400
     assert post(url, code="print(1)")["status"] == "Success"
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "text/json"])
+def test_what_a_page_in_a_browser_could_send_is_refused(url: str, kind: str | None) -> None:
+    answer = requests.post(url, data=b'{"code": "1"}', headers={"Content-Type": kind}, timeout=60)
+    assert answer.status_code == 415
+    assert "application/json" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("origin", ["https://example.com", "null", "http://127.0.0.1:1", "http://rebound.example:8080"])
+def test_pages_in_a_browser_are_refused(url: str, origin: str) -> None:
+    headers = {"Origin": origin, "Host": "rebound.example:8080"}
+    assert requests.post(url, json={"code": "1"}, headers=headers, timeout=60).status_code == 403
+    assert requests.get(url.replace("run_code", "health"), headers=headers, timeout=60).status_code == 403
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    with open_or_skip("docker", sessions=4) as sandbox:
+        server = make_server(sandbox, port=0, token="open-sesame")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}/run_code"
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer open-sesam", "Bearer open-sesame2", "open-sesame", "Basic ?", "Bearer \xe9"]
+)
+def test_without_the_token_nothing_is_run(guarded: str, given: str) -> None:
+    headers = {"Authorization": given.encode("latin-1")} if given else {}
+    answer = requests.post(f"http://{guarded}", json={"code": "1"}, headers=headers, timeout=60)
+    assert answer.status_code == 401
+    assert "token" in answer.json()["message"]
+
+
+def test_with_the_token_code_is_run(guarded: str) -> None:
+    headers = {"Authorization": "Bearer open-sesame"}
+    request = {"json": {"code": "print(6 * 7)"}, "timeout": 60}
+    for answer in (
+        requests.post(f"http://{guarded}", headers=headers, **request),
+        requests.post(f"http://any:open-sesame@{guarded}", **request),
+    ):
+        assert answer.json()["run_result"]["stdout"] == "42\n"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "192.168.0.7", "example.com"])
+def test_beyond_loopback_it_takes_a_token(host: str) -> None:
+    with pytest.raises(ValueError, match="ARPO_SANDBOX_TOKEN"):
+        make_server(None, host, 0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ARPO_SANDBOX_TOKEN"):
+        serve(host)
+
+
+def test_a_token_that_no_header_could_carry_is_refused() -> None:
+    with pytest.raises(ValueError, match="visible ASCII"):
+        make_server(None, port=0, token="two words")  # type: ignore[arg-type]

@@ -114,7 +114,7 @@ def test_each_query_has_its_list_in_order(url: str) -> None:
     ],
 )
 def test_a_bad_request_is_told_why(url: str, body: str, said: str) -> None:
-    answer = requests.post(f"{url}/retrieve", data=body, timeout=20)
+    answer = requests.post(f"{url}/retrieve", data=body, headers={"Content-Type": "application/json"}, timeout=20)
     assert answer.status_code == 400
     assert said in answer.json()["error"]
 
