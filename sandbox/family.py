@@ -96,6 +96,14 @@ class Session:
                 self.interrupt(cell)
 
         self.pool.wake.put(stop)
+    def ended(self) -> None:
+        """Note that the server has closed it by itself, with its last answer."""
+        with self.pool.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self.pool.counts["closed"] += 1
+        self.family.leave()
 
     def close(self) -> Future[Reply] | None:
         """End it; returns the server's confirmation to come, or None if there is nothing to wait for."""

@@ -14,7 +14,7 @@ from sandbox.initial_files import writes
 from sandbox.interpreter import Interpreter
 from sandbox.steps import Steps
 from sandbox.transfer import check_reply
-from sandbox.wire import OPEN, RUN
+from sandbox.wire import RUN, RUN_ONCE
 
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
@@ -62,20 +62,16 @@ class FreshInterpreter(Interpreter):
         if self._setup:
             steps.append((RUN, {**self._setup_cell, "setup": True}))
         try:
-            code_cell = (RUN, {**fields, "setup": False, "cell": _ONLY})
-            opened, *prepared, ran = session.request_all((OPEN, {}), *steps, code_cell)
+            future = session.request(RUN_ONCE, steps=steps, setup=False, cell=_ONLY, **fields)
             self._running.add(session)
-            yield opened
-            for (kind, step), future in zip(steps, prepared, strict=True):
-                done: Reply = yield future
-                if kind != RUN:
-                    check_reply(done, step["path"])
-                elif done["alive"]:
-                    check_setup(done)
-            reply: Reply = yield ran
+            reply: Reply = yield future
+            session.ended()
         finally:
             self._running.discard(session)
             session.close()
+        failed = reply.pop("step", 0)
+        if failed:
+            _check_step(*steps[failed - 1], reply)
         return Execution.of(reply, session.container.isolation)
 
     def _interrupt(self) -> Steps[bool]:
@@ -106,6 +102,14 @@ class FreshInterpreter(Interpreter):
         self.sandbox._pool.check_process()
         if self._closed:
             raise SessionLost("this interpreter is closed; open a new one")
+
+
+def _check_step(kind: int, fields: dict[str, Any], reply: Reply) -> None:
+    """Raise what has gone wrong before the code; a setup that has ended its session is a result of the run."""
+    if kind != RUN:
+        check_reply(reply, fields["path"])
+    elif reply["alive"]:
+        check_setup(reply)
 
 
 def check_setup(reply: Reply) -> None:

@@ -14,7 +14,7 @@ HEADER = struct.Struct(">BQI")
 MAX_FRAME = 64 << 20
 
 # client to supervisor, and back
-OPEN, RUN, FORK, CLOSE, PING, READ, WRITE, INTERRUPT, LIST = 1, 2, 3, 4, 5, 6, 7, 8, 9
+OPEN, RUN, FORK, CLOSE, PING, READ, WRITE, INTERRUPT, LIST, RUN_ONCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 HELLO, REPLY = 16, 17
 # supervisor to zygote and sessions, and back
 SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, GIVE, LOOK = 32, 33, 34, 35, 36, 37, 38, 39, 40

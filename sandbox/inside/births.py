@@ -26,6 +26,8 @@ from sandbox.wire import (
     LOSS_NAMES,
     LOSSES,
     READY,
+    RUN,
+    RUN_ONCE,
     UNABLE,
     Frames,
     WireError,
@@ -81,6 +83,11 @@ class Births:
             self._supervisor.sessions.pop(key)
             self._supervisor.fail(request.number, "SandboxError", f"no session could be opened: {error}")
             return
+        if request.kind == RUN_ONCE:
+            handle.once = True
+            steps = enumerate(request.fields["steps"], 1)
+            handle.queue.extend(Request(kind, request.number, fields, step) for step, (kind, fields) in steps)
+            handle.queue.append(Request(RUN, request.number, request.fields))
         self._supervisor.listen_to(handle)
         self._add(birth, handle)
         self._supervisor.slots.ask(handle, lambda: self._begin(birth, handle))
@@ -318,7 +325,7 @@ class Births:
             kill_trees(lambda: self._leftovers(birth))
         if birth.error:
             self._undo(birth)
-        else:
+        elif birth.request.kind != RUN_ONCE:
             self._supervisor.reply(birth.request.number, {"losses": birth.losses})
         if birth.parent and birth.parent.current is birth.request:
             birth.parent.current = None

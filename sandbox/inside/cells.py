@@ -101,7 +101,8 @@ class Cells:
             if cell.kind == RUN and name is not None and cell.fields.get("cell") == name:
                 handle.queue.remove(cell)
                 outcome = {"status": "interrupted", "value": None, "error": _NOT_BEGUN, "stdout": "", "stderr": ""}
-                self._supervisor.reply(cell.number, {**outcome, "duration": 0.0, "truncated": False, "alive": True})
+                outcome = {**outcome, "duration": 0.0, "truncated": False, "alive": True}
+                self._requests.answer(handle, cell, outcome, False)
                 return True
         return False
 
@@ -134,7 +135,7 @@ class Cells:
         outcome["truncated"] = outcome["truncated"] or out.truncated or err.truncated
         outcome["duration"] = time.monotonic() - request.started
         handle.begin_output()
-        self._supervisor.reply(request.number, outcome)
+        self._requests.answer(handle, request, outcome, outcome["status"] == "ok")
 
     def _why(self, request: Request, alive: bool) -> str:
         end = "variables are kept" if alive else "it could not be interrupted, the session was ended"

@@ -31,12 +31,18 @@ _SLACK = 4096
 
 
 class Request:
-    """What the client wants of a session: kind, number and the fields of the JSON payload."""
+    """What the client wants of a session: kind, number and the fields of the JSON payload.
 
-    def __init__(self, kind: int, number: int, fields: dict[str, Any]) -> None:
+    Args:
+        step: which of the steps of a RUN_ONCE it is, counted from 1, that come before its code and are answered only if
+            they fail; 0 for everything else.
+    """
+
+    def __init__(self, kind: int, number: int, fields: dict[str, Any], step: int = 0) -> None:
         self.kind = kind
         self.number = number
         self.fields = fields
+        self.step = step
         self.started = 0.0
         self.timer: Timer | None = None
         self.stopped = ""  # the limit that made the supervisor interrupt it
@@ -77,6 +83,7 @@ class Handle:
         self.control: Control | None = None
         self.outputs: tuple[int, ...] = ()
         self.given: tuple[int, ...] = ()
+        self.once = False  # closed as soon as its only run has been answered
         self._limits = limits
         self.begin_output()
 

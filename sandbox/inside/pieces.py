@@ -70,10 +70,10 @@ class Files:
         code, size = FILE_REPLY.unpack_from(payload)
         data = payload[FILE_REPLY.size :]
         if code:
-            self._supervisor.reply(request.number, {"errno": code if code in _HONEST else errno.EIO})
+            self._requests.answer(handle, request, {"errno": code if code in _HONEST else errno.EIO}, False)
         elif request.kind in (READ, LIST):
-            self._supervisor.reply(request.number, {"data": base64.b64encode(data).decode(), "size": size})
+            self._requests.answer(handle, request, {"data": base64.b64encode(data).decode(), "size": size}, True)
         else:
-            self._supervisor.reply(request.number, {})
+            self._requests.answer(handle, request, {}, True)
         handle.current = None
         self._requests.advance(handle)

@@ -33,6 +33,7 @@ from sandbox.wire import (
     READ,
     READY,
     RUN,
+    RUN_ONCE,
     UNABLE,
     WRITE,
     WireError,
@@ -65,7 +66,7 @@ class Requests:
             self._supervisor.reply(request.number, self._supervisor.watchdog.condition())
             return
         key = request.fields["session"]
-        if request.kind == OPEN:
+        if request.kind in (OPEN, RUN_ONCE):
             self._births.open(request, key)
             return
         handle = self._supervisor.sessions.get(key)
@@ -98,8 +99,22 @@ class Requests:
             kill_tree(handle.pid)
         self._supervisor.call_in(_LAST_WORDS, lambda: self._give_up(handle))
 
+    def answer(self, handle: Handle, request: Request, fields: dict[str, Any], well: bool) -> None:
+        """Answer a request; the session of a RUN_ONCE ends with its answer, which is that of a step that fails."""
+        if request.step and well:
+            return
+        self._supervisor.reply(request.number, {**fields, "step": request.step} if request.step else fields)
+        if handle.once:
+            handle.queue.clear()
+            if fields.get("alive", True):
+                self._close(handle, 0)
+            else:
+                handle.closing.append(0)
+
     def _answer_for_the_dead(self, handle: Handle, request: Request) -> None:
         """Answer a request that comes too late; what the session has done to itself is a result, not a fault."""
+        if request.step:
+            return  # the run that it prepares is answered
         if handle.ended is None:
             self._supervisor.fail(request.number, "SessionLost", handle.lost or _CLOSED)
         elif request.kind == RUN:
@@ -229,15 +244,18 @@ class Requests:
         if not handle.closing and not handle.orphaned:
             status_of_later = cause if cause == "memory_limit" else "killed"
             handle.ended = (status_of_later, f"the session had ended before this cell: {why}")
-        waiting = list(handle.queue)
-        if request and request.kind == RUN and handle.ended:
+        run = request is not None and request.kind == RUN and handle.ended is not None
+        if request and run:
             self._cells.cut_off(handle, request, cause, why)
-        elif request and request.kind != FORK:
+        waiting = list(handle.queue)
+        if request and not run and request.kind != FORK:
             waiting.insert(0, request)
         self.discard(handle, lost)
         for late in waiting:
             self._supervisor.call_off(late.timer)
             self._answer_for_the_dead(handle, late)
+        if handle.once and not handle.closing:
+            handle.closing.append(0)
         self._births.parent_died(handle)
         if handle.closing:
             self.forget(handle)
@@ -245,6 +263,8 @@ class Requests:
     def _cause_of_death(self, handle: Handle, status: int | None) -> tuple[str, str]:
         if handle.cause:
             return handle.cause, handle.why or handle.cause
+        if handle.closing:
+            return "killed", _CLOSED
         if status is None:
             return "killed", "the process is gone"
         code = os.waitstatus_to_exitcode(status)
