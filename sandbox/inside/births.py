@@ -88,13 +88,15 @@ class Births:
             steps = enumerate(request.fields["steps"], 1)
             handle.queue.extend(Request(kind, request.number, fields, step) for step, (kind, fields) in steps)
             handle.queue.append(Request(RUN, request.number, request.fields))
+            texts = [one.fields["code"] for one in handle.queue if one.kind == RUN]
+            handle.spawner = self._supervisor.spawner_for(texts)
         self._supervisor.listen_to(handle)
         self._add(birth, handle)
         self._supervisor.slots.ask(handle, lambda: self._begin(birth, handle))
 
     def _begin(self, birth: Birth, handle: Handle) -> None:
         self._supervisor.expect(handle)
-        self._supervisor.spawner.open(handle)
+        handle.spawner.open(handle)
         birth.request.timer = self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
 
     def try_again(self, handle: Handle) -> bool:
@@ -104,7 +106,7 @@ class Births:
             return False
         handle.attempts += 1
         self._supervisor.forget_channels(handle)
-        self._supervisor.spawner.settled(handle)
+        handle.spawner.settled(handle)
         self._supervisor.slots.move(handle)
         try:
             handle.open_channels()
@@ -112,7 +114,7 @@ class Births:
             return False
         self._supervisor.listen_to(handle)
         self._supervisor.expect(handle)
-        self._supervisor.spawner.open(handle)
+        handle.spawner.open(handle)
         return True
 
     def fork(self, parent: Handle, request: Request) -> None:
@@ -158,7 +160,7 @@ class Births:
             WireError: that process is something else already, or the name makes no sense.
         """
         handle.rename(directory)
-        handle.parent = self._supervisor.spawner.pid
+        handle.parent = handle.spawner.pid
         self._check(handle, pid, uid)
         self._enrol(handle, self._of[handle], pid)
 
@@ -180,7 +182,7 @@ class Births:
             WireError: it can not.
         """
         stat = stat_of(pid)
-        strange = pid <= 1 or pid in self._supervisor.by_pid or pid == self._supervisor.spawner.pid
+        strange = pid <= 1 or pid in self._supervisor.by_pid or pid in self._supervisor.zygotes
         if handle.home.uid:
             strange |= uid != handle.home.uid
         if stat is not None:
@@ -316,7 +318,7 @@ class Births:
         """Note that one of those waited for has answered; when all have, answer the client."""
         self._of.pop(handle, None)
         self._supervisor.settled(handle)
-        self._supervisor.spawner.settled(handle)
+        handle.spawner.settled(handle)
         birth.waiting.discard(handle)
         if birth.waiting:
             return

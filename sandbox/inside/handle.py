@@ -25,6 +25,7 @@ from sandbox.wire import (
 
 if TYPE_CHECKING:
     from sandbox.inside.slots import Slot
+    from sandbox.inside.spawner import Spawner
     from sandbox.inside.timers import Timer
 
 _SLACK = 4096
@@ -54,6 +55,7 @@ class Handle:
     Args:
         key: the client's name for it.
         limits: the client's limits.
+        spawner: what forks it, unless another session does.
 
     Attributes:
         lost: why there is no process any more.
@@ -62,8 +64,9 @@ class Handle:
         orphaned: the zygote has ended before it, and has taken it along.
     """
 
-    def __init__(self, key: int, limits: dict[str, Any]) -> None:
+    def __init__(self, key: int, limits: dict[str, Any], spawner: Spawner) -> None:
         self.key = key
+        self.spawner = spawner
         self.slot: Slot | None = None
         self.directory = ""
         self.pid = 0

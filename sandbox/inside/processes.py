@@ -15,7 +15,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def children(pid: int) -> list[int]:
     """Return the direct children of a process, zombies included; none if it is gone."""
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        threads = [str(pid)] if pid == os.getpid() else os.listdir(f"/proc/{pid}/task")  # we have only one
         found: list[int] = []
         for thread in threads:
             with open(f"/proc/{pid}/task/{thread}/children", errors="replace") as file:

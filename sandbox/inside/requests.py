@@ -11,7 +11,7 @@ import os
 import signal
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox.inside.births import Births
 from sandbox.inside.cells import Cells, killed

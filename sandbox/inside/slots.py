@@ -126,14 +126,14 @@ class Slots:
                 self._sweep(slot, kill=False)
         elif not slot.uid:
             self._give_back(slot)
-        elif slot.leftovers or self._supervisor.strangers() or _shared_memory(slot.uid) or os.listdir(slot.path):
+        elif slot.leftovers or self._supervisor.strangers() or _shared_memory(slot.uid) or not _is_empty(slot.path):
             self._sweep(slot, kill=True)
         else:
             self._give_back(slot)
 
     def _sweep(self, slot: Slot, kill: bool) -> None:
         slot.sweeping = True
-        done = self._supervisor.spawner.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
+        done = self._supervisor.lean.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
         if done is None:  # the zygote is just being started again, or busy
             self._supervisor.call_in(0.2, lambda: self._swept(slot, None))
             return
@@ -150,7 +150,7 @@ class Slots:
         if slot.members:
             if slot.tries < _TRIES:
                 self._tidy(slot)
-        elif not os.listdir(slot.path) and not _shared_memory(slot.uid) and not slot.leftovers:
+        elif _is_empty(slot.path) and not _shared_memory(slot.uid) and not slot.leftovers:
             self._give_back(slot)
         elif slot.tries < _TRIES:
             self._tidy(slot)
@@ -190,6 +190,16 @@ class Slots:
         return used, whole.f_blocks * whole.f_frsize, whole.f_files - whole.f_ffree, most_files
 
 
+def _is_empty(path: str) -> bool:
+    """Whether a directory is empty; cheap where a file system of its own tells that it holds nothing else."""
+    return _used_inodes(path) == 1 or not os.listdir(path)
+
+
+def _used_inodes(path: str) -> int:
+    status = os.statvfs(path)
+    return status.f_files - status.f_ffree
+
+
 def _removed(directory: str) -> bool:
     """Remove a directory if it is empty; say whether it is gone."""
     try:
@@ -205,7 +215,7 @@ def _shared_memory(uid: int) -> list[str]:
     """Remove what a user has in shared memory, which the supervisor owns; return what is still there."""
     left = []
     try:
-        names = os.listdir(_SHARED_MEMORY)
+        names = os.listdir(_SHARED_MEMORY) if _used_inodes(_SHARED_MEMORY) != 1 else []
     except OSError:
         return []
     for name in names:

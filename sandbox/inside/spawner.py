@@ -24,16 +24,21 @@ _LATER = 0.05
 
 
 class Spawner:
-    """The supervisor's side of the zygote.
+    """The supervisor's side of a zygote.
 
     Args:
         supervisor: whose zygote it is.
         script: the server's source.
+        preload: the modules that the zygote imports.
+
+    Attributes:
+        pid: of the zygote.
     """
 
-    def __init__(self, supervisor: Supervisor, script: bytes) -> None:
+    def __init__(self, supervisor: Supervisor, script: bytes, preload: list[str]) -> None:
         self._supervisor = supervisor
         self._script = script
+        self._preload = preload
         self._control: socket.socket | None = None
         self._frames = Frames()
         self._ready = False
@@ -64,7 +69,7 @@ class Spawner:
             ],
         )
         theirs.close()
-        config = json.dumps({**self._supervisor.config, "role": "zygote"}).encode()
+        config = json.dumps({**self._supervisor.config, "role": "zygote", "preload": self._preload}).encode()
         with contextlib.suppress(OSError):  # it has died at once; its death is noticed and it is started again
             self._control.sendall(b"%016d" % len(self._script) + self._script + b"%016d" % len(config) + config)
         self._control.setblocking(False)
@@ -90,7 +95,7 @@ class Spawner:
         for kind, number, payload in self._frames.feed(data):
             if kind == HELLO:
                 self._ready = True
-                self._supervisor.introduce(json.loads(payload))
+                self._supervisor.introduce(self, json.loads(payload))
                 self._advance()
             elif kind == DIED:
                 self._supervisor.died(number, ENDED.unpack(payload)[0])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import signal
 import sys
@@ -75,7 +76,9 @@ class Supervisor:
         self.dead: dict[int, int] = {}  # statuses of processes that have died before they were heard of
         self.slots = Slots(self)
         self.requests = Requests(self)
-        self.spawner = Spawner(self, script)
+        self.spawner = Spawner(self, script, config["preload"])
+        self.lean = Spawner(self, script, []) if config["preload"] else self.spawner
+        self._packages = re.compile("")
         self.account = Account(config["own_account"])
         self.locks = Locks(self)
         self.watchdog = Watchdog(self)
@@ -87,7 +90,8 @@ class Supervisor:
         for fd in (0, 1):
             os.set_blocking(fd, False)
         self.watch(0, self._read_client)
-        self.spawner.start_zygote()
+        for spawner in {self.spawner, self.lean}:
+            spawner.start_zygote()
         while not self._ended:
             for key, _ in self._selector.select(self._nap()):
                 if self._selector.get_map().get(key.fd) is key:  # an earlier event may have closed it
@@ -109,10 +113,11 @@ class Supervisor:
             if self._mishaps > _MOST_MISHAPS:
                 raise
 
-    def introduce(self, facts: dict[str, Any]) -> None:
+    def introduce(self, spawner: Spawner, facts: dict[str, Any]) -> None:
         """Say hello to the client, once: what holds the sessions, as the zygote has found."""
-        if not self._introduced:
+        if spawner is self.spawner and not self._introduced:
             self._introduced = True
+            self._packages = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in facts.pop("packages")))
             python = {"python": sys.version.split()[0], "pid": os.getpid(), "slots": self.slots.usable}
             self._write_client(HELLO, 0, {**python, "supervisor": process_facts(), **surroundings(), **facts})
 
@@ -179,7 +184,7 @@ class Supervisor:
 
     def new_handle(self, key: int) -> Handle:
         """Make the supervisor's side of a session that is about to be, without channels."""
-        handle = self.sessions[key] = Handle(key, self.config["limits"])
+        handle = self.sessions[key] = Handle(key, self.config["limits"], self.spawner)
         return handle
 
     def listen_to(self, handle: Handle) -> None:
@@ -241,12 +246,20 @@ class Supervisor:
                 break
             if pid == 0:
                 break
-            if pid == self.spawner.pid:
+            zygote = next((one for one in (self.spawner, self.lean) if one.pid == pid), None)
+            if zygote is not None:
                 for handle in self.sessions.values():
                     handle.orphaned |= handle.parent == pid
-                self.spawner.start_zygote()
+                zygote.start_zygote()
             else:
                 self.died(pid, status)
+
+    def spawner_for(self, texts: list[str]) -> Spawner:
+        """Return what forks the session for a fresh run: the zygote without packages, where no package is named.
+
+        Forking that one costs half. Code that imports a package without naming it gets it, after a while.
+        """
+        return self.spawner if any(map(self._packages.search, texts)) else self.lean
 
     def died(self, pid: int, status: int) -> None:
         """Take note of the end of a process."""
@@ -276,7 +289,12 @@ class Supervisor:
 
     def strangers(self) -> list[int]:
         """Return children that are not known: orphans of sessions that are gone, and forks that are about to report."""
-        return [pid for pid in children(os.getpid()) if pid not in self.by_pid and pid != self.spawner.pid]
+        return [pid for pid in children(os.getpid()) if pid not in self.by_pid and pid not in self.zygotes]
+
+    @property
+    def zygotes(self) -> tuple[int, int]:
+        """The processes that sessions are forked from."""
+        return self.spawner.pid, self.lean.pid
 
     def _end(self) -> None:
         deadline = time.monotonic() + 5

@@ -7,12 +7,14 @@ imported here, once. Sessions are its children; it tells the supervisor how they
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import select
 import signal
+import sys
 from typing import Any
 
 from sandbox.inside.channel import Channel
@@ -35,7 +37,7 @@ def serve_zygote(config: dict[str, Any]) -> None:
     missing = _import_all(config["preload"])
     confinement = Confinement(config)
     confinement.begin()
-    channel.send(HELLO, 0, json.dumps({**_facts(config, confinement), "missing": missing}).encode())
+    channel.send(HELLO, 0, json.dumps({**_facts(config, confinement), "missing": missing, "packages": _installed()}).encode())
     zygote = Zygote(config, channel, confinement)
     furnish(config)
     gc.collect()
@@ -52,6 +54,16 @@ def _import_all(names: list[str]) -> list[str]:
         except ImportError:
             missing.append(name)
     return missing
+
+
+def _installed() -> list[str]:
+    """Return the names of the packages that are beside the standard library."""
+    found = set()
+    for place in sys.path:
+        if os.path.basename(place) in ("site-packages", "dist-packages") or place == os.environ.get("PYTHONPATH"):
+            with contextlib.suppress(OSError):
+                found.update(name.partition(".")[0] for name in os.listdir(place))
+    return sorted(name for name in found if name.isidentifier())
 
 
 def _facts(config: dict[str, Any], confinement: Confinement) -> dict[str, Any]:
