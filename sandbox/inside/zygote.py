@@ -37,7 +37,8 @@ def serve_zygote(config: dict[str, Any]) -> None:
     missing = _import_all(config["preload"])
     confinement = Confinement(config)
     confinement.begin()
-    channel.send(HELLO, 0, json.dumps({**_facts(config, confinement), "missing": missing, "packages": _installed()}).encode())
+    facts = {**_facts(config, confinement), "missing": missing, "packages": _installed()}
+    channel.send(HELLO, 0, json.dumps(facts).encode())
     zygote = Zygote(config, channel, confinement)
     furnish(config)
     gc.collect()
@@ -58,7 +59,7 @@ def _import_all(names: list[str]) -> list[str]:
 
 def _installed() -> list[str]:
     """Return the names of the packages that are beside the standard library."""
-    found = set()
+    found: set[str] = set()
     for place in sys.path:
         if os.path.basename(place) in ("site-packages", "dist-packages") or place == os.environ.get("PYTHONPATH"):
             with contextlib.suppress(OSError):

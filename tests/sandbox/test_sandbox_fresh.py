@@ -104,3 +104,37 @@ def test_the_tool_may_be_fresh(sandbox: Sandbox) -> None:
     first, second, died, after = asyncio.run(main())
     assert (first, second, after) == ("2", "2", "1")
     assert "restarted" not in died
+
+
+def test_packages_are_there_at_once_where_they_are_named_and_on_demand_where_not(sandbox: Sandbox) -> None:
+    loaded = "import sys; 'numpy' in sys.modules"
+    assert sandbox.run_sync(loaded.replace("numpy", "n' + 'umpy")).value == "False"
+    assert sandbox.run_sync(loaded).value == "True"
+    assert sandbox.run_sync(loaded.replace("numpy", "n' + 'umpy"), setup="import sympy").value == "True"
+    assert sandbox.run_sync("__import__('n' + 'umpy').arange(3).sum() == 3").value in ("True", "np.True_")
+
+
+@pytest.mark.parametrize("dying", ["import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"])
+def test_a_setup_that_ends_its_session_is_an_error_of_the_run_and_gives_the_slot_back(dying: str) -> None:
+    with open_or_skip(fastest(), containers=1, sessions=1) as own:
+        for _ in range(3):
+            with pytest.raises(SandboxError):
+                own.run_sync("1", setup=dying)
+        assert own.run_sync("40 + x", setup="x = 2").value == "42"
+        assert own.stats()["sessions"] == 0
+
+
+def test_sessions_of_both_kinds_are_held_alike(isolated: Sandbox) -> None:
+    """Whether a package is named or not: the same user's rights, limits, environment and random state of its own."""
+    code = """
+import os, resource, random
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status"))
+held = [status[name].split()[0] for name in ("CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp", "Seccomp_filters")]
+limits = [resource.getrlimit(kind) for kind in range(16)]
+(held, limits, sorted(os.environ.items()), os.nice(0), os.getcwd(), os.listdir("."))
+"""
+    plain, named = isolated.run_sync(code), isolated.run_sync(f"{code}# numpy")
+    plain_again = isolated.run_sync("import random; random.random()")
+    assert plain.status == "ok", plain.text
+    assert plain.value == named.value
+    assert plain_again.value != isolated.run_sync("import random; random.random()").value
