@@ -96,6 +96,7 @@ class Session:
                 self.interrupt(cell)
 
         self.pool.wake.put(stop)
+
     def ended(self) -> None:
         """Note that the server has closed it by itself, with its last answer."""
         with self.pool.lock:

@@ -15,16 +15,25 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def children(pid: int) -> list[int]:
     """Return the direct children of a process, zombies included; none if it is gone."""
     try:
-        threads = [str(pid)] if pid == os.getpid() else os.listdir(f"/proc/{pid}/task")  # we have only one
-        found: list[int] = []
-        for thread in threads:
-            with open(f"/proc/{pid}/task/{thread}/children", errors="replace") as file:
-                found += map(int, file.read().split())
-        return found
+        return [child for thread in os.listdir(f"/proc/{pid}/task") for child in _children_of(pid, thread)]
     except FileNotFoundError:
         return _children_by_scan(pid) if os.path.exists(f"/proc/{pid}") else []
     except (ProcessLookupError, PermissionError):
         return []
+
+
+def own_children() -> list[int]:
+    """Return the direct children of this process, which has only one thread."""
+    pid = os.getpid()
+    try:
+        return _children_of(pid, str(pid))
+    except FileNotFoundError:
+        return _children_by_scan(pid)
+
+
+def _children_of(pid: int, thread: str) -> list[int]:
+    with open(f"/proc/{pid}/task/{thread}/children", errors="replace") as file:
+        return list(map(int, file.read().split()))
 
 
 def _children_by_scan(pid: int) -> list[int]:

@@ -35,7 +35,7 @@ from sandbox.inside.linux import (
     surroundings,
 )
 from sandbox.inside.locks import Locks
-from sandbox.inside.processes import children, kill_trees, now_in_ticks, start_time
+from sandbox.inside.processes import children, kill_trees, now_in_ticks, own_children, start_time
 from sandbox.inside.removal import remove_tree
 from sandbox.inside.requests import Requests
 from sandbox.inside.shares import Shares
@@ -289,7 +289,7 @@ class Supervisor:
 
     def strangers(self) -> list[int]:
         """Return children that are not known: orphans of sessions that are gone, and forks that are about to report."""
-        return [pid for pid in children(os.getpid()) if pid not in self.by_pid and pid not in self.zygotes]
+        return [pid for pid in own_children() if pid not in self.by_pid and pid not in self.zygotes]
 
     @property
     def zygotes(self) -> tuple[int, int]:
