@@ -71,7 +71,8 @@ class FreshInterpreter(Interpreter):
             session.close()
         failed = reply.pop("step", 0)
         if failed:
-            _check_step(*steps[failed - 1], reply)
+            kind, step = steps[failed - 1]
+            _check_step(kind, step, reply)
         return Execution.of(reply, session.container.isolation)
 
     def _interrupt(self) -> Steps[bool]:

@@ -100,8 +100,7 @@ class Cells:
         for cell in handle.queue:
             if cell.kind == RUN and name is not None and cell.fields.get("cell") == name:
                 handle.queue.remove(cell)
-                outcome = {"status": "interrupted", "value": None, "error": _NOT_BEGUN, "stdout": "", "stderr": ""}
-                outcome = {**outcome, "duration": 0.0, "truncated": False, "alive": True}
+                outcome = {**killed("interrupted", _NOT_BEGUN), "alive": True}
                 self._requests.answer(handle, cell, outcome, False)
                 return True
         return False
