@@ -19,15 +19,14 @@ from sandbox.wire import RUN, RUN_ONCE
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
-_ONLY = 1  # names the one cell of a session
-
 
 class FreshInterpreter(Interpreter):
     """Each `run` happens in a new session, which starts from the setup and is gone afterwards.
 
     It holds nothing between two runs, and runs may happen at the same time, each waiting for its turn. Forking
     gives more of the same; there are no files to put or get. A setup that fails is an error of each run; one that ends
-    its session is a result of each run ("killed"), as if the code had done it. `interrupt` stops all runs.
+    its session is a result of each run ("killed"), as if the code had done it. `interrupt` stops all runs, but for those
+    that are still opened or prepared.
 
     Args:
         sandbox: where.
@@ -62,7 +61,7 @@ class FreshInterpreter(Interpreter):
         if self._setup:
             steps.append((RUN, {**self._setup_cell, "setup": True}))
         try:
-            future = session.request(RUN_ONCE, steps=steps, setup=False, cell=_ONLY, **fields)
+            future = session.request(RUN_ONCE, steps=steps, setup=False, **fields)
             self._running.add(session)
             reply: Reply = yield future
             session.ended()
@@ -79,7 +78,7 @@ class FreshInterpreter(Interpreter):
         found = False
         for session in list(self._running):
             with contextlib.suppress(SessionLost):
-                reply: Reply = yield session.interrupt(_ONLY)
+                reply: Reply = yield session.interrupt(None)
                 found = found or reply["interrupted"]
         return found
 

@@ -123,8 +123,8 @@ class Interpreter:
             path: of the directory, relative to the session's own.
 
         Raises:
-            OSError: as the file system has it; EOVERFLOW for more than fits into 1 MiB (some 20,000 entries); EIO if
-                what the session's process has sent makes no sense.
+            OSError: as the file system has it; EFBIG for more than fits into 1 MiB (some 20,000 entries); EIO if what
+                the session's process has sent makes no sense.
             SessionLost: the session has ended.
         """
         return await finish_async(list_files(self, path))

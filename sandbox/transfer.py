@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sandbox.interpreter import Interpreter
 
 _PIECE = 1 << 20
-_LONGEST_MESSAGE = 500
 
 
 def store(interpreter: Interpreter, name: str | PurePath, data: bytes) -> Steps[None]:

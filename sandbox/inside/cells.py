@@ -91,7 +91,7 @@ class Cells:
 
     def _stop_current(self, handle: Handle, name: int | None) -> bool:
         cell = handle.current
-        if cell is None or cell.kind != RUN or name not in (None, cell.fields.get("cell")):
+        if cell is None or cell.kind != RUN or cell.fields["setup"] or name not in (None, cell.fields.get("cell")):
             return False
         self._stop(handle, cell, "interrupted")
         return True

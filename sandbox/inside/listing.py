@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 
-from sandbox.inside.transfer import refusal
 from sandbox.wire import ENTRY, FILE_REPLY, LARGEST_PIECE
 
 
@@ -24,7 +23,7 @@ def look(path: bytes, directory: int) -> bytes:
         finally:
             os.close(place)
     except (OSError, ValueError) as error:
-        return refusal(error)
+        return FILE_REPLY.pack(getattr(error, "errno", None) or errno.EINVAL, 0)
 
 
 def _entries(place: int) -> bytes:
@@ -37,6 +36,6 @@ def _entries(place: int) -> bytes:
                 continue
             name = os.fsencode(entry.name)
             if len(data) + ENTRY.size + len(name) > LARGEST_PIECE:
-                raise OSError(errno.EOVERFLOW, "too many files to list")
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             data += ENTRY.pack(status.st_size, stat.S_ISDIR(status.st_mode), len(name)) + name
     return bytes(data)

@@ -30,7 +30,7 @@ def load(payload: bytes, directory: int) -> bytes:
         finally:
             os.close(file)
     except (OSError, ValueError, OverflowError) as error:
-        return refusal(error)
+        return _refusal(error)
 
 
 def store(payload: bytes, directory: int) -> bytes:
@@ -50,7 +50,7 @@ def store(payload: bytes, directory: int) -> bytes:
         finally:
             os.close(file)
     except (OSError, ValueError, OverflowError) as error:
-        return refusal(error)
+        return _refusal(error)
     return FILE_REPLY.pack(0, 0)
 
 
@@ -78,6 +78,5 @@ def _make_directories(path: bytes, directory: int) -> None:
                     raise  # what is above may exist and be closed to us; opening the file will tell
 
 
-def refusal(error: Exception) -> bytes:
-    """Return the reply that tells of an error of the file system."""
+def _refusal(error: Exception) -> bytes:
     return FILE_REPLY.pack(getattr(error, "errno", None) or errno.EINVAL, 0)

@@ -133,9 +133,9 @@ def test_ls_outside_the_directory_is_refused(python: SyncInterpreter, path: str)
 
 def test_ls_of_too_many_files_is_an_error(python: SyncInterpreter) -> None:
     python.run("import os\nfor number in range(5000): os.mknod(f'{number:0>250}')", timeout=60)
-    with pytest.raises(OSError, match="too many files") as caught:
+    with pytest.raises(OSError, match="too large") as caught:
         python.ls()
-    assert caught.value.errno == errno.EOVERFLOW
+    assert caught.value.errno == errno.EFBIG
     assert python.run("6 * 7").value == "42"
 
 
@@ -155,8 +155,8 @@ FORGERIES: list[tuple[str, Callable[[SyncInterpreter], object]]] = [
     ("b'\\0' * 12 + struct.pack('>Q?H', 1, 0, 2) + b'..'", lambda p: p.ls()),
     ("b'\\0' * 12 + struct.pack('>Q?H', 1, 0, 5) + b'../ab'", lambda p: p.ls()),
     ("b'\\0' * 12 + struct.pack('>Q?H', 2**64 - 1, 0, 1) + b'a'", lambda p: p.ls()),
-    ("struct.pack('>IQ', 13, 0) + b'x' * 1000000", lambda p: p.ls()),
-    ("struct.pack('>IQ', 13, 0) + b'x' * 1000000", lambda p: p.get("a")),
+    ("struct.pack('>IQ', 2**32 - 1, 0) + b'x' * 1000000", lambda p: p.ls()),
+    ("struct.pack('>IQ', 4, 0)", lambda p: p.get("a")),
 ]
 
 
@@ -166,7 +166,7 @@ def test_an_answer_that_makes_no_sense_is_an_error_of_the_file_system(
 ) -> None:
     done = python.run(f"import struct\ndef forged(*_): return {answer}\n{FORGE}")
     assert done.status == "ok", done.text
-    with pytest.raises(OSError, match=r"makes no sense|x{500}'|x{500}:") as caught:
+    with pytest.raises(OSError, match=r"makes no sense|Input/output error") as caught:
         ask(python)
-    assert len(str(caught.value)) < 1000
+    assert caught.value.errno == errno.EIO
     assert python.run("6 * 7").value == "42"
