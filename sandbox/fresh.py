@@ -25,8 +25,8 @@ class FreshInterpreter(Interpreter):
 
     It holds nothing between two runs, and runs may happen at the same time, each waiting for its turn. Forking
     gives more of the same; there are no files to put or get. A setup that fails is an error of each run; one that ends
-    its session is a result of each run ("killed"), as if the code had done it. `interrupt` stops all runs, but for those
-    that are still opened or prepared.
+    its session is a result of each run ("killed"), as if the code had done it. `interrupt` stops all runs, but for
+    those that are still opened or prepared.
 
     Args:
         sandbox: where.
