@@ -87,7 +87,9 @@ def _command(options: Options, packages: Path | None = None) -> list[str]:
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:
         namespaces[:1] = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-        for right in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", *(["CAP_SYS_NICE"] * _may_set_priorities())):
+        administer = ("CAP_CHOWN", "CAP_SYS_ADMIN")  # until /proc and the slots are ready
+        nice = ("CAP_SYS_NICE",) if _may_set_priorities() else ()
+        for right in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", *administer, *nice):
             rights += ["--cap-add", right]
     binds = [argument for path in _needed() for argument in _bind(path)]
     if packages is not None:

@@ -15,6 +15,7 @@ _CAPABILITIES_V3 = 0x20080522
 _GET_NO_NEW_PRIVS = 39
 _COLLAPSE, _HUGE = 25, 2 << 20
 _NO_CORE = 1  # byte; with 0 the kernel would still start the program of a core_pattern that is a pipe, as root
+_REMOUNT = 32 | 2 | 4 | 8  # MS_REMOUNT, NOSUID, NODEV, NOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
@@ -59,6 +60,15 @@ def collapse_heap() -> None:
         start, end = (int(edge, 16) for edge in place.split("-"))
         for page in range(-(-start // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
             _libc.madvise(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE), _COLLAPSE)
+
+
+def hide_processes() -> None:
+    """Hide processes in /proc from those who may not inspect them, but for the group of this process.
+
+    Takes the capability to mount; without it they stay visible.
+    """
+    options = f"hidepid=2,gid={os.getgid()}".encode()
+    _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_REMOUNT), options)
 
 
 def drop_to(uid: int) -> None:

@@ -28,6 +28,7 @@ from sandbox.inside.linux import (
     adopt_orphans,
     dump_no_core,
     hide_memory,
+    hide_processes,
     keep_capabilities,
     limit_processes,
     process_facts,
@@ -322,6 +323,7 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
         os.setgroups([])
         if config["chown"]:
             _hand_out_slots(config)
+        hide_processes()
         keep_capabilities(_CAPABILITIES)
     elif config["own_user"]:
         limit_processes(config["limits"]["processes"])
