@@ -29,7 +29,7 @@ _PATIENCE = 8.0
 _SHARED_MEMORY, _LEAST_SHARED_MEMORY = 4 << 20, 64 << 20
 
 SHARED_FILES = 128
-"""How many files a family may have in /dev/shm when there is no room for more."""
+"""How many files a family may have in /dev/shm when it is half full."""
 
 
 class ProcessStream:
@@ -107,9 +107,12 @@ class ProcessStream:
 
 
 def shared_memory(options: Options) -> int:
-    """Return the size of /dev/shm, in bytes: a share for each family, but not too much of the container's memory."""
-    wanted = max(options.sessions * _SHARED_MEMORY, _LEAST_SHARED_MEMORY)
-    return min(wanted, parse_size(options.limits.memory) // 4)
+    """Return the size of /dev/shm, in bytes: twice the shares of all families, at most half of the memory.
+
+    The other half is for those who take more while nobody minds, and for the moment until they are ended.
+    """
+    wanted = max(2 * options.sessions * _SHARED_MEMORY, _LEAST_SHARED_MEMORY)
+    return min(wanted, parse_size(options.limits.memory) // 2)
 
 
 def random_uids(least: int = 1 << 20, most: int = 1 << 31) -> int:

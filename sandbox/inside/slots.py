@@ -164,7 +164,7 @@ class Slots:
         self._advance()
 
     def greedy(self) -> list[int]:
-        """Return users that hold more of /dev/shm, in bytes or in files, than their share, while it is getting full."""
+        """Return users that hold more of /dev/shm, in bytes or in files, than their share, when it is half full."""
         size, most, files, most_files = self._in_shared_memory()
         if not self._by_user or time.monotonic() < self._next_count or (size <= most // 2 and files <= most_files // 2):
             return []
@@ -179,13 +179,13 @@ class Slots:
                     found[1] += 1
         now = time.monotonic()
         self._next_count = now + _REST * (now - begun)  # there may be many files, and nobody to blame
-        share, share_files = most // self._families, most_files // self._families
+        share, share_files = most // 2 // self._families, most_files // 2 // self._families
         return [uid for uid, (size, files) in held.items() if uid and (size > share or files > share_files)]
 
     def _in_shared_memory(self) -> tuple[int, int, int, int]:
         """Return how many bytes are used there and how many there are, and the same of files."""
         whole = os.statvfs(_SHARED_MEMORY)
-        most_files = self._families * self._supervisor.config["shared_files"]
+        most_files = 2 * self._families * self._supervisor.config["shared_files"]
         used = (whole.f_blocks - whole.f_bfree) * whole.f_frsize
         return used, whole.f_blocks * whole.f_frsize, whole.f_files - whole.f_ffree, most_files
 

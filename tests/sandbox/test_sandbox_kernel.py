@@ -245,7 +245,7 @@ queue = multiprocessing.Queue(); queue.put(3); print(queue.get())
 """
 
 
-@pytest.mark.parametrize(("many", "size"), [(126, 4096), (2, 4 << 20)], ids=["files", "bytes"])
+@pytest.mark.parametrize(("many", "size"), [(126, 4096), (1, 4 << 20)], ids=["files", "bytes"])
 def test_families_that_take_their_share_of_shared_memory_leave_a_neighbour_his(
     with_users: Sandbox, many: int, size: int
 ) -> None:
@@ -259,7 +259,7 @@ def test_families_that_take_their_share_of_shared_memory_leave_a_neighbour_his(
 
 def test_a_family_that_takes_more_than_its_share_is_ended_when_room_is_short(with_users: Sandbox) -> None:
     with with_users.interpreter_sync() as greedy:
-        execution = greedy.run(FILLED.format(800, 100) + "import time; time.sleep(5)")
+        execution = greedy.run(FILLED.format(1500, 100) + "import time; time.sleep(5)")
         assert execution.status == "memory_limit", execution.text
         assert "/dev/shm" in execution.text
     assert with_users.run_sync(LOCKED).stdout == "locked\n3\n"
