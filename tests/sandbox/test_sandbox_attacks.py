@@ -72,13 +72,17 @@ def test_attack(fortress: Fortress, attack: Attack) -> None:
     if reason:
         pytest.skip(f"not defended: {reason}")
     with fortress.attacker(attack) as (attacker, victims):
-        execution = attacker.run(attack.code, timeout=attack.timeout)
+        with fortress.victims_at_work(victims) if attack.meanwhile else contextlib.nullcontext():
+            execution = attacker.run(attack.code, timeout=attack.timeout)
         fortress.check_output(execution, victims)
         attack.check(execution)
+        time.sleep(attack.pause)
         if attack.then:
             following = attacker.run(attack.then, timeout=attack.timeout)
             fortress.check_output(following, victims)
-            assert re.search(attack.then_shows, following.text), following.text[-2000:]
+            attack.check_next(following)
+        for what in attack.asks:
+            fortress.ask(attacker, what)
         if attack.forks:
             fortress.check_fork(attacker, attack.forks)
         fortress.check_unharmed(victims)

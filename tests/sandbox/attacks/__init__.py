@@ -15,6 +15,8 @@ from attacks import (
     memory,
     network,
     output,
+    planted,
+    planted_helpers,
     processes,
     reading,
     signals,
@@ -37,6 +39,8 @@ _TABLES = (
     forking.ATTACKS,
     branches.ATTACKS,
     exhaustion.ATTACKS,
+    planted.ATTACKS,
+    planted_helpers.ATTACKS,
 )
 ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table)
 

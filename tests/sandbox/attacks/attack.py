@@ -10,6 +10,7 @@ from typing import Literal
 from sandbox import Execution
 
 Position = Literal["stranger", "fork", "original"]
+Ask = Literal["get", "put", "fork", "run"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,17 @@ class Attack:
         machine: the only machine that it makes sense on.
         not_on: a backend that does not contain it, and why: "bubblewrap: ...".
         forks: how many copies the test makes of the session afterwards.
+        before: what a "fork" or an "original" runs in the session before it is forked: it plants something that the
+            code uses afterwards. The victims get their secrets after the fork.
+        meanwhile: the victims run cells all the time while the code runs; see `Victim.check`.
+        pause: seconds between the cell and what follows.
+        then_status: how the second cell ends, with alternatives as in `status`; empty where any will do.
+        then_alive: whether the session lives on after the second cell; None where both are right.
+        asks: what the client asks of the session afterwards: "get", "put", "fork", "run". Each has to give its result
+            or one neutral failure, see `Fortress.ask`.
+        neighbour: what an honest session of another family runs first; it is a victim beside the others.
+        slowdown: the most that the neighbour's work may take during the attack, as a multiple of its time in peace;
+            0 where it is not measured.
     """
 
     name: str
@@ -50,6 +62,14 @@ class Attack:
     machine: str = ""
     not_on: str = ""
     forks: int = 0
+    before: str = ""
+    meanwhile: bool = False
+    pause: float = 0.0
+    then_status: str = ""
+    then_alive: bool | None = None
+    asks: tuple[Ask, ...] = ()
+    neighbour: str = ""
+    slowdown: float = 0.0
 
     def why_not_defended(self, isolation: str) -> str:
         """Return why this attack is not contained by an isolation, nothing if it has to be: the expected result."""
@@ -71,6 +91,14 @@ class Attack:
         assert execution.status in self.status.split("|"), said
         assert self.alive is None or execution.alive == self.alive, said
         assert re.search(self.shows, execution.text), f"{self.shows!r} is not in: {said}"
+        assert execution.duration < self.timeout + 6, said
+
+    def check_next(self, execution: Execution) -> None:
+        """Compare what came of the second cell with what has to."""
+        said = _shortened(execution)
+        assert not self.then_status or execution.status in self.then_status.split("|"), said
+        assert self.then_alive is None or execution.alive == self.then_alive, said
+        assert re.search(self.then_shows, execution.text), f"{self.then_shows!r} is not in: {said}"
         assert execution.duration < self.timeout + 6, said
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from attacks.attack import Attack
+from attacks.attack import Ask, Attack
 from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
 from sandbox.connection import Connection
 from sandbox.inside.processes import descendants
@@ -31,7 +32,8 @@ import multiprocessing, os, posix, resource, socket, subprocess, sys
 secret = {secret!r}
 ballast = b"b" * (20 << 20)
 with open("secret.txt", "w") as file: file.write(secret)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"], env={{"SECRET": secret}})
+sleep = [sys.executable, "-c", "import time; time.sleep(10000)", secret]
+child = subprocess.Popen(sleep, env={{"SECRET": secret}})
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("\\0" + {name!r})
 listener.listen()
@@ -78,8 +80,10 @@ class Victim:
         assert self._state is not None
 
     def check(self) -> None:
-        """See that nothing has been done to it."""
-        assert self.python.run("state()", timeout=SOON).value == self._state
+        """See that nothing has been done to it: its cell, whose source is secret, gives the same, and no output."""
+        execution = self.python.run(f"state()  # {self.secret}", timeout=SOON)
+        assert execution.value == self._state, execution
+        assert (execution.stdout, execution.stderr, execution.status) == ("", "", "ok"), execution
 
 
 class Fortress:
@@ -128,11 +132,18 @@ class Fortress:
         sessions = [self.sandbox.interpreter_sync()]
         victims = [self.sentinel]
         try:
+            if attack.before:
+                self._prepare(sessions[0], [], told=False)
+                planted = sessions[0].run(attack.before)
+                assert planted.status == "ok", planted.text
             if attack.position != "stranger":
                 sessions += sessions[0].fork(2)
                 place = 0 if attack.position == "original" else 1
                 victims = [Victim(session) for session in sessions if session is not sessions[place]]
                 sessions.insert(0, sessions.pop(place))
+            if attack.neighbour:
+                sessions.append(self.sandbox.interpreter_sync(attack.neighbour))
+                victims = [*victims, Victim(sessions[-1])]
             self._prepare(sessions[0], victims, told=attack.position == "stranger")
             yield sessions[0], victims
         finally:
@@ -148,6 +159,38 @@ class Fortress:
         for cell in (TOOLS, facts):
             prepared = attacker.run(cell)
             assert prepared.status == "ok", prepared.text
+
+    @contextlib.contextmanager
+    def victims_at_work(self, victims: list[Victim]) -> Iterator[None]:
+        """Let the victims run cells all the time."""
+        done = threading.Event()
+
+        def work(victim: Victim) -> None:
+            while not done.wait(0.01):
+                victim.check()
+
+        with ThreadPoolExecutor(len(victims)) as pool:
+            working = [pool.submit(work, victim) for victim in victims]
+            try:
+                yield
+            finally:
+                done.set()
+        for future in working:
+            future.result()
+
+    def ask(self, attacker: SyncInterpreter, what: Ask) -> None:
+        """Ask something of a hostile session: it gives a result of the right kind, or one neutral failure."""
+        if what == "run":
+            assert isinstance(attacker.run("6 * 7", timeout=2), Execution)
+            return
+        with contextlib.suppress(ForkError if what == "fork" else OSError):
+            if what == "get":
+                assert isinstance(attacker.get("asked"), bytes)
+            elif what == "put":
+                attacker.put("asked", b"x" * 1000)
+            else:
+                for copy in attacker.fork(2):
+                    copy.close()
 
     def check_output(self, execution: Execution, victims: list[Victim]) -> None:
         """See that nothing has escaped, and nothing is known that should not be."""

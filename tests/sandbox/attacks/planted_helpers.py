@@ -1,0 +1,469 @@
+"""Attacks that were planted before a fork: what acts by itself, such as workers, threads, hooks, timers and signals.
+
+A thread or a worker from before the fork belongs to the origin. A branch must not be able to make it do something
+there, over whatever connects the two.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(
+    Attack,
+    kind="planted_helpers",
+    position="fork",
+    needs="uid landlock seccomp",
+    status="ok|killed",
+)
+
+_READ = 'order(line, "open(\'secret.txt\').read()")\n'
+_OVERWRITE = """
+order(line, "open('secret.txt', 'w').write('changed')")
+order(line, "open('more', 'w').write('x')")
+"""
+_KILL = """
+for pid in victims():
+    order(line, f"os.kill({pid}, signal.SIGKILL)")
+"""
+_THREAD = """
+import threading
+line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+threading.Thread(target=obey, args=(far,), daemon=True).start()
+"""
+_KEEP_NEW = """
+kept = []
+def keep(*_):
+    for fd in range(3, 300):
+        with contextlib.suppress(OSError):
+            if os.path.stat.S_ISREG(os.fstat(fd).st_mode): continue
+            kept.append(fcntl.fcntl(fd, fcntl.F_DUPFD, 300))
+"""
+_USE_KEPT = """
+say(f"tried {len(kept)}")
+for fd in kept[:]:
+    with contextlib.suppress(OSError):
+        os.set_blocking(fd, False)
+        os.write(fd, b"garbage" * 10)
+"""
+_SHELL = """
+import subprocess
+shell = subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+"""
+
+ATTACKS = (
+    attack("worker_reads_files", "ordered", before="line = worker()", code=_READ),
+    attack("worker_overwrites_files", "ordered", before="line = worker()", code=_OVERWRITE),
+    attack("worker_kills", "ordered", before="line = worker()", code=_KILL),
+    attack(
+        "worker_that_has_left",
+        "ordered",
+        before="""
+line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+daemon(lambda: obey(far))
+""",
+        code=_READ + _OVERWRITE + _KILL,
+    ),
+    attack(
+        "worker_reached_over_shared_memory",
+        "ordered",
+        before="""
+place = f"/dev/shm/meet-{os.getuid()}"
+with contextlib.suppress(OSError): os.unlink(place)
+meeting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+meeting.bind(place)
+meeting.listen()
+if os.fork() == 0:
+    with contextlib.suppress(BaseException):
+        while True: obey(meeting.accept()[0])
+    os._exit(0)
+""",
+        code="""
+line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+with contextlib.suppress(OSError):
+    line.settimeout(1)
+    line.connect(place)
+"""
+        + _READ
+        + _KILL,
+    ),
+    attack(
+        "worker_reached_over_a_pipe_with_a_name",
+        "ordered",
+        before="""
+place = f"/dev/shm/pipe-{os.getuid()}"
+with contextlib.suppress(OSError): os.unlink(place)
+os.mkfifo(place)
+if os.fork() == 0:
+    with contextlib.suppress(BaseException):
+        pipe = os.open(place, os.O_RDWR)
+        while True: eval(os.read(pipe, 4096).decode())
+    os._exit(0)
+""",
+        code="""
+with contextlib.suppress(OSError):
+    pipe = os.open(place, os.O_WRONLY | os.O_NONBLOCK)
+    os.write(pipe, b"open('secret.txt', 'w').write('changed')")
+time.sleep(0.3)
+say("ordered")
+""",
+    ),
+    attack(
+        "pool_of_processes",
+        "ordered",
+        before="""
+import multiprocessing
+pool = multiprocessing.get_context("fork").Pool(2)
+pool.apply(os.getpid)
+""",
+        code="""
+with contextlib.suppress(Exception):
+    for pid in victims(): pool._inqueue.put((0, 0, os.kill, (pid, 9), {}))
+    for _ in range(2): pool._inqueue.put((0, 0, os.replace, ("secret.txt", "more"), {}))
+time.sleep(0.5)
+say("ordered")
+""",
+    ),
+    attack(
+        "executor_of_processes",
+        "ordered",
+        before="""
+import concurrent.futures.process as processes, multiprocessing
+executor = processes.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
+executor.submit(os.getpid).result()
+""",
+        code="""
+with contextlib.suppress(Exception):
+    for pid in victims(): executor._call_queue.put(processes._CallItem(0, os.kill, (pid, 9), {}))
+    for _ in range(2): executor._call_queue.put(processes._CallItem(0, os.replace, ("secret.txt", "more"), {}))
+time.sleep(0.5)
+say("ordered")
+""",
+    ),
+    attack(
+        "executor_with_its_workers_ended",
+        "ordered",
+        before="""
+import concurrent.futures.process as processes, multiprocessing
+executor = processes.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
+executor.submit(os.getpid).result()
+""",
+        code="""
+for one in (executor._processes or {}).values():
+    with contextlib.suppress(Exception): refused("kill", os.kill, one.pid, signal.SIGKILL, also=(3,))
+with contextlib.suppress(Exception): executor.shutdown(wait=False, cancel_futures=True)
+say("ordered")
+""",
+    ),
+    attack(
+        "executor_of_threads",
+        "ordered",
+        before="""
+from concurrent.futures import ThreadPoolExecutor
+threads = ThreadPoolExecutor(2)
+line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+threads.submit(obey, far)
+""",
+        code=_READ + _OVERWRITE,
+    ),
+    attack("thread_reads_files", "ordered", before=_THREAD, code=_READ + 'order(line, "secret")\n'),
+    attack("thread_overwrites_files", "ordered", before=_THREAD, code=_OVERWRITE),
+    attack("thread_ends_its_process", "ordered", before=_THREAD, code='order(line, "os._exit(0)")\n'),
+    attack(
+        "thread_reached_over_shared_memory",
+        "ordered",
+        before="""
+import threading
+place = f"/dev/shm/orders-{os.getuid()}"
+def watch():
+    while True:
+        with contextlib.suppress(Exception): eval(open(place).read())
+        time.sleep(0.05)
+open(place, "w").close()
+origin = os.getpid()
+threading.Thread(target=watch, daemon=True).start()
+""",
+        code="""
+with contextlib.suppress(OSError):
+    with open(place, "w") as file: file.write(f"os._exit(0) if os.getpid() == {origin} else None")
+    time.sleep(0.3)
+    os.unlink(place)
+say("ordered")
+""",
+    ),
+    attack(
+        "shell_reads_files",
+        "ordered",
+        before=_SHELL,
+        code="""
+with contextlib.suppress(OSError):
+    os.set_blocking(shell.stdout.fileno(), False)
+    shell.stdin.write(b"cat secret.txt\\n")
+    shell.stdin.flush()
+    time.sleep(0.3)
+    say(repr(os.read(shell.stdout.fileno(), 4096)))
+say("ordered")
+""",
+    ),
+    attack(
+        "shell_kills",
+        "ordered",
+        before=_SHELL,
+        code="""
+with contextlib.suppress(OSError):
+    for pid in victims(): shell.stdin.write(f"kill -9 {pid}\\n".encode())
+    shell.stdin.write(b"echo changed > secret.txt; rm -f listener\\n")
+    shell.stdin.flush()
+time.sleep(0.3)
+say("ordered")
+""",
+    ),
+    attack(
+        "shell_started_anew_with_every_fork",
+        "ordered",
+        before=_SHELL
+        + """
+def again():
+    global shell
+    shell = subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE)
+os.register_at_fork(after_in_parent=again)
+""",
+        position="original",
+        code="""
+with contextlib.suppress(OSError):
+    for pid in victims(): shell.stdin.write(f"kill -9 {pid}\\n".encode())
+    shell.stdin.flush()
+time.sleep(0.3)
+say("ordered")
+""",
+    ),
+    attack(
+        "hook_in_the_original_keeps_descriptors",
+        "tried [1-9]",
+        before=_KEEP_NEW + "os.register_at_fork(before=keep, after_in_parent=keep)",
+        position="original",
+        code=_USE_KEPT,
+    ),
+    attack(
+        "hook_in_the_copies_keeps_descriptors",
+        "tried [1-9]",
+        before=_KEEP_NEW + "os.register_at_fork(before=keep, after_in_child=keep)",
+        code=_USE_KEPT,
+    ),
+    attack(
+        "hook_in_the_copies_sends_descriptors_home",
+        "tried",
+        before=_KEEP_NEW
+        + """
+near, far = socket.socketpair()
+near.setblocking(False)
+def send_home():
+    keep()
+    for fd in kept:
+        with contextlib.suppress(OSError): socket.send_fds(far, [b"x"], [fd])
+    kept.clear()
+os.register_at_fork(after_in_child=send_home)
+""",
+        position="original",
+        not_on="docker: the copy itself, which runs the planted hook, gives its own descriptors away",
+        code="kept = landed(near)\n" + _USE_KEPT,
+    ),
+    attack(
+        "thread_in_the_original_keeps_descriptors",
+        "tried [1-9]",
+        before=_KEEP_NEW
+        + """
+import threading
+def always():
+    seen = set()
+    while len(kept) < 100:
+        for fd in range(3, 300):
+            with contextlib.suppress(OSError):
+                status = os.fstat(fd)
+                if os.path.stat.S_ISREG(status.st_mode) or status.st_ino in seen: continue
+                kept.append(fcntl.fcntl(fd, fcntl.F_DUPFD, 300))
+                seen.add(status.st_ino)
+threading.Thread(target=always, daemon=True).start()
+time.sleep(0.1)
+""",
+        position="original",
+        code=_USE_KEPT,
+    ),
+    attack(
+        "timer_in_the_original_keeps_descriptors",
+        "tried [1-9]",
+        before=_KEEP_NEW
+        + """
+signal.signal(signal.SIGALRM, lambda *_: len(kept) > 150 or keep())
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+time.sleep(0.02)
+""",
+        position="original",
+        code="signal.setitimer(signal.ITIMER_REAL, 0)\n" + _USE_KEPT,
+    ),
+    attack(
+        "functions_replaced_keep_descriptors",
+        "tried",
+        before="""
+kept = []
+def keeping(function):
+    def call(*arguments, **named):
+        result = function(*arguments, **named)
+        for one in result if isinstance(result, tuple) else (result,):
+            number = one if isinstance(one, int) else getattr(one, "fileno", lambda: -1)()
+            with contextlib.suppress(OSError, TypeError, ValueError):
+                if number > 2: kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
+        return result
+    return call
+import posix, _socket
+for module, names in ((socket, ("socketpair", "socket", "fromfd")), (os, ("pipe", "pipe2", "dup", "dup2", "open")),
+                      (_socket, ("socketpair", "dup")), (posix, ("pipe", "pipe2", "dup", "dup2"))):
+    for name in names:
+        if name != "socket" and hasattr(module, name): setattr(module, name, keeping(getattr(module, name)))
+""",
+        position="original",
+        code=_USE_KEPT,
+    ),
+    attack(
+        "tracing_keeps_descriptors",
+        "tried",
+        before=_KEEP_NEW
+        + """
+def follow(frame, event, argument):
+    if len(kept) < 150 and event in ("call", "return", "c_return", "c_call"):
+        for value in list(frame.f_locals.values()):
+            number = value if type(value) is int else -1
+            if isinstance(value, socket.socket): number = value.fileno()
+            if 2 < number < 300:
+                with contextlib.suppress(OSError): kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
+sys.setprofile(follow)
+""",
+        position="original",
+        code="sys.setprofile(None)\n" + _USE_KEPT,
+    ),
+    attack(
+        "audit_hook_keeps_descriptors",
+        "tried",
+        before=_KEEP_NEW
+        + """
+auditing = False
+def audit(event, arguments):
+    global auditing
+    if event.startswith(("socket.", "os.fork", "open", "fcntl.")) and not auditing and len(kept) < 100:
+        auditing = True
+        keep()
+        auditing = False
+sys.addaudithook(audit)
+""",
+        position="original",
+        code="auditing = True\n" + _USE_KEPT,
+    ),
+    attack(
+        "signal_of_a_descriptor",
+        "tried",
+        before="""
+pairs = []
+for target in (os.getpid(), -os.getpgrp()):
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        one, two = socket.socketpair()
+        pairs.append((one, two))
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(one, fcntl.F_SETOWN, target)
+            fcntl.fcntl(one, 10, number)
+            fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+""",
+        code="for one, two in pairs: two.send(b'x')\nsay('tried')\ntime.sleep(0.2)",
+        status="ok|killed|timeout",
+        timeout=2,
+    ),
+    attack(
+        "signal_of_a_descriptor_by_ioctl",
+        "tried",
+        before="""
+pairs = []
+for request in (0x8901, 0x8902):
+    one, two = socket.socketpair()
+    pairs.append((one, two))
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(one, request, struct.pack("i", os.getpid()))
+        fcntl.fcntl(one, 10, signal.SIGKILL)
+        fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+reader, writer = os.pipe()
+with contextlib.suppress(OSError):
+    fcntl.fcntl(reader, 15, struct.pack("ii", 1, os.getpid()))
+    fcntl.fcntl(reader, 10, signal.SIGKILL)
+    fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+""",
+        code="for one, two in pairs: two.send(b'x')\nos.write(writer, b'x')\nsay('tried')\ntime.sleep(0.2)",
+        timeout=2,
+    ),
+    attack(
+        "signal_of_a_lease",
+        "tried",
+        before="""
+place = f"/dev/shm/lease-{os.getuid()}"
+leased = os.open(place, os.O_RDONLY | os.O_CREAT, 0o600)
+with contextlib.suppress(OSError):
+    fcntl.fcntl(leased, 10, signal.SIGKILL)
+    fcntl.fcntl(leased, 1024, fcntl.F_RDLCK)
+""",
+        code="""
+with contextlib.suppress(OSError): os.close(os.open(place, os.O_WRONLY | os.O_NONBLOCK))
+time.sleep(0.2)
+with contextlib.suppress(OSError): os.unlink(place)
+say("tried")
+""",
+    ),
+    attack(
+        "signal_of_a_directory",
+        "tried",
+        before="""
+place = f"/dev/shm/watched-{os.getuid()}"
+os.makedirs(place, exist_ok=True)
+watched = os.open(place, os.O_RDONLY)
+with contextlib.suppress(OSError):
+    fcntl.fcntl(watched, 10, signal.SIGKILL)
+    fcntl.fcntl(watched, 1026, 0x80000004)
+""",
+        code="""
+with contextlib.suppress(OSError):
+    os.mkdir(place + "/made")
+    os.rmdir(place + "/made")
+    os.rmdir(place)
+time.sleep(0.2)
+say("tried")
+""",
+    ),
+    attack(
+        "signal_of_a_terminal",
+        "tried",
+        before="""
+master = None
+with contextlib.suppress(OSError):
+    master, terminal = os.openpty()
+    fcntl.ioctl(terminal, 0x540E, 0)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+""",
+        code="""
+if master is not None:
+    with contextlib.suppress(OSError):
+        os.write(master, b"\\x1c\\x03")
+        os.close(master)
+time.sleep(0.2)
+say("tried")
+""",
+    ),
+    attack(
+        "process_descriptor_kept",
+        "blocked|tried",
+        before="""
+pidfd = -1
+with contextlib.suppress(OSError): pidfd = os.pidfd_open(os.getpid())
+""",
+        code="""
+refused("pidfd_send_signal", syscall, "pidfd_send_signal", pidfd, signal.SIGKILL, 0, 0, also=(9,))
+refused("pidfd_getfd", syscall, "pidfd_getfd", pidfd, 1, 0, also=(9,))
+""",
+    ),
+)
