@@ -11,6 +11,7 @@ from attacks import (
     forking,
     interpreter,
     kernel,
+    kernel_memory,
     leftovers,
     memory,
     network,
@@ -20,6 +21,7 @@ from attacks import (
     processes,
     reading,
     signals,
+    watching,
 )
 from attacks.attack import Attack
 
@@ -41,6 +43,8 @@ _TABLES = (
     exhaustion.ATTACKS,
     planted.ATTACKS,
     planted_helpers.ATTACKS,
+    kernel_memory.ATTACKS,
+    watching.ATTACKS,
 )
 ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table)
 

@@ -37,8 +37,7 @@ kept = []
 def keep(*_):
     for fd in range(3, 300):
         with contextlib.suppress(OSError):
-            if os.path.stat.S_ISREG(os.fstat(fd).st_mode): continue
-            kept.append(fcntl.fcntl(fd, fcntl.F_DUPFD, 300))
+            if os.path.stat.S_ISSOCK(os.fstat(fd).st_mode): kept.append(fcntl.fcntl(fd, fcntl.F_DUPFD, 300))
 """
 _USE_KEPT = """
 say(f"tried {len(kept)}")
@@ -199,7 +198,7 @@ say("ordered")
         code="""
 with contextlib.suppress(OSError):
     os.set_blocking(shell.stdout.fileno(), False)
-    shell.stdin.write(b"cat secret.txt\\n")
+    shell.stdin.write(b"read x < secret.txt; echo $x\\n")
     shell.stdin.flush()
     time.sleep(0.3)
     say(repr(os.read(shell.stdout.fileno(), 4096)))
@@ -266,7 +265,6 @@ def send_home():
 os.register_at_fork(after_in_child=send_home)
 """,
         position="original",
-        not_on="docker: the copy itself, which runs the planted hook, gives its own descriptors away",
         code="kept = landed(near)\n" + _USE_KEPT,
     ),
     attack(
@@ -281,7 +279,7 @@ def always():
         for fd in range(3, 300):
             with contextlib.suppress(OSError):
                 status = os.fstat(fd)
-                if os.path.stat.S_ISREG(status.st_mode) or status.st_ino in seen: continue
+                if not os.path.stat.S_ISSOCK(status.st_mode) or status.st_ino in seen: continue
                 kept.append(fcntl.fcntl(fd, fcntl.F_DUPFD, 300))
                 seen.add(status.st_ino)
 threading.Thread(target=always, daemon=True).start()
@@ -295,8 +293,8 @@ time.sleep(0.1)
         "tried [1-9]",
         before=_KEEP_NEW
         + """
-signal.signal(signal.SIGALRM, lambda *_: len(kept) > 150 or keep())
-signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+signal.signal(signal.SIGALRM, lambda *_: len(kept) > 20 or keep())
+signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
 time.sleep(0.02)
 """,
         position="original",
@@ -313,7 +311,8 @@ def keeping(function):
         for one in result if isinstance(result, tuple) else (result,):
             number = one if isinstance(one, int) else getattr(one, "fileno", lambda: -1)()
             with contextlib.suppress(OSError, TypeError, ValueError):
-                if number > 2: kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
+                if os.path.stat.S_ISSOCK(os.fstat(number).st_mode) and len(kept) < 100:
+                    kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
         return result
     return call
 import posix, _socket
@@ -335,8 +334,9 @@ def follow(frame, event, argument):
         for value in list(frame.f_locals.values()):
             number = value if type(value) is int else -1
             if isinstance(value, socket.socket): number = value.fileno()
-            if 2 < number < 300:
-                with contextlib.suppress(OSError): kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
+            with contextlib.suppress(OSError):
+                if 2 < number < 300 and os.path.stat.S_ISSOCK(os.fstat(number).st_mode):
+                    kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
 sys.setprofile(follow)
 """,
         position="original",
@@ -419,18 +419,16 @@ say("tried")
         "signal_of_a_directory",
         "tried",
         before="""
-place = f"/dev/shm/watched-{os.getuid()}"
-os.makedirs(place, exist_ok=True)
-watched = os.open(place, os.O_RDONLY)
+place = f"/dev/shm/made-{os.getuid()}"
 with contextlib.suppress(OSError):
+    watched = os.open("/dev/shm", os.O_RDONLY)
     fcntl.fcntl(watched, 10, signal.SIGKILL)
     fcntl.fcntl(watched, 1026, 0x80000004)
 """,
         code="""
 with contextlib.suppress(OSError):
-    os.mkdir(place + "/made")
-    os.rmdir(place + "/made")
-    os.rmdir(place)
+    open(place, "w").close()
+    os.unlink(place)
 time.sleep(0.2)
 say("tried")
 """,

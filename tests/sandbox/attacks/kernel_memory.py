@@ -1,0 +1,459 @@
+"""Attacks with what the kernel keeps for a process: outside the limits of memory, or out of one store for all.
+
+A number that is far above what honest code uses, and far below what does harm, is where an attempt counts as escaped.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="kernel_memory", needs="uid seccomp", status="ok|killed|memory_limit")
+
+_FILTER = """
+instructions = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xFFFFFFFF))
+program = struct.pack("HxxxxxxP", 1, ctypes.addressof(instructions))
+"""
+_FILL_SHM = """
+held, size = [], 0
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    try:
+        fd = os.open(f"/dev/shm/fill-{os.getuid()}-{len(held)}", os.O_RDWR | os.O_CREAT, 0o600)
+        if UNLINKED: os.unlink(f"/dev/shm/fill-{os.getuid()}-{len(held)}")
+        held.append(fd)
+        while True: size += os.write(fd, bytes(1 << 20))
+    except OSError as error:
+        blocked("/dev/shm", error)
+        time.sleep(0.1)
+say(f"filled {size}")
+"""
+
+ATTACKS = (
+    attack(
+        "posix_locks",
+        "locks",
+        """
+file = os.open("locked", os.O_RDWR | os.O_CREAT)
+count, until = 0, time.monotonic() + 4
+say("locks")
+try:
+    while count < 600_000 and time.monotonic() < until:
+        for _ in range(1000):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * (10**9 - count))
+            count += 1
+except OSError as error:
+    blocked("lockf", error)
+say(f"locks {count}")
+if count > 100_000:
+    time.sleep(0.5)  # so that who looks from outside has had the time for it
+    escaped("locks", count)
+""",
+    ),
+    attack(
+        "posix_locks_of_many_files",
+        "locks",
+        """
+count, until = 0, time.monotonic() + 4
+say("locks")
+try:
+    for number in range(200):
+        file = os.open(f"locked{number}", os.O_RDWR | os.O_CREAT)
+        for start in range(0, 3000):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * (10**6 - start))
+            count += 1
+        if time.monotonic() > until: break
+except OSError as error:
+    blocked("lockf", error)
+say(f"locks {count}")
+if count > 100_000:
+    time.sleep(0.5)
+    escaped("locks", count)
+""",
+    ),
+    attack(
+        "open_file_locks_of_many_processes",
+        "locks",
+        """
+def take():
+    file = os.open(f"locked{os.getpid()}", os.O_RDWR | os.O_CREAT)
+    count = 0
+    with contextlib.suppress(OSError):
+        for count in range(30_000):
+            fcntl.fcntl(file, 37, struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, 2 * (10**9 - count), 1, 0))
+    os.write(writer, struct.pack("i", count))
+    nap()
+reader, writer = os.pipe()
+for _ in range(10):
+    if os.fork() == 0: take()
+say("locks")
+total = sum(struct.unpack("i", os.read(reader, 4))[0] for _ in range(10))
+say(f"locks {total}")
+time.sleep(0.5)
+if total > 100_000: escaped("locks", total)
+""",
+    ),
+    attack(
+        "internet_sockets",
+        "blocked: inet",
+        """
+for family, name in ((socket.AF_INET, "inet"), (socket.AF_INET6, "inet6")):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        for extra in (0, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC):
+            refused(f"{name} {kind} {extra}", socket.socket, family, kind | extra)
+""",
+    ),
+    attack(
+        "loopback_buffers",
+        "blocked: listen|loopback",
+        """
+held, size = [], 0
+say("loopback")
+try:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    for _ in range(60):
+        near = socket.create_connection(listener.getsockname(), 1)
+        far = listener.accept()[0]
+        held += [near, far]
+        for one in (near, far):
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True: size += one.send(bytes(65536))
+    escaped("loopback buffers", size)
+except OSError as error:
+    blocked("listen", error)
+""",
+    ),
+    attack(
+        "protocols_by_number",
+        "blocked: 262",
+        """
+for number in (1, 33, 58, 132, 136, 143, 262):  # ICMP, DCCP, ICMPv6, SCTP, UDP-Lite, Ethernet, MPTCP
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for kind in (1, 2, 3, 5, 6):
+            refused(f"{number} {family} {kind}", socket.socket, family, kind, number)
+""",
+    ),
+    attack(
+        "protocols_of_unix_sockets",
+        "refused|blocked",
+        """
+for kind in (3, 4, 6, 10):
+    if kind != 3: refused(f"unix {kind}", socket.socket, socket.AF_UNIX, kind, 0, also=(94,))
+for number in (2, 6, 262): refused(f"unix protocol {number}", socket.socket, socket.AF_UNIX, 1, number)
+""",
+    ),
+    attack(
+        "asynchronous_input",
+        "blocked: io_setup",
+        """
+numbers = {"x86_64": (206, 209, 207), "aarch64": (0, 2, 1)}[platform.machine()]
+context = ctypes.c_ulong(0)
+refused("io_setup", syscall_number, numbers[0], 1024, ctypes.byref(context))
+refused("io_submit", syscall_number, numbers[1], context.value, 0, 0, also=(22,))
+""",
+    ),
+    attack(
+        "filters_of_sockets",
+        "blocked: SO_ATTACH_FILTER",
+        _FILTER
+        + """
+one, two = socket.socketpair()
+for name, option in (("SO_ATTACH_FILTER", 26), ("SO_ATTACH_REUSEPORT_CBPF", 51)):
+    refused(name, one.setsockopt, socket.SOL_SOCKET, option, program)
+    refused(name + " long", one.setsockopt, socket.SOL_SOCKET, option, program + bytes(100))
+for name, option in (("SO_ATTACH_BPF", 50), ("SO_ATTACH_REUSEPORT_EBPF", 52)):
+    refused(name, one.setsockopt, socket.SOL_SOCKET, option, struct.pack("i", one.fileno()))
+""",
+    ),
+    attack(
+        "filter_with_a_listener",
+        "blocked: NEW_LISTENER",
+        _FILTER
+        + """
+number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
+for name, flags in (("NEW_LISTENER", 8), ("NEW_LISTENER_TSYNC", 8 | 1 | 16), ("WAIT_KILLABLE", 8 | 32)):
+    refused(name, syscall_number, number, 1, flags, program)
+""",
+    ),
+    attack(
+        "filters_of_calls_piled_up",
+        "filters",
+        """
+instructions = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) * 4000)
+program = struct.pack("HxxxxxxP", 4000, ctypes.addressof(instructions))
+number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
+def pile():
+    with contextlib.suppress(OSError):
+        while True: syscall_number(number, 1, 0, program)
+say("filters")
+for _ in range(30):
+    if os.fork() == 0:
+        pile()
+        nap()
+time.sleep(1)
+""",
+    ),
+    attack(
+        "rulesets_piled_up",
+        "rulesets",
+        """
+held, rules = [], 0
+until = time.monotonic() + 2
+try:
+    while time.monotonic() < until:
+        ruleset = syscall_number(444, struct.pack("=QQQ", 0x1FFF, 0, 0), 24, 0)
+        held.append(ruleset)
+        for name in os.listdir("/usr/bin")[:100]:
+            with contextlib.suppress(FileNotFoundError):
+                fd = os.open("/usr/bin/" + name, os.O_PATH)
+                syscall_number(445, ruleset, 1, struct.pack("=Qi", 4, fd), 0)
+                os.close(fd)
+                rules += 1
+except OSError as error:
+    blocked("ruleset", error)
+say(f"rulesets {len(held)}, {rules} rules")
+""",
+    ),
+    attack(
+        "socket_buffers_of_many_processes",
+        "started",
+        """
+def fill():
+    held = []
+    with contextlib.suppress(OSError):
+        while True:
+            pair = socket.socketpair()
+            held.append(pair)
+            for one in pair:
+                one.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    while True: one.send(bytes(32768))
+    nap()
+say("started")
+for _ in range(30):
+    if os.fork() == 0: fill()
+time.sleep(4)
+""",
+        timeout=10,
+    ),
+    attack(
+        "pipe_buffers_of_many_processes",
+        "started",
+        """
+def fill():
+    held = []
+    with contextlib.suppress(OSError):
+        while True:
+            reader, writer = os.pipe()
+            held.append((reader, writer))
+            os.set_blocking(writer, False)
+            with contextlib.suppress(BlockingIOError):
+                while True: os.write(writer, bytes(4096))
+    nap()
+say("started")
+for _ in range(30):
+    if os.fork() == 0: fill()
+time.sleep(3)
+""",
+        timeout=10,
+    ),
+    attack(
+        "datagrams_to_a_socket_that_is_not_read",
+        "started",
+        """
+held, sent = [], 0
+say("started")
+with contextlib.suppress(OSError):
+    for number in range(200):
+        box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        box.bind(f"\\0box-{os.getpid()}-{number}")
+        held.append(box)
+        for _ in range(2):
+            one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            held.append(one)
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True: sent += one.sendto(bytes(100_000), box.getsockname())
+say(f"sent {sent}")
+if sent > 400 << 20: escaped("memory in datagrams", sent)
+""",
+    ),
+    attack(
+        "shared_memory_filled",
+        "filled",
+        "UNLINKED = False\n" + _FILL_SHM,
+        meanwhile=True,
+    ),
+    attack(
+        "shared_memory_filled_without_names",
+        "filled",
+        "UNLINKED = True\n" + _FILL_SHM,
+        meanwhile=True,
+    ),
+    attack(
+        "shared_memory_filled_by_mappings",
+        "filled",
+        """
+import mmap
+held = []
+until = time.monotonic() + 2
+while time.monotonic() < until:
+    try:
+        fd = os.open(f"/dev/shm/map-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
+        os.unlink(f"/dev/shm/map-{os.getuid()}")
+        os.posix_fallocate(fd, 0, 20 << 20)
+        held.append(mmap.mmap(fd, 20 << 20))
+        os.close(fd)
+    except OSError as error:
+        blocked("/dev/shm", error)
+        time.sleep(0.1)
+say(f"filled {len(held)}")
+""",
+        meanwhile=True,
+    ),
+    attack(
+        "shared_memory_inodes_of_many_processes",
+        "filled",
+        """
+def fill(number):
+    held = []
+    with contextlib.suppress(OSError):
+        while True:
+            name = f"/dev/shm/inode-{os.getuid()}-{number}-{len(held)}"
+            fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+            os.unlink(name)
+            held.append(fd)
+    nap()
+for number in range(40):
+    if os.fork() == 0: fill(number)
+time.sleep(2)
+say("filled")
+""",
+        meanwhile=True,
+    ),
+    attack(
+        "epolls_nested",
+        "nested",
+        """
+import select
+chain = [select.epoll()]
+depth = 0
+try:
+    for depth in range(300):
+        chain.append(select.epoll())
+        chain[-1].register(chain[-2].fileno())
+except OSError as error:
+    blocked("epoll", error)
+if depth > 20: escaped("epolls nested", depth)
+wide, count = select.epoll(), 0
+held = []
+try:
+    for _ in range(150):
+        one = os.eventfd(0)
+        held.append(one)
+        for epoll in chain: epoll.register(one)
+except OSError as error:
+    blocked("epoll", error)
+say(f"nested {depth}")
+""",
+    ),
+    attack(
+        "timers_of_many_processes",
+        "timers",
+        """
+def take():
+    event = struct.pack("QiiQ", 0, 0, 1, 0) + bytes(40)
+    number = {"x86_64": 222, "aarch64": 107}[platform.machine()]
+    timer = ctypes.c_int()
+    count = 0
+    with contextlib.suppress(OSError):
+        while count < 200_000:
+            syscall_number(number, 1, event, ctypes.byref(timer))
+            count += 1
+    os.write(writer, struct.pack("i", count))
+    nap()
+reader, writer = os.pipe()
+for _ in range(8):
+    if os.fork() == 0: take()
+total = sum(struct.unpack("i", os.read(reader, 4))[0] for _ in range(8))
+say(f"timers {total}")
+if total > 200_000: escaped("timers", total)
+""",
+    ),
+    attack(
+        "signals_queued",
+        "queued",
+        """
+signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 64))
+count = 0
+try:
+    while count < 500_000:
+        syscall("rt_sigqueueinfo", os.getpid(), 40, struct.pack("iii", 40, 0, -1) + bytes(116))
+        count += 1
+except OSError as error:
+    blocked("rt_sigqueueinfo", error)
+say(f"queued {count}")
+if count > 200_000: escaped("signals", count)
+""",
+    ),
+    attack(
+        "event_descriptors_of_many_processes",
+        "events",
+        """
+def take():
+    held = []
+    with contextlib.suppress(OSError):
+        while True: held.append(os.eventfd(2**63))
+    nap()
+for _ in range(40):
+    if os.fork() == 0: take()
+time.sleep(1)
+say("events")
+""",
+    ),
+    attack(
+        "faults_handled_by_a_device",
+        "blocked: /dev/userfaultfd",
+        """
+refused("userfaultfd", syscall, "userfaultfd", 0)
+refused("/dev/userfaultfd", os.open, "/dev/userfaultfd", os.O_RDWR)
+""",
+    ),
+    attack(
+        "core_limit",
+        "limits",
+        """
+import resource
+say(f"limits {resource.getrlimit(resource.RLIMIT_CORE)}")
+if resource.getrlimit(resource.RLIMIT_CORE) != (1, 1): escaped("RLIMIT_CORE", resource.getrlimit(resource.RLIMIT_CORE))
+for value in (0, 2, -1):
+    refused(f"{value}", resource.setrlimit, resource.RLIMIT_CORE, (value, value), also=(22,)) if value else None
+""",
+    ),
+    attack(
+        "core_limit_lowered_for_a_core_pattern_that_is_a_pipe",
+        "blocked",
+        """
+import resource, subprocess
+try:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    escaped("RLIMIT_CORE", resource.getrlimit(resource.RLIMIT_CORE))
+except (OSError, ValueError) as error:
+    blocked("RLIMIT_CORE", error)
+""",
+    ),
+    attack(
+        "core_dumped",
+        "ended -?[0-9]+",
+        """
+import subprocess
+done = subprocess.run([sys.executable, "-c", "import os; os.abort()"])
+say(f"ended {done.returncode}")
+cores = [name for name in os.listdir(".") if "core" in name]
+if cores: escaped("core", cores)
+""",
+        status="ok",
+    ),
+)

@@ -1,0 +1,133 @@
+"""Attacks that only watch: what a session can learn of its neighbours by looking at what they share."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="watching", needs="uid")
+
+ATTACKS = (
+    attack(
+        "command_lines",
+        "looked",
+        """
+for name in os.listdir("/proc"):
+    for what in ("cmdline", "comm", "environ", "task", "wchan", "stack"):
+        with contextlib.suppress(OSError):
+            if what == "task": os.listdir(f"/proc/{name}/task")
+            else: say(open(f"/proc/{name}/{what}").read().replace("\\0", " "))
+say("looked")
+""",
+    ),
+    attack(
+        "command_lines_by_number",
+        "looked",
+        """
+for number in [*range(1, 5000), *victims()]:
+    with contextlib.suppress(OSError): say(open(f"/proc/{number}/cmdline").read().replace("\\0", " "))
+    with contextlib.suppress(OSError): say(open(f"/proc/{number}/task/{number}/cmdline").read().replace("\\0", " "))
+say("looked")
+""",
+    ),
+    attack(
+        "processes_of_neighbours_seen",
+        "blocked: [a-z]+ ENOENT",
+        """
+for pid in victims():
+    for name in ("cmdline", "status", "stat", "statm", "io", "limits", "sched", "cgroup"):
+        refused(name, lambda: open(f"/proc/{pid}/{name}").read())
+""",
+    ),
+    attack(
+        "shared_memory_listed",
+        "blocked: listdir",
+        'refused("listdir", os.listdir, "/dev/shm")\nrefused("scandir", lambda: list(os.scandir("/dev/shm/.")))',
+    ),
+    attack(
+        "shared_memory_listed_by_a_descriptor",
+        "looked",
+        """
+for flags in (os.O_RDONLY | os.O_DIRECTORY, os.O_PATH):
+    with contextlib.suppress(OSError):
+        fd = os.open("/dev/shm", flags)
+        with contextlib.suppress(OSError): escaped("listed", os.listdir(fd))
+        with contextlib.suppress(OSError): escaped("listed", os.listdir(f"/proc/self/fd/{fd}"))
+        with contextlib.suppress(OSError): escaped("opened", os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd))
+say("looked")
+""",
+    ),
+    attack(
+        "shared_memory_watched",
+        "watched",
+        """
+for mask in (0xFFF, 0x100, 0x200, 0x3C0):
+    fd = _libc.inotify_init1(0o4000)
+    if _libc.inotify_add_watch(fd, b"/dev/shm", mask) < 0:
+        say("blocked: inotify")
+        continue
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            seen = os.read(fd, 65536)
+            if b"sem" in seen or b"mp" in seen or len(seen) > 16: escaped("seen", seen)
+        time.sleep(0.01)
+say("watched")
+""",
+        meanwhile=True,
+    ),
+    attack(
+        "shared_memory_watched_by_signals",
+        "watched",
+        """
+seen = []
+signal.signal(signal.SIGIO, lambda *_: seen.append(1))
+with contextlib.suppress(OSError):
+    fd = os.open("/dev/shm", os.O_RDONLY)
+    fcntl.fcntl(fd, 1026, 0x8000003F)
+until = time.monotonic() + 0.7
+while time.monotonic() < until: time.sleep(0.05)
+say("watched")
+if seen: escaped("changes of /dev/shm", len(seen))
+""",
+        meanwhile=True,
+    ),
+    attack(
+        "directories_of_others_watched",
+        "blocked: inotify",
+        """
+fd = _libc.inotify_init1(0o4000)
+def watch(place):
+    ctypes.set_errno(0)
+    if _libc.inotify_add_watch(fd, place.encode(), 0xFFF) < 0: raise OSError(ctypes.get_errno(), place)
+for victim in VICTIMS:
+    for name in ("", "/secret.txt", "/listener"): refused("inotify", watch, victim["directory"] + name)
+""",
+    ),
+    attack(
+        "locks_of_others_listed",
+        "looked",
+        """
+mine = os.open("mine", os.O_RDWR | os.O_CREAT)
+fcntl.lockf(mine, fcntl.LOCK_EX)
+pids = set()
+with contextlib.suppress(OSError):
+    for line in open("/proc/locks"): pids.add(int(line.split()[-4 if "->" not in line else -4]))
+say("looked")
+if pids & set(victims()): escaped("locks of", pids)
+""",
+        neighbour="import fcntl; held = open('held', 'w'); fcntl.lockf(held, fcntl.LOCK_EX)",
+    ),
+    attack(
+        "sockets_of_others_listed",
+        "looked",
+        """
+with contextlib.suppress(OSError):
+    text = open("/proc/net/unix").read()
+    for victim in VICTIMS:
+        if victim["socket"] in text: escaped("socket", victim["socket"])
+say("looked")
+""",
+    ),
+)
