@@ -77,7 +77,7 @@ def test_attack(fortress: Fortress, attack: Attack) -> None:
         fortress.check_output(execution, victims)
         attack.check(execution)
         time.sleep(attack.pause)
-        if attack.then:
+        if attack.then and execution.alive:
             following = attacker.run(attack.then, timeout=attack.timeout)
             fortress.check_output(following, victims)
             attack.check_next(following)

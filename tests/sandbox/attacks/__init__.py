@@ -16,6 +16,7 @@ from attacks import (
     memory,
     network,
     output,
+    own_death,
     planted,
     planted_helpers,
     processes,
@@ -45,6 +46,7 @@ _TABLES = (
     planted_helpers.ATTACKS,
     kernel_memory.ATTACKS,
     watching.ATTACKS,
+    own_death.ATTACKS,
 )
 ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table)
 

@@ -161,10 +161,12 @@ print("set")
         """
 def listen():
     held = []
-    for address in ("\\0left", "left"):
-        held.append(socket.socket(socket.AF_UNIX))
-        held[-1].bind(address)
-        held[-1].listen()
+    places = (socket.AF_UNIX, "\\0left"), (socket.AF_UNIX, "left"), (socket.AF_INET, ("127.0.0.1", 45678))
+    for family, address in places:
+        with contextlib.suppress(OSError):
+            held.append(socket.socket(family))
+            held[-1].bind(address)
+            held[-1].listen()
     nap()
 daemon(listen)
 print("listening")

@@ -327,7 +327,5 @@ def _with_position(one: Attack) -> tuple[Attack, ...]:
 _ALSO_BY_THE_ORIGINAL = {"results_forged", "next_cell_stolen", "output_injected", "channel_in_flight", "file_in_flight"}
 
 ATTACKS = tuple(
-    placed
-    for one in _FORK_ATTACKS
-    for placed in (_with_position(one) if one.name in _ALSO_BY_THE_ORIGINAL else (one,))
+    placed for one in _FORK_ATTACKS for placed in (_with_position(one) if one.name in _ALSO_BY_THE_ORIGINAL else (one,))
 )

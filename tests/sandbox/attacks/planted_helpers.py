@@ -18,7 +18,7 @@ attack = partial(
     status="ok|killed",
 )
 
-_READ = 'order(line, "open(\'secret.txt\').read()")\n'
+_READ = "order(line, \"open('secret.txt').read()\")\n"
 _OVERWRITE = """
 order(line, "open('secret.txt', 'w').write('changed')")
 order(line, "open('more', 'w').write('x')")
@@ -423,12 +423,13 @@ place = f"/dev/shm/made-{os.getuid()}"
 with contextlib.suppress(OSError):
     watched = os.open("/dev/shm", os.O_RDONLY)
     fcntl.fcntl(watched, 10, signal.SIGKILL)
-    fcntl.fcntl(watched, 1026, 0x80000004)
+    fcntl.fcntl(watched, 1026, 0x80000010)
 """,
         code="""
 with contextlib.suppress(OSError):
     open(place, "w").close()
-    os.unlink(place)
+    os.rename(place, place + "-renamed")
+    os.unlink(place + "-renamed")
 time.sleep(0.2)
 say("tried")
 """,

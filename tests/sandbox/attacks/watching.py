@@ -32,15 +32,6 @@ say("looked")
 """,
     ),
     attack(
-        "processes_of_neighbours_seen",
-        "blocked: [a-z]+ ENOENT",
-        """
-for pid in victims():
-    for name in ("cmdline", "status", "stat", "statm", "io", "limits", "sched", "cgroup"):
-        refused(name, lambda: open(f"/proc/{pid}/{name}").read())
-""",
-    ),
-    attack(
         "shared_memory_listed",
         "blocked: listdir",
         'refused("listdir", os.listdir, "/dev/shm")\nrefused("scandir", lambda: list(os.scandir("/dev/shm/.")))',
@@ -103,31 +94,6 @@ def watch(place):
     if _libc.inotify_add_watch(fd, place.encode(), 0xFFF) < 0: raise OSError(ctypes.get_errno(), place)
 for victim in VICTIMS:
     for name in ("", "/secret.txt", "/listener"): refused("inotify", watch, victim["directory"] + name)
-""",
-    ),
-    attack(
-        "locks_of_others_listed",
-        "looked",
-        """
-mine = os.open("mine", os.O_RDWR | os.O_CREAT)
-fcntl.lockf(mine, fcntl.LOCK_EX)
-pids = set()
-with contextlib.suppress(OSError):
-    for line in open("/proc/locks"): pids.add(int(line.split()[-4 if "->" not in line else -4]))
-say("looked")
-if pids & set(victims()): escaped("locks of", pids)
-""",
-        neighbour="import fcntl; held = open('held', 'w'); fcntl.lockf(held, fcntl.LOCK_EX)",
-    ),
-    attack(
-        "sockets_of_others_listed",
-        "looked",
-        """
-with contextlib.suppress(OSError):
-    text = open("/proc/net/unix").read()
-    for victim in VICTIMS:
-        if victim["socket"] in text: escaped("socket", victim["socket"])
-say("looked")
 """,
     ),
 )

@@ -1,0 +1,261 @@
+"""Attacks on the reward: code that ends, stops or breaks its own session, which must never look like a broken machine.
+
+The next cell after it is a result as any other, `killed` mostly. `test_sandbox_attacks_in_an_environment.py` plays all
+of them in an environment, too, where no step may fail for it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+ENDED = "killed|memory_limit|timeout"
+
+between = partial(
+    Attack,
+    kind="own_death",
+    shows="started",
+    unsafe=True,
+    pause=0.5,
+    timeout=4,
+    then="6 * 7",
+    then_shows="",
+    then_status=ENDED,
+    then_alive=False,
+)
+within = partial(Attack, kind="own_death", unsafe=True, timeout=2, status=ENDED, alive=False)
+broken = partial(between, then_status=f"ok|error|exit|output_limit|{ENDED}", then_alive=None)
+
+
+def _later(statement: str) -> str:
+    return f"""
+import threading
+def later():
+    time.sleep(0.2)
+    {statement}
+threading.Thread(target=later, daemon=True).start()
+print("started")
+"""
+
+
+ATTACKS = (
+    between("timer_that_exits", code="import threading\nthreading.Timer(.2, os._exit, (0,)).start()\nprint('started')"),
+    between("timer_that_exits_with_an_error", code=_later("os._exit(70)")),
+    between(
+        "exits_at_once",
+        code="import threading\nthreading.Timer(0, os._exit, (0,)).start()",
+        shows="",
+        status="ok|killed",
+        pause=0.2,
+        then_status=ENDED,
+    ),
+    between("killed", code=_later("os.kill(os.getpid(), signal.SIGKILL)")),
+    between(
+        "killed_by_an_alarm",
+        code="signal.signal(signal.SIGALRM, signal.SIG_DFL)\nsignal.alarm(1)\nprint('started')",
+        pause=1.2,
+    ),
+    between(
+        "killed_by_a_child",
+        code="""
+me = os.getpid()
+def strike():
+    time.sleep(0.2)
+    os.kill(me, signal.SIGKILL)
+daemon(strike)
+print("started")
+""",
+    ),
+    between("segfault", code=_later("ctypes.string_at(0)")),
+    between("abort", code=_later("os.abort()")),
+    between("every_descriptor_closed", code=_later("os.closerange(0, 4096)")),
+    between("control_channel_closed", code=_later("os.close(channel())")),
+    between("control_channel_shut_down", code=_later("socket.socket(fileno=channel()).shutdown(socket.SHUT_RDWR)")),
+    between("control_channel_replaced", code=_later("os.dup2(os.open('/dev/null', os.O_RDWR), channel())")),
+    between("another_program", code=_later("os.execv('/bin/sh', ['sh', '-c', 'exit 0'])")),
+    between(
+        "another_program_that_holds_the_channel",
+        code=_later(
+            "os.set_inheritable(channel(), True); "
+            "os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(100)'])"
+        ),
+        timeout=1.5,
+    ),
+    between("jump_to_nowhere", code=_later("ctypes.CFUNCTYPE(None)(16)()")),
+    between(
+        "stack_of_a_thread",
+        code="""
+import threading
+def later():
+    time.sleep(0.2)
+    sys.setrecursionlimit(10**9)
+    key = lambda x: sorted([1], key=key)
+    sorted([1], key=key)
+threading.stack_size(64 << 10)
+threading.Thread(target=later, daemon=True).start()
+print("started")
+""",
+    ),
+    between("stopped", code=_later("os.kill(os.getpid(), signal.SIGSTOP)"), timeout=1),
+    between(
+        "stopped_by_a_child_again_and_again",
+        code="""
+me = os.getpid()
+def strike():
+    time.sleep(0.2)
+    for _ in range(400):
+        os.kill(me, signal.SIGSTOP)
+        time.sleep(0.005)
+daemon(strike)
+print("started")
+""",
+        timeout=1,
+    ),
+    between(
+        "processor_time_used_up",
+        code="""
+import resource, threading
+def spend():
+    while True: pass
+print("started", flush=True)
+used = int(time.process_time()) + 1
+resource.setrlimit(resource.RLIMIT_CPU, (used, used))
+threading.Thread(target=spend, daemon=True).start()
+""",
+        pause=2.2,
+        status="ok|killed",
+    ),
+    between(
+        "strict_filter",
+        code=_later("_libc.prctl(22, 1, 0, 0, 0)"),
+        then_status=f"ok|{ENDED}",
+        then_alive=None,
+        timeout=1,
+    ),
+    between(
+        "filter_that_kills",
+        code=_later(
+            "_libc.syscall({'x86_64': 317, 'aarch64': 277}[platform.machine()], 1, 1, struct.pack('HxxxxxxP', 1, "
+            "ctypes.addressof(ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x80000000)))))"
+        ),
+    ),
+    between(
+        "every_signal_blocked_and_busy",
+        code="""
+import threading
+def busy():
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+    ctypes.PyDLL(None).sleep(1000)
+print("started")
+threading.Timer(0.2, busy).start()
+""",
+        timeout=1,
+    ),
+    between(
+        "memory_of_many_children",
+        code="""
+def take():
+    time.sleep(0.3)
+    area = bytearray(100 << 20)
+    for page in range(0, len(area), 4096): area[page] = 1
+    nap()
+for _ in range(20):
+    if os.fork() == 0: take()
+print("started")
+""",
+        pause=2,
+        unsafe=False,
+    ),
+    broken(
+        "limits_of_its_own",
+        code="""
+import resource
+print("started", flush=True)
+for name in ("NOFILE", "FSIZE", "DATA", "STACK", "NPROC"):
+    with contextlib.suppress(Exception):
+        which = getattr(resource, "RLIMIT_" + name)
+        resource.setrlimit(which, (0, resource.getrlimit(which)[1]))
+""",
+    ),
+    broken(
+        "builtins_removed",
+        code="""
+import builtins
+print("started", flush=True)
+for name in ("compile", "exec", "eval", "isinstance", "len", "repr", "str", "open", "__import__", "BaseException"):
+    with contextlib.suppress(Exception): delattr(builtins, name)
+""",
+        status="ok|error|killed",
+    ),
+    broken(
+        "interpreter_ended_by_its_own_state",
+        code="""
+print("started", flush=True)
+sys.modules.clear()
+sys.path = sys.stdout = sys.stderr = sys.stdin = sys.excepthook = None
+""",
+        status="ok|error|killed",
+    ),
+    broken(
+        "trace_function_that_raises",
+        code="""
+print("started", flush=True)
+def trace(*_): raise SystemExit(3)
+sys.settrace(trace)
+sys.setprofile(trace)
+import threading
+threading.settrace(trace)
+""",
+        status="ok|error|exit|killed",
+    ),
+    broken(
+        "asynchronous_errors",
+        code="""
+import threading
+main = threading.main_thread().ident
+def throw():
+    for _ in range(300):
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(SystemExit))
+        time.sleep(0.005)
+print("started", flush=True)
+threading.Thread(target=throw, daemon=True).start()
+""",
+        status="ok|error|exit|killed",
+    ),
+    broken(
+        "signals_that_raise",
+        code="""
+def throw(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, throw)
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.01)
+print("started", flush=True)
+""",
+        status="ok|error|exit|killed|timeout",
+    ),
+    within("fork_that_goes_on_in_the_child", shows="", code="if os.fork(): os._exit(0)\nprint('child')\n6 * 7"),
+    within(
+        "daemon_that_goes_on",
+        shows="",
+        code="""
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+time.sleep(0.2)
+print("daemon")
+6 * 7
+""",
+    ),
+    within("exit_in_the_cell", shows="", code="os._exit(0)"),
+    within("another_program_in_the_cell", shows="", code="os.execv('/bin/sh', ['sh', '-c', 'exit 0'])"),
+    within("stopped_in_the_cell", shows="", code="os.kill(os.getpid(), signal.SIGSTOP)", timeout=1),
+    within(
+        "killed_by_every_signal_in_turn",
+        shows="",
+        code="""
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGBUS, signal.SIGSYS, signal.SIGKILL):
+    with contextlib.suppress(OSError): signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+""",
+    ),
+)
