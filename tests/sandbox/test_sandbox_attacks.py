@@ -81,7 +81,7 @@ def test_attack(fortress: Fortress, attack: Attack) -> None:
             following = attacker.run(attack.then, timeout=attack.timeout)
             fortress.check_output(following, victims)
             attack.check_next(following)
-        for what in attack.asks:
+        for what in attack.asks if execution.alive else ():
             fortress.ask(attacker, what)
         if attack.forks:
             fortress.check_fork(attacker, attack.forks)

@@ -8,6 +8,7 @@ from attacks import (
     endless,
     exhaustion,
     files,
+    forged,
     forking,
     interpreter,
     kernel,
@@ -47,6 +48,7 @@ _TABLES = (
     kernel_memory.ATTACKS,
     watching.ATTACKS,
     own_death.ATTACKS,
+    forged.ATTACKS,
 )
 ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table)
 

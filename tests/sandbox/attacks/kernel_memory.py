@@ -43,7 +43,7 @@ try:
         for start in range(0, 3000):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * (10**6 - start))
             count += 1
-        if time.monotonic() > until: break
+        if time.monotonic() > until or count > 110_000: break
 except OSError as error:
     blocked("lockf", error)
 say(f"locks {count}")
