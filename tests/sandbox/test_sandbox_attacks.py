@@ -72,11 +72,11 @@ def test_attack(fortress: Fortress, attack: Attack) -> None:
     if reason:
         pytest.skip(f"not defended: {reason}")
     with fortress.attacker(attack) as (attacker, victims):
-        with fortress.victims_at_work(victims) if attack.meanwhile else contextlib.nullcontext():
+        with fortress.at_work(attack, victims):
             execution = attacker.run(attack.code, timeout=attack.timeout)
+            time.sleep(attack.pause)
         fortress.check_output(execution, victims)
         attack.check(execution)
-        time.sleep(attack.pause)
         if attack.then and execution.alive:
             following = attacker.run(attack.then, timeout=attack.timeout)
             fortress.check_output(following, victims)

@@ -54,7 +54,7 @@ def played(sandbox: Sandbox, attack: Attack) -> str:
         for code in ("6 * 7", "import os; os._exit(0)", "len(items + [4])"):
             result, _, terminated, truncated, info = env.step(call(code))
         lies = attack.kind == "forged"  # what a session says of its own cells is its own affair
-        if terminated or truncated or not lies and (info["tool"]["status"] != "ok" or "4" not in result):
+        if terminated or truncated or (not lies and (info["tool"]["status"] != "ok" or "4" not in result)):
             return f"the episode does not go on: {result!r}"
         _, reward, terminated, _, _ = env.step("<think>d</think><answer>\\boxed{4}</answer>")
         return "" if (reward, terminated) == (1.0, True) else f"the reward is {reward}"

@@ -23,6 +23,7 @@ from attacks import (
     processes,
     reading,
     signals,
+    unfair,
     watching,
 )
 from attacks.attack import Attack
@@ -49,6 +50,7 @@ _TABLES = (
     watching.ATTACKS,
     own_death.ATTACKS,
     forged.ATTACKS,
+    unfair.ATTACKS,
 )
 ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table)
 

@@ -42,7 +42,8 @@ class Attack:
         then_alive: whether the session lives on after the second cell; None where both are right.
         asks: what the client asks of the session afterwards: "get", "put", "fork", "run". Each has to give its result
             or one neutral failure, see `Fortress.ask`.
-        neighbour: what an honest session of another family runs first; it is a victim beside the others.
+        neighbour: what an honest session of another family runs first. It is a victim beside the others, and what it
+            calls `work` gives the same all the time.
         slowdown: the most that the neighbour's work may take during the attack, as a multiple of its time in peace;
             0 where it is not measured.
     """

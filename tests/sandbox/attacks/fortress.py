@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from attacks.attack import Ask, Attack
@@ -25,6 +26,7 @@ from sandbox.wire import PING
 
 TOOLS = (Path(__file__).parent / "tools.py").read_text()
 SOON = 8.0
+SLACK = 0.05
 SPARE_MEMORY = 48 << 20
 
 _ARM = """
@@ -86,6 +88,45 @@ class Victim:
         assert (execution.stdout, execution.stderr, execution.status) == ("", "", "ok"), execution
 
 
+class Neighbour(Victim):
+    """A victim that does a bit of work again and again, and looks at the time that it takes.
+
+    Args:
+        python: a session with a function `work`.
+    """
+
+    def __init__(self, python: SyncInterpreter) -> None:
+        super().__init__(python)
+        self._done = python.run("work()").value
+        self._peace = median(self._work() for _ in range(7))
+
+    def _work(self) -> float:
+        execution = self.python.run("work()", timeout=SOON)
+        assert execution.value == self._done, execution
+        return execution.duration
+
+    @contextlib.contextmanager
+    def at_work(self, slowdown: float) -> Iterator[None]:
+        """Work all the time, and see that it takes no longer than some multiple of the time in peace."""
+        done = threading.Event()
+
+        def work() -> list[float]:
+            waits = [self._work()]
+            while not done.wait(0.02):
+                waits.append(self._work())
+            return waits
+
+        with ThreadPoolExecutor(1) as pool:
+            working = pool.submit(work)
+            try:
+                yield
+            finally:
+                done.set()
+        waits = working.result()
+        if slowdown:
+            assert median(waits) <= slowdown * self._peace + SLACK, f"{self._peace:.3f} s in peace, now {waits}"
+
+
 class Fortress:
     """A sandbox with a sentinel.
 
@@ -142,8 +183,9 @@ class Fortress:
                 victims = [Victim(session) for session in sessions if session is not sessions[place]]
                 sessions.insert(0, sessions.pop(place))
             if attack.neighbour:
-                sessions.append(self.sandbox.interpreter_sync(attack.neighbour))
-                victims = [*victims, Victim(sessions[-1])]
+                neighbour = Neighbour(self.sandbox.interpreter_sync(attack.neighbour))
+                sessions.append(neighbour.python)
+                victims = [*victims, neighbour]
             self._prepare(sessions[0], victims, told=attack.position == "stranger")
             yield sessions[0], victims
         finally:
@@ -161,8 +203,18 @@ class Fortress:
             assert prepared.status == "ok", prepared.text
 
     @contextlib.contextmanager
-    def victims_at_work(self, victims: list[Victim]) -> Iterator[None]:
-        """Let the victims run cells all the time."""
+    def at_work(self, attack: Attack, victims: list[Victim]) -> Iterator[None]:
+        """Let those run cells all the time that the attack is to disturb."""
+        with contextlib.ExitStack() as stack:
+            if attack.meanwhile:
+                stack.enter_context(self._victims_at_work(victims))
+            for victim in victims:
+                if isinstance(victim, Neighbour):
+                    stack.enter_context(victim.at_work(attack.slowdown))
+            yield
+
+    @contextlib.contextmanager
+    def _victims_at_work(self, victims: list[Victim]) -> Iterator[None]:
         done = threading.Event()
 
         def work(victim: Victim) -> None:

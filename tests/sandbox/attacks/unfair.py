@@ -1,0 +1,270 @@
+"""Attacks on the share of others: processor time, memory, and places for processes.
+
+A neighbour, an honest session of another family, does a bit of work again and again meanwhile. The bounds are wide,
+since the machine that tests may be busy itself: what counts is that a neighbour is not slower by as many times as
+there are hogs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attacks.attack import Attack
+
+attack = partial(Attack, kind="unfair", needs="uid", shows="started")
+
+IN_A_CELL = 12.0
+BETWEEN_CELLS = 4.0
+
+_HONEST = "def work(): return sum(i * i for i in range(600_000))\n"
+_CROWDED = """
+import subprocess, sys
+crowd = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]) for _ in range(20)]
+own = bytearray(b"x") * (60 << 20)
+def work(): return [one.poll() for one in crowd], len(own)
+"""
+_FILL_SOCKETS = """
+def fill(most):
+    held, size = [], 0
+    with contextlib.suppress(OSError):
+        while size < most:
+            pair = socket.socketpair()
+            held.append(pair)
+            for one in pair:
+                one.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    while True: size += one.send(bytes(32768))
+    return held
+"""
+
+ATTACKS = (
+    attack(
+        "thirty_hogs_in_a_cell",
+        code="""
+for _ in range(30):
+    if os.fork() == 0: spin()
+say("started")
+time.sleep(3)
+""",
+        neighbour=_HONEST,
+        slowdown=IN_A_CELL,
+    ),
+    attack(
+        "hogs_of_a_fork_bomb",
+        code="""
+say("started")
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    with contextlib.suppress(OSError):
+        if os.fork() == 0:
+            until += 1
+            while time.monotonic() < until: pass
+            os._exit(0)
+    with contextlib.suppress(OSError): os.waitpid(-1, os.WNOHANG)
+""",
+        neighbour=_HONEST,
+        slowdown=IN_A_CELL,
+        status="ok|killed",
+        timeout=10,
+    ),
+    attack(
+        "hogs_that_outlive_their_cell",
+        code="for _ in range(20): daemon(spin)\nsay('started')",
+        pause=3,
+        neighbour=_HONEST,
+        slowdown=BETWEEN_CELLS,
+    ),
+    attack(
+        "children_that_outlive_their_cell",
+        code="""
+for _ in range(20):
+    if os.fork() == 0: spin()
+say("started")
+""",
+        pause=3,
+        neighbour=_HONEST,
+        slowdown=BETWEEN_CELLS,
+    ),
+    attack(
+        "threads_that_outlive_their_cell",
+        code="""
+import hashlib, threading
+data = bytes(1 << 22)
+def hash_on():
+    while True: hashlib.sha256(data).digest()
+for _ in range(16): threading.Thread(target=hash_on, daemon=True).start()
+say("started")
+""",
+        pause=3,
+        neighbour=_HONEST,
+        slowdown=BETWEEN_CELLS,
+    ),
+    attack(
+        "hogs_that_raise_themselves",
+        code="""
+def hog():
+    with contextlib.suppress(OSError): os.setpriority(os.PRIO_PROCESS, 0, 0)
+    with contextlib.suppress(OSError): os.setpriority(os.PRIO_PROCESS, 0, -20)
+    with contextlib.suppress(OSError): os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with contextlib.suppress(OSError): os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    os.setsid()
+    spin()
+for _ in range(20): daemon(hog)
+say("started")
+time.sleep(0.5)
+""",
+        pause=2.5,
+        neighbour=_HONEST,
+        slowdown=BETWEEN_CELLS,
+    ),
+    attack(
+        "system_calls_that_never_end",
+        code="""
+def busy():
+    while True:
+        with contextlib.suppress(OSError): os.listdir("/usr/bin")
+        with contextlib.suppress(OSError): os.stat("/usr/bin/nothing")
+for _ in range(20): daemon(busy)
+say("started")
+""",
+        pause=3,
+        neighbour=_HONEST,
+        slowdown=BETWEEN_CELLS,
+    ),
+    attack(
+        "memory_grown_between_cells",
+        code="""
+import threading
+def grow():
+    time.sleep(0.1)
+    for _ in range(6):
+        if os.fork() == 0:
+            area = bytearray(200 << 20)
+            for page in range(0, len(area), 4096): area[page] = 1
+            nap()
+threading.Thread(target=grow, daemon=True).start()
+say("started")
+""",
+        pause=3,
+        neighbour=_CROWDED,
+    ),
+    attack(
+        "memory_grown_slowly_between_cells",
+        code="""
+def grow():
+    area = []
+    while True:
+        area.append(b"x" * (2 << 20))
+        time.sleep(0.02)
+for _ in range(8): daemon(grow)
+say("started")
+""",
+        pause=3,
+        neighbour=_CROWDED,
+    ),
+    attack(
+        "memory_grown_at_once_by_many",
+        code="""
+reader, writer = os.pipe()
+for _ in range(30):
+    if os.fork() == 0:
+        os.read(reader, 1)
+        area = bytearray(b"x") * (60 << 20)
+        nap()
+say("started")
+os.write(writer, b"x" * 30)
+time.sleep(3)
+""",
+        status="ok|killed|memory_limit",
+        neighbour=_CROWDED,
+    ),
+    attack(
+        "memory_in_sockets_beside_a_crowd",
+        code=_FILL_SOCKETS
+        + """
+say("started")
+for _ in range(25):
+    if os.fork() == 0:
+        held = fill(60 << 20)
+        nap()
+time.sleep(3)
+""",
+        status="ok|killed|memory_limit",
+        neighbour=_CROWDED,
+        timeout=10,
+    ),
+    attack(
+        "memory_in_sockets_that_outlives_its_cell",
+        code=_FILL_SOCKETS
+        + """
+for _ in range(25):
+    daemon(lambda: (fill(60 << 20), nap()))
+say("started")
+""",
+        pause=3,
+        neighbour=_CROWDED,
+    ),
+    attack(
+        "memory_in_pipes_beside_a_crowd",
+        code="""
+def fill():
+    held = []
+    with contextlib.suppress(OSError):
+        while True:
+            reader, writer = os.pipe()
+            held.append((reader, writer))
+            os.set_blocking(writer, False)
+            with contextlib.suppress(BlockingIOError):
+                while True: os.write(writer, bytes(65536))
+    nap()
+for _ in range(50): daemon(fill)
+say("started")
+""",
+        pause=2,
+        neighbour=_CROWDED,
+    ),
+    attack(
+        "memory_in_files_of_shared_memory",
+        code="""
+import mmap
+def fill(number):
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/dev/shm/unfair-{os.getuid()}-{number}", os.O_RDWR | os.O_CREAT, 0o600)
+        os.unlink(f"/dev/shm/unfair-{os.getuid()}-{number}")
+        while True: os.write(fd, bytes(1 << 20))
+    nap()
+for number in range(5): daemon(lambda number=number: fill(number))
+say("started")
+""",
+        pause=2,
+        neighbour=_CROWDED,
+    ),
+    attack(
+        "places_for_processes",
+        code="""
+say("started")
+with contextlib.suppress(OSError):
+    while True:
+        if os.fork() == 0: nap()
+time.sleep(1)
+""",
+        neighbour="import subprocess\ndef work(): return subprocess.run(['/bin/sh', '-c', 'exit 3']).returncode\n",
+    ),
+    attack(
+        "places_for_threads",
+        code="""
+import threading
+say("started")
+def many():
+    threading.stack_size(64 << 10)
+    with contextlib.suppress(RuntimeError):
+        while True: threading.Thread(target=nap, daemon=True).start()
+    nap()
+for _ in range(10):
+    with contextlib.suppress(OSError):
+        if os.fork() == 0: many()
+time.sleep(1)
+""",
+        neighbour="import subprocess\ndef work(): return subprocess.run(['/bin/sh', '-c', 'exit 3']).returncode\n",
+    ),
+)
