@@ -154,11 +154,13 @@ def channel() -> int:
     raise RuntimeError("no control socket")
 
 
-def kept_descriptors(first: int = 3) -> list[int]:
-    """Duplicate every descriptor of this process from a number on, and return the duplicates."""
+def kept_descriptors(only_sockets: bool = False) -> list[int]:
+    """Duplicate every descriptor of this process but the outputs, and return the duplicates."""
     kept = []
-    for fd in range(first, 300):
+    for fd in range(3, 300):
         with contextlib.suppress(OSError):
+            if only_sockets and (os.fstat(fd).st_mode & 0o170000) != 0o140000:
+                continue
             kept.append(fcntl.fcntl(fd, fcntl.F_DUPFD, 300))
     return kept
 
@@ -223,12 +225,13 @@ def order(line: socket.socket, expression: str) -> None:
 
 def write_to_all(fds: list[int], data: bytes) -> None:
     """Write to all of some descriptors, without waiting for any."""
+    say(f"tried {len(fds)}")
     written = 0
     for fd in fds:
         with contextlib.suppress(OSError):
             os.set_blocking(fd, False)
             written += os.write(fd, data)
-    say(f"tried {len(fds)}, written {written}")
+    say(f"written {written}")
 
 
 def machinery() -> list[dict[str, Any]]:

@@ -1,0 +1,77 @@
+"""Small statements that random hostile programs are made of; all use the functions of `tools`.
+
+PLANTS prepare something before a fork, STRIKES use it, or anything else, in a branch. A statement may fail.
+"""
+
+from __future__ import annotations
+
+PLANTS = (
+    "kept += kept_descriptors()",
+    "near = in_flight(kept_descriptors())",
+    "kept += [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in (1, 2)]",
+    "line = worker()",
+    "near = in_flight([os.open('.', os.O_RDONLY)])",
+    "threads = __import__('concurrent.futures').futures.ThreadPoolExecutor(2); threads.submit(time.sleep, 0.01)",
+    "pool = __import__('multiprocessing').get_context('fork').Pool(1)",
+    "shell = __import__('subprocess').Popen(['/bin/sh'], stdin=-1)",
+    "os.register_at_fork(after_in_parent=lambda: kept.extend(kept_descriptors(True)))",
+    "os.register_at_fork(after_in_child=lambda: kept.extend(kept_descriptors(True)))",
+    "one, two = socket.socketpair(); fcntl.fcntl(one, 8, os.getpid()); fcntl.fcntl(one, 10, 9)",
+    "one, two = socket.socketpair(); fcntl.ioctl(one, 0x8901, struct.pack('i', os.getpid())); fcntl.fcntl(one, 10, 9)",
+    "fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)",
+    "daemon(nap)",
+    "held = [os.eventfd(0), *os.pipe()]",
+    "place = __import__('posix').getcwd()",
+    "kept.append(os.open('/proc/self', os.O_PATH))",
+    "__import__('threading').Thread(target=nap, daemon=True).start()",
+    "os.mkfifo('pipe'); kept.append(os.open('pipe', os.O_RDWR))",
+    "signal.signal(signal.SIGUSR1, signal.SIG_IGN)",
+)
+
+STRIKES = (
+    "write_to_all(kept, b'garbage' * 50)",
+    "write_to_all(landed(near), b'garbage' * 50)",
+    "write_to_all(kept, b'injected\\n')",
+    "[socket.socket(fileno=os.dup(fd)).shutdown(2) for fd in kept if os.path.stat.S_ISSOCK(os.fstat(fd).st_mode)]",
+    "order(line, \"open('own', 'w').write('changed')\")",
+    "order(line, \"open('stolen', 'w').write('changed')\")",
+    "[order(line, f'os.kill({pid}, 9)') for pid in range(os.getpid() - 12, os.getpid()) if pid > 1]",
+    "pool._inqueue.put((0, 0, os.replace, ('own', 'stolen'), {}))",
+    "shell.stdin.write(b'echo changed > own; echo changed > stolen; kill -9 $PPID\\n'); shell.stdin.flush()",
+    "two.send(b'x')",
+    "open(place + '/own', 'w').write('changed')",
+    "[open(os.open('own', os.O_WRONLY, dir_fd=fd), 'w').write('changed') for fd in landed(near)]",
+    "[os.kill(pid, signal.SIGKILL) for pid in range(2, 400) if pid != os.getpid()]",
+    "os.kill(-1, signal.SIGKILL)",
+    "os.killpg(os.getpgrp(), signal.SIGSTOP)",
+    "os._exit(3)",
+    "__import__('threading').Timer(0.02, os._exit, (0,)).start()",
+    "os.closerange(3, 400)",
+    "os.closerange(0, 400)",
+    "os.close(channel())",
+    "os.execv('/bin/sh', ['sh', '-c', 'exit 0'])",
+    "ctypes.string_at(0)",
+    "[os.fork() for _ in range(4)]",
+    "daemon(spin)",
+    "[daemon(nap) for _ in range(5)]",
+    "ballast = [bytearray(b'x') * (50 << 20) for _ in range(3)]",
+    "open('/dev/shm/left', 'w').write('x' * 1000)",
+    "os.system('rm -rf * .[a-z]*')",
+    "sys.stdout = sys.stderr = None",
+    "sys.modules.clear()",
+    "forge(['load', 'store', 'os', 'struct'], None)",
+    "print('x' * 100_000)",
+    "raise SystemExit(5)",
+    "[os.open('/dev/null', 0) for _ in range(600)]",
+    "signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)",
+    "os.kill(os.getpid(), signal.SIGSTOP)",
+)
+
+HONEST = (
+    "n = n + 1",
+    "items.append(n)",
+    "print(len(items))",
+    "open('log', 'a').write('line\\n')",
+    "next(numbers)",
+    "sum(items)",
+)

@@ -1,0 +1,298 @@
+"""Honest programs that do what attacks do, too: they have to go on working, also across a fork."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox import Sandbox, SyncInterpreter
+
+WITHIN = 15.0
+
+PROGRAMS = {
+    "sqlite": (
+        """
+import sqlite3
+with sqlite3.connect("data.db") as base:
+    base.execute("create table t (n integer)")
+    base.executemany("insert into t values (?)", [(n,) for n in range(100)])
+sqlite3.connect("data.db").execute("select sum(n) from t").fetchone()[0]
+""",
+        "4950",
+    ),
+    "sqlite_with_a_log_of_writes": (
+        """
+import sqlite3
+one, two = sqlite3.connect("wal.db"), sqlite3.connect("wal.db")
+one.execute("pragma journal_mode=wal")
+one.execute("create table t (n)"); one.execute("insert into t values (7)"); one.commit()
+two.execute("select n from t").fetchall()
+""",
+        "[(7,)]",
+    ),
+    "pool": (
+        """
+import multiprocessing
+def square(n): return n * n
+with multiprocessing.get_context("fork").Pool(3) as pool: found = pool.map(square, range(5))
+found
+""",
+        "[0, 1, 4, 9, 16]",
+    ),
+    "executor_of_processes": (
+        """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+context = multiprocessing.get_context("fork")
+with ProcessPoolExecutor(2, mp_context=context) as pool: found = list(pool.map(abs, [-1, 2]))
+found
+""",
+        "[1, 2]",
+    ),
+    "queue_and_lock_and_value": (
+        """
+import multiprocessing as mp
+context = mp.get_context("fork")
+queue, lock, value = context.Queue(), context.Lock(), context.Value("i", 0)
+def add():
+    with lock: value.value += 1
+    queue.put(value.value)
+workers = [context.Process(target=add) for _ in range(3)]
+for one in workers: one.start()
+found = sorted(queue.get(timeout=5) for _ in workers)
+for one in workers: one.join()
+found, value.value
+""",
+        "([1, 2, 3], 3)",
+    ),
+    "shared_memory": (
+        """
+from multiprocessing import shared_memory
+one = shared_memory.SharedMemory(create=True, size=100)
+two = shared_memory.SharedMemory(name=one.name)
+one.buf[:2] = b"ab"
+found = bytes(two.buf[:2])
+two.close(); one.close(); one.unlink()
+found
+""",
+        "b'ab'",
+    ),
+    "threads": (
+        """
+import threading, queue
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool: found = list(pool.map(lambda n: n + 1, range(5)))
+found
+""",
+        "[1, 2, 3, 4, 5]",
+    ),
+    "asyncio": (
+        """
+import asyncio
+async def one(n):
+    await asyncio.sleep(0.01)
+    return n
+async def both(): return await asyncio.gather(one(1), one(2), asyncio.to_thread(lambda: 3))
+asyncio.run(both())
+""",
+        "[1, 2, 3]",
+    ),
+    "asyncio_with_a_subprocess": (
+        """
+import asyncio
+async def shell():
+    process = await asyncio.create_subprocess_exec("/bin/sh", "-c", "echo out; exit 3", stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0], process.returncode
+asyncio.run(shell())
+""",
+        "(b'out\\n', 3)",
+    ),
+    "subprocess": (
+        """
+import subprocess, sys
+first = subprocess.run([sys.executable, "-c", "print(input())"], input="text", capture_output=True, text=True).stdout
+second = subprocess.run(["/bin/sh", "-c", "echo $((6 * 7)) > made; read x < made; echo $x"], capture_output=True)
+first, second.stdout
+""",
+        "('text\\n', b'42\\n')",
+    ),
+    "subprocess_that_writes_to_the_output": ("import subprocess\nsubprocess.call(['/bin/sh', '-c', 'exit 0'])", "0"),
+    "tempfile": (
+        """
+import os, tempfile
+with tempfile.TemporaryDirectory() as place, tempfile.NamedTemporaryFile(dir=place) as file:
+    file.write(b"x"); file.flush()
+    found = os.listdir(place) == [os.path.basename(file.name)], tempfile.TemporaryFile().write(b"abc")
+found
+""",
+        "(True, 3)",
+    ),
+    "locks_of_files": (
+        """
+import fcntl
+one, two = open("lock", "w"), open("lock", "w")
+fcntl.lockf(one, fcntl.LOCK_EX); fcntl.lockf(one, fcntl.LOCK_UN)
+fcntl.flock(one, fcntl.LOCK_EX)
+try: found = fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: found = "held"
+found
+""",
+        "'held'",
+    ),
+    "socket_pairs_and_selectors": (
+        """
+import selectors, socket
+one, two = socket.socketpair()
+with selectors.DefaultSelector() as selector:
+    selector.register(two, selectors.EVENT_READ)
+    one.send(b"x")
+    found = len(selector.select(1)), two.recv(10)
+found
+""",
+        "(1, b'x')",
+    ),
+    "local_server": (
+        """
+import socket, threading
+server = socket.socket(socket.AF_UNIX)
+server.bind("served"); server.listen()
+def serve():
+    line, _ = server.accept()
+    line.send(line.recv(10)[::-1])
+threading.Thread(target=serve).start()
+client = socket.socket(socket.AF_UNIX); client.connect("served"); client.send(b"abc")
+client.recv(10)
+""",
+        "b'cba'",
+    ),
+    "signals_and_timers": (
+        """
+import signal, time
+seen = []
+signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.02)
+time.sleep(0.1)
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+len(seen)
+""",
+        "1",
+    ),
+    "mapped_files": (
+        """
+import mmap
+with open("mapped", "w+b") as file:
+    file.write(bytes(10))
+    file.flush()
+    with mmap.mmap(file.fileno(), 10) as area: area[:2] = b"ab"
+open("mapped", "rb").read(3)
+""",
+        "b'ab\\x00'",
+    ),
+    "processes_of_its_own_signalled": (
+        """
+import signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+child.terminate()
+child.wait(5)
+""",
+        "-15",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_works_before_and_after_a_fork(isolated: Sandbox, name: str) -> None:
+    code, expected = PROGRAMS[name]
+    with isolated.interpreter_sync() as python:
+        (early,) = python.fork(1)
+        first = python.run(code, timeout=WITHIN)
+        assert (first.status, first.value) == ("ok", expected), first
+        for session in (early, *python.fork(2)):
+            with session:
+                session.run("import os; [os.unlink(name) for name in os.listdir('.')]")
+                again = session.run(code, timeout=WITHIN)
+                assert (again.status, again.value, again.stderr) == ("ok", expected, ""), again
+
+
+def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
+    executions = [session.run(code, timeout=WITHIN) for session in sessions]
+    assert [execution.status for execution in executions] == ["ok"] * len(executions), executions
+    return [execution.value for execution in executions]
+
+
+def test_generators_and_open_files_go_on_in_each(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync("lines = iter(range(10))\ntext = open('text', 'w+')") as python:
+        python.run("next(lines); _ = text.write('begin '); text.flush()")
+        family = [python, *python.fork(2)]
+        for number, session in enumerate(family):
+            session.run(f"_ = text.write('{number}'); text.flush(); text.seek(0)")
+        expected = [f"(1, 'begin {number}')" for number in range(3)]
+        assert values(family, "next(lines), text.read()") == expected
+
+
+def test_a_database_that_is_open_goes_on_in_each(isolated: Sandbox) -> None:
+    setup = "import sqlite3\nbase = sqlite3.connect('base.db')\nbase.execute('create table t (n)'); base.commit()"
+    with isolated.interpreter_sync(setup) as python:
+        family = [python, *python.fork(2)]
+        for number, session in enumerate(family):
+            session.run(f"base.execute('insert into t values ({number})'); base.commit()")
+        assert values(family, "base.execute('select n from t').fetchall()") == ["[(0,)]", "[(1,)]", "[(2,)]"]
+
+
+BLOCKED_IN_PRINT = """
+import os, threading, time
+def talk():
+    while True: print("x" * 5000)
+threading.Thread(target=talk, daemon=True).start()
+time.sleep(0.2)
+mine = [1]
+"""
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_fork_while_a_thread_is_blocked_in_print(isolated: Sandbox, stream: str) -> None:
+    code = BLOCKED_IN_PRINT.replace('"x" * 5000', f'"x" * 5000, file=__import__("sys").{stream}')
+    with isolated.interpreter_sync() as python:
+        execution = python.run(code, timeout=5)
+        assert execution.alive, execution
+        copies = python.fork(2)
+        for copy in copies:
+            found = copy.run("print('heard'); mine.append(2); mine", timeout=5)
+            assert (found.status, found.value) == ("ok", "[1, 2]"), found
+            assert "heard" in found.stdout
+            copy.close()
+
+
+def test_a_fork_while_a_thread_holds_locks_of_the_library(isolated: Sandbox) -> None:
+    code = """
+import logging, queue, threading, time
+log = logging.getLogger("x"); log.addHandler(logging.FileHandler("log"))
+box = queue.Queue()
+def work():
+    while True: log.warning("y" * 100); box.put(1); box.get()
+for _ in range(3): threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+"""
+    with isolated.interpreter_sync() as python:
+        assert python.run(code).status == "ok"
+        for copy in python.fork(3):
+            with copy:
+                assert copy.run("log.warning('z'); print('heard')", timeout=5).stdout == "heard\n"
+
+
+def test_a_fork_beside_a_subprocess_and_its_pipe(isolated: Sandbox) -> None:
+    setup = """
+import subprocess, sys
+code = "import sys\\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)"
+child = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
+"""
+    with isolated.interpreter_sync(setup) as python:
+        (copy,) = python.fork(1)
+        assert copy.run("6 * 7").value == "42"
+        copy.close()
+        assert python.run("6 * 7").value == "42"  # whether its helper lives on is told by `lost_on_fork`
+
+
+def test_output_of_what_a_fork_copied_is_the_copys_own(isolated: Sandbox) -> None:
+    with isolated.interpreter_sync("import os, sys\nsaved = os.dup(1); out = sys.stdout") as python:
+        for session in [python, *python.fork(2)]:
+            assert session.run("_ = os.write(saved, b'saved '); print('out', file=out)").stdout in ("saved out\n",)
