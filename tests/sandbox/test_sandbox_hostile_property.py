@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from attacks.fortress import TOOLS, Fortress
-from attacks.statements import HONEST, PLANTS, STRIKES
+from attacks.statements import HONEST, PAIRS, PLANTS, STRIKES
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sandbox_under_test import open_or_skip
@@ -27,11 +28,19 @@ numbers = iter(range(100))
 PATIENCE = 0.7
 
 
-def _program(*tables: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
-    cell = st.lists(st.one_of(*(st.sampled_from(table) for table in tables)), min_size=1, max_size=3)
-    return st.lists(cell.map("\n".join), max_size=4)
+Program = tuple[list[str], list[str]]
 
 
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Return what runs before the fork, and in the branch after it: each statement is a cell of its own."""
+    pairs = draw(st.lists(st.sampled_from(PAIRS), min_size=1, max_size=3))
+    before = [plant for plant, _ in pairs] + draw(st.lists(st.sampled_from(PLANTS + HONEST), max_size=3))
+    after = [strike for _, strike in pairs] + draw(st.lists(st.sampled_from(STRIKES + HONEST), max_size=4))
+    return draw(st.permutations(before)), draw(st.permutations(after))
+
+
+cells = st.lists(st.sampled_from(PLANTS + STRIKES + HONEST), min_size=1, max_size=6)
 hostile = settings(
     max_examples=40,
     deadline=None,
@@ -71,10 +80,9 @@ def check(session: SyncInterpreter, name: str) -> None:
 
 
 @hostile
-@given(before=_program(PLANTS, HONEST), after=_program(STRIKES, STRIKES, HONEST))
-def test_a_hostile_branch_changes_nothing_for_the_others(
-    fortress: Fortress, before: list[str], after: list[str]
-) -> None:
+@given(program=programs())
+def test_a_hostile_branch_changes_nothing_for_the_others(fortress: Fortress, program: Program) -> None:
+    before, after = program
     with contextlib.ExitStack() as stack:
         origin = stack.enter_context(fortress.sandbox.interpreter_sync(TOOLS))
         if not run_all(origin, [START, *before]):
@@ -90,8 +98,16 @@ def test_a_hostile_branch_changes_nothing_for_the_others(
     fortress.check_recovered()
 
 
+def take_step(env: Any, code: str) -> None:
+    _, _, terminated, truncated, _ = env.step(f"<think>c</think><python>{code}</python>")
+    assert not terminated
+    assert not truncated
+    if "Timer" in code:
+        time.sleep(0.1)  # so that it happens between the cells
+
+
 @hostile
-@given(before=_program(PLANTS, HONEST, STRIKES), after=_program(STRIKES, PLANTS, HONEST))
+@given(before=cells, after=cells)
 def test_a_hostile_program_never_makes_a_step_fail(fortress: Fortress, before: list[str], after: list[str]) -> None:
     env: Any = gym.make(
         "arpo/Arithmetic-v0", tool_timeout=PATIENCE, max_turns=40, max_tool_calls=40, sandbox=fortress.sandbox
@@ -100,12 +116,12 @@ def test_a_hostile_program_never_makes_a_step_fail(fortress: Fortress, before: l
     branches = [env]
     try:
         for code in (TOOLS, START, *before):
-            env.step(f"<think>c</think><python>{code}</python>")
+            take_step(env, code)
         with contextlib.suppress(ForkError):
             branches.append(env.unwrapped.fork())
         for branch in branches:
             for code in after:
-                branch.step(f"<think>c</think><python>{code}</python>")
+                take_step(branch, code)
             _, reward, terminated, _, _ = branch.step("<think>d</think><answer>\\boxed{4}</answer>")
             assert (reward, terminated) == (1.0, True)
     finally:

@@ -42,9 +42,9 @@ import gc
 numbers = set()
 frame = sys._getframe()
 while frame:
-    numbers |= {value for value in frame.f_locals.values() if type(value) is int and 0 <= value < 10**6}
-    for holder in frame.f_locals.values():
-        numbers |= {value for value in getattr(holder, "__dict__", {}).values() if type(value) is int}
+    numbers |= {value for value in list(frame.f_locals.values()) if type(value) is int and 0 <= value < 10**6}
+    for holder in list(frame.f_locals.values()):
+        numbers |= {value for value in list(getattr(holder, "__dict__", {}).values()) if type(value) is int}
     frame = frame.f_back
 """,
         code=_FORGED

@@ -134,8 +134,8 @@ executor.submit(os.getpid).result()
 """,
         code="""
 with contextlib.suppress(Exception):
-    for pid in victims(): executor._call_queue.put(processes._CallItem(0, os.kill, (pid, 9), {}))
-    for _ in range(2): executor._call_queue.put(processes._CallItem(0, os.replace, ("secret.txt", "more"), {}))
+    for pid in victims(): executor._call_queue._writer.send(processes._CallItem(0, os.kill, (pid, 9), {}))
+    for _ in range(2): executor._call_queue._writer.send(processes._CallItem(0, os.replace, ("secret.txt", "more"), {}))
 time.sleep(0.5)
 say("ordered")
 """,
@@ -315,6 +315,14 @@ def keeping(function):
                     kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
         return result
     return call
+receive = socket.socket.recvmsg
+def receiving(*arguments):
+    result = receive(*arguments)
+    for _, kind, data in result[1]:
+        for number in struct.unpack(f"{len(data) // 4}i", data) if kind == socket.SCM_RIGHTS else ():
+            kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
+    return result
+socket.socket.recvmsg = receiving
 import posix, _socket
 for module, names in ((socket, ("socketpair", "socket", "fromfd")), (os, ("pipe", "pipe2", "dup", "dup2", "open")),
                       (_socket, ("socketpair", "dup")), (posix, ("pipe", "pipe2", "dup", "dup2"))):
