@@ -15,11 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from attacks import ATTACKS, Attack
 from attacks.forking import HANGS
 from attacks.fortress import SOON, Fortress, Victim
+from attacks.unfair import IN_A_CELL
 from sandbox_under_test import open_or_skip
 
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
@@ -91,7 +93,7 @@ def test_attack(fortress: Fortress, attack: Attack) -> None:
 
 
 def test_there_are_as_many_attacks_as_promised() -> None:
-    assert len(ATTACKS) >= 60
+    assert len(ATTACKS) >= 400
     names = Counter((attack.kind, attack.name) for attack in ATTACKS)
     assert max(names.values()) == 1
 
@@ -139,6 +141,20 @@ def test_a_neighbour_is_served_during_an_attack(fortress: Fortress, name: str) -
             waits.append(fortress.sentinel.python.run("sum(range(1000))", timeout=SOON).duration)
             raging.join(0.02)
     assert max(waits) < 2, f"{len(waits)} cells"
+    fortress.check_recovered()
+
+
+def test_a_neighbour_is_served_beside_busy_branches(fortress: Fortress) -> None:
+    attack = Attack("", "", "", needs="uid", neighbour="def work(): return sum(i * i for i in range(600_000))")
+    reason = attack.why_not_defended(fortress.sandbox.isolation)
+    if reason:
+        pytest.skip(f"not defended: {reason}")
+    with contextlib.ExitStack() as stack:
+        attacker, victims = stack.enter_context(fortress.attacker(attack))
+        branches = [stack.enter_context(copy) for copy in attacker.fork(8)]
+        with fortress.at_work(replace(attack, slowdown=IN_A_CELL), victims), ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda one: one.run("while True: pass", timeout=1.5), branches))
+        fortress.check_unharmed(victims)
     fortress.check_recovered()
 
 

@@ -17,7 +17,7 @@ program = struct.pack("HxxxxxxP", 1, ctypes.addressof(instructions))
 """
 _FILL_SHM = """
 held, size = [], 0
-until = time.monotonic() + 3
+until = time.monotonic() + 1.5
 while time.monotonic() < until:
     try:
         fd = os.open(f"/dev/shm/fill-{os.getuid()}-{len(held)}", os.O_RDWR | os.O_CREAT, 0o600)
@@ -40,7 +40,7 @@ say("locks")
 try:
     for number in range(100):
         file = os.open(f"locked{number}", os.O_RDWR | os.O_CREAT)
-        for start in range(0, 3000):
+        for start in range(1500):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * (10**6 - start))
             count += 1
         if time.monotonic() > until or count > 110_000: break
@@ -180,7 +180,7 @@ time.sleep(1)
         "rulesets",
         """
 held, rules = [], 0
-until = time.monotonic() + 2
+until = time.monotonic() + 1
 try:
     while time.monotonic() < until:
         ruleset = syscall_number(444, struct.pack("=QQQ", 0x1FFF, 0, 0), 24, 0)
@@ -214,7 +214,7 @@ def fill():
 say("started")
 for _ in range(30):
     if os.fork() == 0: fill()
-time.sleep(4)
+time.sleep(2.5)
 """,
         timeout=10,
     ),
@@ -235,7 +235,7 @@ def fill():
 say("started")
 for _ in range(30):
     if os.fork() == 0: fill()
-time.sleep(3)
+time.sleep(1.5)
 """,
         timeout=10,
     ),
@@ -278,7 +278,7 @@ if sent > 400 << 20: escaped("memory in datagrams", sent)
         """
 import mmap
 held = []
-until = time.monotonic() + 2
+until = time.monotonic() + 1
 while time.monotonic() < until:
     try:
         fd = os.open(f"/dev/shm/map-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
@@ -308,7 +308,7 @@ def fill(number):
     nap()
 for number in range(40):
     if os.fork() == 0: fill(number)
-time.sleep(2)
+time.sleep(1)
 say("filled")
 """,
         meanwhile=True,

@@ -17,7 +17,7 @@ between = partial(
     kind="own_death",
     shows="started",
     unsafe=True,
-    pause=0.5,
+    pause=0.25,
     timeout=4,
     then="6 * 7",
     then_shows="",
@@ -32,7 +32,7 @@ def _later(statement: str) -> str:
     return f"""
 import threading
 def later():
-    time.sleep(0.2)
+    time.sleep(0.1)
     {statement}
 threading.Thread(target=later, daemon=True).start()
 print("started")
@@ -40,7 +40,7 @@ print("started")
 
 
 ATTACKS = (
-    between("timer_that_exits", code="import threading\nthreading.Timer(.2, os._exit, (0,)).start()\nprint('started')"),
+    between("timer_that_exits", code="import threading\nthreading.Timer(.1, os._exit, (0,)).start()\nprint('started')"),
     between("timer_that_exits_with_an_error", code=_later("os._exit(70)")),
     between(
         "exits_at_once",
@@ -53,15 +53,18 @@ ATTACKS = (
     between("killed", code=_later("os.kill(os.getpid(), signal.SIGKILL)")),
     between(
         "killed_by_an_alarm",
-        code="signal.signal(signal.SIGALRM, signal.SIG_DFL)\nsignal.alarm(1)\nprint('started')",
-        pause=1.2,
+        code="""
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+print("started")
+""",
     ),
     between(
         "killed_by_a_child",
         code="""
 me = os.getpid()
 def strike():
-    time.sleep(0.2)
+    time.sleep(0.1)
     os.kill(me, signal.SIGKILL)
 daemon(strike)
 print("started")
@@ -80,7 +83,7 @@ print("started")
             "os.set_inheritable(channel(), True); "
             "os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(100)'])"
         ),
-        timeout=1.5,
+        timeout=0.6,
     ),
     between("jump_to_nowhere", code=_later("ctypes.CFUNCTYPE(None)(16)()")),
     between(
@@ -88,7 +91,7 @@ print("started")
         code="""
 import threading
 def later():
-    time.sleep(0.2)
+    time.sleep(0.1)
     sys.setrecursionlimit(10**9)
     key = lambda x: sorted([1], key=key)
     sorted([1], key=key)
@@ -103,14 +106,14 @@ print("started")
         code="""
 me = os.getpid()
 def strike():
-    time.sleep(0.2)
+    time.sleep(0.1)
     for _ in range(400):
         os.kill(me, signal.SIGSTOP)
         time.sleep(0.005)
 daemon(strike)
 print("started")
 """,
-        timeout=1,
+        timeout=0.5,
     ),
     between(
         "processor_time_used_up",
@@ -131,7 +134,7 @@ threading.Thread(target=spend, daemon=True).start()
         code=_later("_libc.prctl(22, 1, 0, 0, 0)"),
         then_status=f"ok|{ENDED}",
         then_alive=None,
-        timeout=1,
+        timeout=0.5,
     ),
     between(
         "filter_that_kills",
@@ -148,15 +151,15 @@ def busy():
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
     ctypes.PyDLL(None).sleep(1000)
 print("started")
-threading.Timer(0.2, busy).start()
+threading.Timer(0.1, busy).start()
 """,
-        timeout=1,
+        timeout=0.5,
     ),
     between(
         "memory_of_many_children",
         code="""
 def take():
-    time.sleep(0.3)
+    time.sleep(0.1)
     area = bytearray(100 << 20)
     for page in range(0, len(area), 4096): area[page] = 1
     nap()
@@ -164,7 +167,7 @@ for _ in range(20):
     if os.fork() == 0: take()
 print("started")
 """,
-        pause=2,
+        pause=1.2,
         unsafe=False,
     ),
     broken(

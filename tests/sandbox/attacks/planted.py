@@ -95,7 +95,7 @@ say(f"tried {len(kept)}")
         before=_KEEP,
         code="""
 say(f"tried {len(kept)}")
-until = time.monotonic() + 1.5
+until = time.monotonic() + 0.7
 for fd in kept: os.set_blocking(fd, False)
 while time.monotonic() < until:
     for fd in kept:
@@ -110,7 +110,7 @@ while time.monotonic() < until:
         before=_KEEP,
         code="""
 say(f"tried {len(kept)}")
-until = time.monotonic() + 1.5
+until = time.monotonic() + 0.7
 lines = []
 for fd in kept:
     with contextlib.suppress(OSError): lines.append(socket.socket(fileno=os.dup(fd)))
@@ -150,7 +150,7 @@ say("tried 1")
         code="""
 fds = landed(near)
 say(f"tried 1, landed {len(fds)}")
-until = time.monotonic() + 1.5
+until = time.monotonic() + 0.7
 for fd in fds: os.set_blocking(fd, False)
 while time.monotonic() < until:
     for fd in fds:
@@ -166,7 +166,7 @@ while time.monotonic() < until:
         before=_OUTPUTS,
         code="""
 say(f"tried {len(kept)}")
-until = time.monotonic() + 1
+until = time.monotonic() + 0.6
 for fd in kept: os.set_blocking(fd, False)
 while time.monotonic() < until:
     for fd in kept:
@@ -215,7 +215,7 @@ for fd in (1, 2):
 """,
         code="""
 say(f"tried 1, {len(kept)}")
-until = time.monotonic() + 1
+until = time.monotonic() + 0.6
 while time.monotonic() < until:
     for fd in kept:
         with contextlib.suppress(OSError): say(repr(os.read(fd, 65536)))

@@ -216,7 +216,7 @@ def worker() -> socket.socket:
 def order(line: socket.socket, expression: str) -> None:
     """Let who obeys at the other end of a line evaluate something, and print it."""
     try:
-        line.settimeout(1)
+        line.settimeout(0.5)
         line.send(expression.encode())
         say(f"ordered: {line.recv(65536).decode()}")
     except OSError as error:

@@ -44,7 +44,7 @@ ATTACKS = (
 for _ in range(30):
     if os.fork() == 0: spin()
 say("started")
-time.sleep(2)
+time.sleep(1.2)
 """,
         neighbour=_HONEST,
         slowdown=IN_A_CELL,
@@ -53,7 +53,7 @@ time.sleep(2)
         "hogs_of_a_fork_bomb",
         code="""
 say("started")
-until = time.monotonic() + 2
+until = time.monotonic() + 1.2
 while time.monotonic() < until:
     with contextlib.suppress(OSError):
         if os.fork() == 0:
@@ -70,7 +70,7 @@ while time.monotonic() < until:
     attack(
         "hogs_that_outlive_their_cell",
         code="for _ in range(20): daemon(spin)\nsay('started')",
-        pause=2,
+        pause=1.2,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
@@ -81,7 +81,7 @@ for _ in range(20):
     if os.fork() == 0: spin()
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
@@ -95,7 +95,7 @@ def hash_on():
 for _ in range(16): threading.Thread(target=hash_on, daemon=True).start()
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
@@ -113,7 +113,7 @@ for _ in range(20): daemon(hog)
 say("started")
 time.sleep(0.5)
 """,
-        pause=1.5,
+        pause=1,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
@@ -127,7 +127,7 @@ def busy():
 for _ in range(20): daemon(busy)
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
@@ -145,7 +145,7 @@ def grow():
 threading.Thread(target=grow, daemon=True).start()
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_CROWDED,
     ),
     attack(
@@ -159,7 +159,7 @@ def grow():
 for _ in range(8): daemon(grow)
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_CROWDED,
     ),
     attack(
@@ -173,7 +173,7 @@ for _ in range(30):
         nap()
 say("started")
 os.write(writer, b"x" * 30)
-time.sleep(2)
+time.sleep(1.2)
 """,
         status="ok|killed|memory_limit",
         neighbour=_CROWDED,
@@ -187,7 +187,7 @@ for _ in range(25):
     if os.fork() == 0:
         held = fill(60 << 20)
         nap()
-time.sleep(2)
+time.sleep(1.2)
 """,
         status="ok|killed|memory_limit",
         neighbour=_CROWDED,
@@ -201,7 +201,7 @@ for _ in range(25):
     daemon(lambda: (fill(60 << 20), nap()))
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_CROWDED,
     ),
     attack(
@@ -220,7 +220,7 @@ def fill():
 for _ in range(50): daemon(fill)
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_CROWDED,
     ),
     attack(
@@ -236,7 +236,7 @@ def fill(number):
 for number in range(5): daemon(lambda number=number: fill(number))
 say("started")
 """,
-        pause=2,
+        pause=1.2,
         neighbour=_CROWDED,
     ),
     attack(

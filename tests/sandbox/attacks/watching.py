@@ -58,7 +58,7 @@ for mask in (0xFFF, 0x100, 0x200, 0x3C0):
     if _libc.inotify_add_watch(fd, b"/dev/shm", mask) < 0:
         say("blocked: inotify")
         continue
-    until = time.monotonic() + 0.5
+    until = time.monotonic() + 0.25
     while time.monotonic() < until:
         with contextlib.suppress(OSError):
             seen = os.read(fd, 65536)
