@@ -20,7 +20,7 @@ from dataclasses import replace
 import pytest
 from attacks import ATTACKS, Attack
 from attacks.forking import HANGS
-from attacks.fortress import SOON, Fortress, Victim
+from attacks.fortress import SOON, TOOLS, Fortress, Victim
 from attacks.unfair import IN_A_CELL
 from sandbox_under_test import open_or_skip
 
@@ -156,6 +156,32 @@ def test_a_neighbour_is_served_beside_busy_branches(fortress: Fortress) -> None:
             list(pool.map(lambda one: one.run("while True: pass", timeout=1.5), branches))
         fortress.check_unharmed(victims)
     fortress.check_recovered()
+
+
+def test_what_was_kept_over_two_forks(fortress: Fortress) -> None:
+    attack = Attack("", "", "", needs="uid landlock seccomp", position="fork")
+    reason = attack.why_not_defended(fortress.sandbox.isolation)
+    if reason:
+        pytest.skip(f"not defended: {reason}")
+    keep = "kept = globals().get('kept', []) + kept_descriptors()\nassert kept"
+    with contextlib.ExitStack() as stack:
+        origin, (child, sibling) = stack.enter_context(_with_forks(fortress, keep))
+        assert child.run(keep).status == "ok"
+        grandchild, cousin = (stack.enter_context(copy) for copy in child.fork(2))
+        victims = [Victim(session) for session in (origin, child, sibling, cousin)]
+        assert "tried" in grandchild.run("write_to_all(kept, b'garbage' * 50)").text
+        fortress.check_unharmed(victims)
+    fortress.check_recovered()
+
+
+@contextlib.contextmanager
+def _with_forks(fortress: Fortress, code: str) -> Iterator[tuple[SyncInterpreter, list[SyncInterpreter]]]:
+    with fortress.sandbox.interpreter_sync(TOOLS) as origin:
+        assert origin.run(code).status == "ok"
+        copies = origin.fork(2)
+        yield origin, copies
+        for copy in copies:
+            copy.close()
 
 
 def test_many_bombs_at_once(fortress: Fortress) -> None:

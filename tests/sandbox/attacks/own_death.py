@@ -24,6 +24,7 @@ between = partial(
     then_status=ENDED,
     then_alive=False,
 )
+asked = partial(Attack, kind="own_death", shows="started", unsafe=True, pause=0.25)
 within = partial(Attack, kind="own_death", unsafe=True, timeout=2, status=ENDED, alive=False)
 broken = partial(between, then_status=f"ok|error|exit|output_limit|{ENDED}", then_alive=None)
 
@@ -235,6 +236,15 @@ signal.setitimer(signal.ITIMER_REAL, 0.05, 0.01)
 print("started", flush=True)
 """,
         status="ok|error|exit|killed|timeout",
+    ),
+    *(
+        asked(name, code=_later(end), asks=(what, "run"))
+        for name, what, end in (
+            ("exit_before_a_get", "get", "os._exit(0)"),
+            ("kill_before_a_put", "put", "os.kill(os.getpid(), signal.SIGKILL)"),
+            ("exit_before_a_fork", "fork", "os._exit(0)"),
+            ("descriptors_closed_before_a_fork", "fork", "os.closerange(0, 4096)"),
+        )
     ),
     within("fork_that_goes_on_in_the_child", shows="", code="if os.fork(): os._exit(0)\nprint('child')\n6 * 7"),
     within(
