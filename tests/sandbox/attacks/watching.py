@@ -7,6 +7,7 @@ from functools import partial
 from attacks.attack import Attack
 
 attack = partial(Attack, kind="watching", needs="uid")
+SHOWN = "docker: it has no option that hides processes of other users, and whoever sees one reads its command line"
 
 ATTACKS = (
     attack(
@@ -20,6 +21,7 @@ for name in os.listdir("/proc"):
             else: say(open(f"/proc/{name}/{what}").read().replace("\\0", " "))
 say("looked")
 """,
+        not_on=SHOWN,
     ),
     attack(
         "command_lines_by_number",
@@ -30,6 +32,7 @@ for number in [*range(1, 5000), *victims()]:
     with contextlib.suppress(OSError): say(open(f"/proc/{number}/task/{number}/cmdline").read().replace("\\0", " "))
 say("looked")
 """,
+        not_on=SHOWN,
     ),
     attack(
         "shared_memory_listed",
