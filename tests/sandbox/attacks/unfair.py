@@ -11,7 +11,7 @@ from functools import partial
 
 from attacks.attack import Attack
 
-attack = partial(Attack, kind="unfair", needs="uid", shows="started")
+attack = partial(Attack, kind="unfair", needs="uid", shows="started|/dev/shm|memory", status="ok|killed|memory_limit")
 
 IN_A_CELL = 12.0
 BETWEEN_CELLS = 4.0
@@ -64,7 +64,6 @@ while time.monotonic() < until:
 """,
         neighbour=_HONEST,
         slowdown=IN_A_CELL,
-        status="ok|killed",
         timeout=10,
     ),
     attack(
@@ -175,7 +174,6 @@ say("started")
 os.write(writer, b"x" * 30)
 time.sleep(1.2)
 """,
-        status="ok|killed|memory_limit",
         neighbour=_CROWDED,
     ),
     attack(
@@ -189,7 +187,6 @@ for _ in range(25):
         nap()
 time.sleep(1.2)
 """,
-        status="ok|killed|memory_limit",
         neighbour=_CROWDED,
         timeout=10,
     ),
