@@ -198,7 +198,7 @@ refused("msgget", syscall, "msgget", 0, 0o1600, also=(28,))
     ),
     attack(
         "dev_shm_filled",
-        "blocked: /dev/shm",
+        "blocked: /dev/shm|too much of /dev/shm",
         """
 written = 0
 try:
