@@ -226,7 +226,8 @@ def _host_config(
         f"{_ROOT}/{number}": f"size={limits.disk},nr_inodes={_INODES},mode=1730,uid=0,gid={first_uid + number}"
         for number in range(options.sessions)
     }
-    shared = f"size={shared_memory(options)},nr_inodes={2 * options.sessions * SHARED_FILES}"
+    nameless = limits.processes * limits.open_files  # by one family; nobody can tell whose they are
+    shared = f"size={shared_memory(options)},nr_inodes={2 * options.sessions * SHARED_FILES + nameless}"
     return client.api.create_host_config(
         auto_remove=True,
         network_mode="none",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import socket
 import struct
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ _COMMON = {
 }  # fmt: skip
 _CALLS = {
     "x86_64": {
-        "socket": 41, "socketpair": 53, "clone": 56, "prlimit64": 302, "setsockopt": 54, "fcntl": 72, "prctl": 157,
-        "setpriority": 141, "seccomp": 317, "io_setup": 206, "io_destroy": 207, "io_getevents": 208, "io_submit": 209,
+        "socket": 41, "socketpair": 53, "clone": 56, "prlimit64": 302, "setrlimit": 160, "setsockopt": 54,
+        "fcntl": 72, "prctl": 157, "setpriority": 141, "seccomp": 317, "io_setup": 206, "io_destroy": 207, "io_getevents": 208, "io_submit": 209,
         "io_cancel": 210, "io_pgetevents": 333, "inotify_init": 253, "inotify_add_watch": 254, "inotify_init1": 294,
         "ioprio_set": 251, "sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142,
         "sched_setattr": 314, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
@@ -49,8 +50,8 @@ _CALLS = {
         "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
     },
     "aarch64": {
-        "socket": 198, "socketpair": 199, "clone": 220, "prlimit64": 261, "setsockopt": 208, "fcntl": 25, "prctl": 167,
-        "setpriority": 140, "seccomp": 277, "io_setup": 0, "io_destroy": 1, "io_submit": 2, "io_cancel": 3,
+        "socket": 198, "socketpair": 199, "clone": 220, "prlimit64": 261, "setrlimit": 164, "setsockopt": 208,
+        "fcntl": 25, "prctl": 167, "setpriority": 140, "seccomp": 277, "io_setup": 0, "io_destroy": 1, "io_submit": 2, "io_cancel": 3,
         "io_getevents": 4, "io_pgetevents": 292, "inotify_init1": 26, "inotify_add_watch": 27,
         "ioprio_set": 30, "sched_setaffinity": 122, "sched_setscheduler": 119, "sched_setparam": 118,
         "sched_setattr": 274, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,
@@ -66,7 +67,7 @@ _CALLS = {
     },
 }  # fmt: skip
 _OWN_ONLY = {  # calls that may name this process (0) and no other, and where they name it
-    "prlimit64": 0, "sched_setaffinity": 0, "sched_setscheduler": 0, "sched_setparam": 0, "sched_setattr": 0,
+    "sched_setaffinity": 0, "sched_setscheduler": 0, "sched_setparam": 0, "sched_setattr": 0,
     "setpriority": 1, "ioprio_set": 1,
 }  # fmt: skip
 _SOCKET_OPTIONS = (  # of SOL_SOCKET: kernel memory that no limit counts, and programs in the kernel
@@ -79,7 +80,18 @@ _PIPE_SIZE, _LARGEST_PIPE = 1031, 1 << 16
 _TCP = (socket.SOCK_STREAM, socket.IPPROTO_TCP)
 _UDP = (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
 _TCP_ULP = 31
-_SPECIAL = ("socket", "socketpair", "clone", "clone3", "setsockopt", "fcntl", "prctl", *_OWN_ONLY)
+_SPECIAL = (
+    "socket",
+    "socketpair",
+    "clone",
+    "clone3",
+    "setsockopt",
+    "fcntl",
+    "prctl",
+    "prlimit64",
+    "setrlimit",
+    *_OWN_ONLY,
+)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
@@ -104,6 +116,9 @@ def filter_here(loopback: bool = False) -> bytes:
     program += _judged(calls["setsockopt"], 1, _options())
     program += _judged(calls["fcntl"], 1, _file_commands())
     program += _judged(calls["prctl"], 0, _unless((_SET_SECCOMP,)))
+    ignored = [_step(_EQUAL, resource.RLIMIT_CORE, 0, 1), _step(_RETURN, _ERRNO)]
+    program += _judged(calls["setrlimit"], 0, ignored)
+    program += _judged(calls["prlimit64"], 0, [_step(_EQUAL, 0, 1, 0), refuse, *_core_limit()])
     for name, place in _OWN_ONLY.items():
         program += _judged(calls[name], place, [_step(_EQUAL, 0, 1, 0), refuse])
     for name, number in calls.items():
@@ -139,6 +154,12 @@ def _file_commands() -> list[bytes]:
     return [*_unless(_FILE_COMMANDS), _step(_EQUAL, _PIPE_SIZE, 0, len(size)), *size]
 
 
+def _core_limit() -> list[bytes]:
+    """Ignore a new limit of cores: at 0 instead of 1 a core_pattern that is a pipe would have them."""
+    new = [step for half in (0, 4) for step in (_argument(2, half), _step(_EQUAL, 0, 1, 0), _step(_RETURN, _ERRNO))]
+    return [_argument(1), _step(_EQUAL, resource.RLIMIT_CORE, 0, len(new)), *new]
+
+
 def _unless(values: Sequence[int]) -> list[bytes]:
     """Refuse some values."""
     last = len(values) - 1
@@ -152,8 +173,8 @@ def _judged(call: int, place: int, checks: list[bytes]) -> list[bytes]:
     return [_step(_EQUAL, call, 0, len(body)), *body]
 
 
-def _argument(place: int) -> bytes:
-    return _step(_LOAD, _ARGUMENTS + 8 * place)
+def _argument(place: int, offset: int = 0) -> bytes:
+    return _step(_LOAD, _ARGUMENTS + 8 * place + offset)
 
 
 def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
