@@ -35,7 +35,8 @@ _COMMON = {
 _CALLS = {
     "x86_64": {
         "socket": 41, "socketpair": 53, "clone": 56, "prlimit64": 302, "setrlimit": 160, "setsockopt": 54,
-        "fcntl": 72, "prctl": 157, "setpriority": 141, "seccomp": 317, "io_setup": 206, "io_destroy": 207, "io_getevents": 208, "io_submit": 209,
+        "fcntl": 72, "prctl": 157, "setpriority": 141,
+        "seccomp": 317, "io_setup": 206, "io_destroy": 207, "io_getevents": 208, "io_submit": 209,
         "io_cancel": 210, "io_pgetevents": 333, "inotify_init": 253, "inotify_add_watch": 254, "inotify_init1": 294,
         "ioprio_set": 251, "sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142,
         "sched_setattr": 314, "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101,
@@ -51,7 +52,8 @@ _CALLS = {
     },
     "aarch64": {
         "socket": 198, "socketpair": 199, "clone": 220, "prlimit64": 261, "setrlimit": 164, "setsockopt": 208,
-        "fcntl": 25, "prctl": 167, "setpriority": 140, "seccomp": 277, "io_setup": 0, "io_destroy": 1, "io_submit": 2, "io_cancel": 3,
+        "fcntl": 25, "prctl": 167, "setpriority": 140,
+        "seccomp": 277, "io_setup": 0, "io_destroy": 1, "io_submit": 2, "io_cancel": 3,
         "io_getevents": 4, "io_pgetevents": 292, "inotify_init1": 26, "inotify_add_watch": 27,
         "ioprio_set": 30, "sched_setaffinity": 122, "sched_setscheduler": 119, "sched_setparam": 118,
         "sched_setattr": 274, "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117,

@@ -177,7 +177,7 @@ except OSError as error:
     blocked("lock", error)
 print("locks")
 """,
-        status="ok|timeout",
+        status="ok|timeout|memory_limit",
         timeout=2,
     ),
     attack(

@@ -130,7 +130,7 @@ for name, arguments in (("setuid", (0,)), ("setgid", (0,)), ("setgroups", ([0],)
                         ("setresuid", (0, 0, 0)), ("setresgid", (0, 0, 0))):
     refused(name, getattr(os, name), *arguments)
 for victim in VICTIMS:
-    uid = os.stat(victim["directory"] + "/..").st_gid  # the number of the user, too
+    uid = os.stat(os.path.dirname(victim["directory"])).st_gid  # the number of its user, too
     refused("setuid", os.setuid, uid or 1)
 """,
         needs="uid",
