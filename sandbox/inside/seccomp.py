@@ -118,8 +118,7 @@ def filter_here(loopback: bool = False) -> bytes:
     program += _judged(calls["setsockopt"], 1, _options())
     program += _judged(calls["fcntl"], 1, _file_commands())
     program += _judged(calls["prctl"], 0, _unless((_SET_SECCOMP,)))
-    ignored = [_step(_EQUAL, resource.RLIMIT_CORE, 0, 1), _step(_RETURN, _ERRNO)]
-    program += _judged(calls["setrlimit"], 0, ignored)
+    program += _judged(calls["setrlimit"], 0, _unless((resource.RLIMIT_CORE,)))
     program += _judged(calls["prlimit64"], 0, [_step(_EQUAL, 0, 1, 0), refuse, *_core_limit()])
     for name, place in _OWN_ONLY.items():
         program += _judged(calls[name], place, [_step(_EQUAL, 0, 1, 0), refuse])
@@ -157,8 +156,9 @@ def _file_commands() -> list[bytes]:
 
 
 def _core_limit() -> list[bytes]:
-    """Ignore a new limit of cores: at 0 instead of 1 a core_pattern that is a pipe would have them."""
-    new = [step for half in (0, 4) for step in (_argument(2, half), _step(_EQUAL, 0, 1, 0), _step(_RETURN, _ERRNO))]
+    """Refuse a new limit of cores: at 0 instead of 1 a core_pattern that is a pipe would have them."""
+    refuse = _step(_RETURN, _ERRNO | errno.EPERM)
+    new = [step for half in (0, 4) for step in (_argument(2, half), _step(_EQUAL, 0, 1, 0), refuse)]
     return [_argument(1), _step(_EQUAL, resource.RLIMIT_CORE, 0, len(new)), *new]
 
 

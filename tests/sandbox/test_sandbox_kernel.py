@@ -272,9 +272,10 @@ def test_no_process_leaves_a_core(sandbox: Sandbox) -> None:
 import resource
 for pid in (1, os.getppid(), "self"):
     if os.path.exists(f"/proc/{pid}"): print(open(f"/proc/{pid}/limits").read())
+number = {"x86_64": 160, "aarch64": 164}[platform.machine()]
 for new in ((0, 0), (0, 1), (1, 1)):
-    resource.setrlimit(resource.RLIMIT_CORE, new)
-    call({"x86_64": 160, "aarch64": 164}[platform.machine()], 4, struct.pack("QQ", *new))
+    try: resource.setrlimit(resource.RLIMIT_CORE, new)
+    except ValueError: print(tried(call, number, 4, struct.pack("QQ", *new)))
     print("limit", resource.getrlimit(resource.RLIMIT_CORE))
 resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 print("limit", resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -283,7 +284,7 @@ print("limit", resource.getrlimit(resource.RLIMIT_NOFILE))
     found = re.findall(r"Max core file size +(\S+) +(\S+)", told)
     assert len(found) == (1 if sandbox.isolation.startswith("bubblewrap+uid") else 3)
     assert set(found) == {("1", "1")}  # 0 would let a core_pattern that is a pipe have it
-    assert re.findall("limit .*", told)[-4:] == ["limit (1, 1)"] * 3 + ["limit (300, 300)"]
+    assert told.split("EPERM\n")[1:] == ["limit (1, 1)\n"] * 2 + ["limit (1, 1)\nlimit (300, 300)"]
 
 
 def test_processes_of_others_are_hidden_where_they_can_be(sandbox: Sandbox) -> None:
