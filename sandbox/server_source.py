@@ -41,6 +41,7 @@ _MODULES = (
     "inside.slots",
     "inside.spawner",
     "inside.births",
+    "inside.forks",
     "inside.cells",
     "inside.pieces",
     "inside.requests",

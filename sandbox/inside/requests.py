@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.inside.births import Births
 from sandbox.inside.cells import Cells, killed
 from sandbox.inside.control import Message
+from sandbox.inside.forks import Forks
 from sandbox.inside.handle import Handle, Request, outcome_fields
 from sandbox.inside.pieces import Files
 from sandbox.inside.processes import kill_tree, out_of_memory_kills, send
@@ -56,6 +57,7 @@ class Requests:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._births = Births(supervisor, self)
+        self._forks = Forks(supervisor, self._births)
         self._cells = Cells(supervisor, self)
         self._files = Files(supervisor, self)
         self._oom_kills = out_of_memory_kills()
@@ -142,7 +144,7 @@ class Requests:
             if request.kind == RUN:
                 self._cells.run(handle, request)
             elif request.kind == FORK:
-                self._births.fork(handle, request)
+                self._forks.fork(handle, request)
             else:
                 self._files.begin(handle, request)
         except OSError as error:
@@ -201,7 +203,7 @@ class Requests:
         if handle.cause or handle.lost:
             return  # whatever it says now, it has been killed
         if handle.pid and message.data and message.pid != handle.pid:
-            if not self._births.announced(handle, message):
+            if not self._forks.announced(handle, message):
                 handle.channel.ignore(message.data)
             return
         for kind, number, payload in handle.channel.frames(message.data):
@@ -232,7 +234,7 @@ class Requests:
         elif kind == FILED and request.kind in (READ, WRITE, LIST):
             self._files.finish(handle, request, payload)
         elif kind in (BRANCHED, UNABLE) and request.kind == FORK:
-            self._births.branched(handle, kind, payload, message)
+            self._forks.branched(handle, kind, payload, message)
         else:
             raise WireError(f"frame of kind {kind} out of turn")
 
@@ -256,7 +258,7 @@ class Requests:
             self._answer_for_the_dead(handle, late)
         if handle.once and not handle.closing:
             handle.closing.append(0)
-        self._births.parent_died(handle)
+        self._forks.parent_died(handle)
         if handle.closing:
             self.forget(handle)
 
