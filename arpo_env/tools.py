@@ -133,7 +133,10 @@ class PythonTool(Tool):
         if self._interpreter is None:
             sandbox = self._sandbox or default_sandbox()  # asked anew: a shared one that was closed has been replaced
             self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
-        execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
+        try:
+            execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
+        except ValueError as error:  # more code than can be sent
+            return ToolResult(f"Error: {error}", "error", time.perf_counter() - started)
         text = shorten(execution.text, self._max_characters) or "(no output)"
         ended, self._ended = self._ended, False
         if not execution.alive and not self._fresh:

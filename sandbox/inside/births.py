@@ -31,7 +31,7 @@ class Birth:
         last: what there is to do before the client is answered.
     """
 
-    def __init__(self, request: Request, parent: Handle | None, last: Callable[[Birth], object] = bool) -> None:
+    def __init__(self, request: Request, parent: Handle | None, last: Callable[[Birth], None] | None = None) -> None:
         self.request = request
         self.parent = parent
         self.last = last
@@ -176,7 +176,8 @@ class Births:
         if birth.waiting:
             return
         self._supervisor.call_off(birth.request.timer)
-        birth.last(birth)
+        if birth.last:
+            birth.last(birth)
         if birth.error:
             self._undo(birth)
         elif birth.request.kind != RUN_ONCE:

@@ -127,7 +127,11 @@ def adopted(fd: int, pid: int) -> socket.socket:
     Raises:
         OSError: it is no such socket, or another process has made it.
     """
-    control = socket.socket(fileno=fd)
+    try:
+        control = socket.socket(fileno=fd)
+    except OSError:
+        os.close(fd)
+        raise
     try:
         kind = (control.family, control.type)
         maker = _CREDENTIALS.unpack(control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]

@@ -2,7 +2,7 @@
 
 Files and directories are opened anew (see `files`). What can not be copied would be a channel between the branches, and
 becomes a dead end: pipes and sockets are at their end for readers and broken for writers, an epoll is empty, an
-eventfd is new, and anything else can not be used at all. Devices stay as they are.
+eventfd is new, and anything else can not be used at all. Devices such as /dev/null stay as they are.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from _socket import socketpair
 from sandbox.inside.files import OpenFile, descriptors, identity_of, reopen
 
 Identity = tuple[int, int]
+_MEMORY_DEVICES = 1  # null, zero, full, random and urandom, as opposed to terminals
 
 
 def separate(files: list[OpenFile], old: str, new: str, keep: set[int], outputs: tuple[Identity, ...]) -> None:
@@ -34,7 +35,7 @@ def separate(files: list[OpenFile], old: str, new: str, keep: set[int], outputs:
     noted = {file.fd: file for file in files}
     own: set[int] = set()
     for fd, status in descriptors().items():
-        if fd in keep or stat.S_ISCHR(status.st_mode):
+        if fd in keep or (stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == _MEMORY_DEVICES):
             continue
         file = noted.get(fd)
         if file is None or file.identity != identity_of(status):

@@ -1,0 +1,172 @@
+"""What a session does to itself is a result; an error is the machinery's alone, and its text is not the session's."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+from sandbox_under_test import open_or_skip
+
+from arpo_env.tools import PythonTool, ToolResult
+from sandbox import Limits, Sandbox, SessionEnded, SessionLost, SyncInterpreter
+
+_REWRITE = """
+import sys
+frame = sys._getframe()
+while not hasattr(frame.f_locals.get("self"), "confinement"): frame = frame.f_back
+session = frame.f_locals["self"]
+inside = type(session).serve.__globals__
+"""
+_LATER = "import ctypes, os, resource, signal, threading, time\ndef later(do): threading.Timer(0.1, do).start()\n"
+DEATHS = {
+    "exit": "later(lambda: os._exit(0))",
+    "exit code": "later(lambda: os._exit(9))",
+    "kill": "later(lambda: os.kill(os.getpid(), signal.SIGKILL))",
+    "abort": "later(os.abort)",
+    "crash": "later(lambda: ctypes.string_at(0))",
+    "group": "later(lambda: os.killpg(0, signal.SIGTERM))",
+    "channel closed": "later(lambda: os.close(199))",
+    "channel shut down": "import socket\nlater(lambda: socket.socket(fileno=os.dup(199)).shutdown(socket.SHUT_RDWR))",
+    "garbage": "later(lambda: os.write(199, b'garbage' * 100))",
+    "frames out of turn": "later(lambda: os.write(199, bytes([49]) + bytes(12)))",
+    "other program": "import sys\nlater(lambda: os.execv(sys.executable, [sys.executable, '-c', '']))",
+    "by a child": "parent = os.getpid()\nif not os.fork():\n    time.sleep(0.1); os.kill(parent, 9); os._exit(0)",
+    "by the parent's leaving": "def leave():\n    if os.fork(): os._exit(0)\n    time.sleep(60)\nlater(leave)",
+}
+
+
+def end(python: SyncInterpreter, death: str) -> None:
+    assert python.run(_LATER + DEATHS[death]).status == "ok"
+    time.sleep(0.6)
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_the_end_between_two_cells_is_the_result_of_the_next(python: SyncInterpreter, death: str) -> None:
+    end(python, death)
+    execution = python.run("1")
+    assert (execution.status, execution.alive, execution.value) == ("killed", False, None)
+    assert re.match("the session had ended before this cell: |the code has closed", str(execution.error))
+    with pytest.raises(SessionLost, match="the session has ended"):
+        python.run("1")
+
+
+def test_files_and_forks_of_a_session_that_has_ended(python: SyncInterpreter) -> None:
+    end(python, "exit")
+    for attempt in (lambda: python.get("x"), lambda: python.put("x", b"")):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)) as error:
+            attempt()
+        assert error.value.errno == errno.EIO
+    with pytest.raises(SessionEnded, match="exit code 0"):
+        python.fork(2)
+    assert python.run("1").status == "killed"
+
+
+def test_all_cells_that_wait_for_a_session_that_ends_have_a_result(sandbox: Sandbox) -> None:
+    async def several() -> list[Any]:
+        python = await sandbox.interpreter()
+        cells = ("import time; time.sleep(0.2)", "import os; os._exit(0)", "1", "2")
+        try:
+            return await asyncio.gather(*(python.run(cell) for cell in cells))
+        finally:
+            await python.close()
+
+    executions = asyncio.run(several())
+    assert [execution.status for execution in executions] == ["ok", "killed", "killed", "killed"]
+
+
+def test_memory_that_is_taken_between_two_cells_is_a_result() -> None:
+    code = """
+import threading
+kept = []
+def take():
+    while True: kept.append(b"x" * 10**6)
+threading.Timer(0.1, take).start()
+"""
+    small = Limits(memory="192m", session_memory=1 << 30)
+    with open_or_skip("docker", small) as sandbox, sandbox.interpreter_sync() as python:
+        python.run(code)
+        time.sleep(2)
+        execution = python.run("1")
+        assert (execution.status, execution.alive) == ("memory_limit", False)
+
+
+def test_a_session_that_ends_with_the_zygote_is_lost() -> None:
+    with open_or_skip("unsafe_local") as sandbox, sandbox.interpreter_sync("x = 1") as python:
+        (copy,) = python.fork()
+        os.kill(int(str(python.run("import os; os.getppid()").value)), signal.SIGKILL)
+        time.sleep(0.5)
+        with pytest.raises(SessionLost, match="the session has ended"):
+            python.run("x")
+        assert copy.run("x").value == "1"
+
+
+@pytest.mark.parametrize(
+    "code", ["import os; os._exit(3)", "import threading, os; threading.Timer(0, os._exit, [3]).start()"]
+)
+def test_a_fresh_session_that_its_setup_ends_is_a_result(sandbox: Sandbox, code: str) -> None:
+    execution = sandbox.run_sync("import time; time.sleep(1)", setup=code)
+    assert (execution.status, execution.alive) == ("killed", False)
+    assert "exit code 3" in str(execution.error)
+
+
+FORGERIES = {
+    "errno": "lambda *_: struct.pack('>IQ', 111, 0) + b'evil'",
+    "no errno": "lambda *_: struct.pack('>IQ', 2**31, 0) + b'evil'",
+    "too short": "lambda *_: b'evil'",
+    "exception": "evil",
+    "lost": "lambda *_: os._exit(1)",
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_failure_of_a_file_is_one_neutral_error(python: SyncInterpreter, forgery: str) -> None:
+    python.run(f"import os, struct\n{_REWRITE}\nclass evil(Exception): pass\ndef fail(*_): raise evil")
+    python.run(
+        f"inside['load'] = inside['store'] = {FORGERIES[forgery].replace('evil', 'fail', forgery == 'exception')}"
+    )
+    for attempt in (lambda: python.get("x"), lambda: python.put("x", b"")):
+        with pytest.raises(OSError, match="Input/output error") as error:
+            attempt()
+        assert (type(error.value), error.value.errno, error.value.filename) == (OSError, errno.EIO, "x")
+
+
+def test_honest_failures_of_files_keep_their_kind(python: SyncInterpreter) -> None:
+    python.run("import os\nos.mkdir('directory')\nopen('secret', 'w').close()")
+    with pytest.raises(FileNotFoundError, match="No such file or directory: 'none'"):
+        python.get("none")
+    with pytest.raises(IsADirectoryError):
+        python.get("directory")
+    with pytest.raises(NotADirectoryError):
+        python.put("secret/x", b"")
+
+
+async def _called(tool: PythonTool, code: str) -> ToolResult:
+    return await tool.call(code=code)
+
+
+def test_the_python_tool_begins_anew_and_says_so(sandbox: Sandbox) -> None:
+    async def play() -> None:
+        tool = PythonTool(sandbox=sandbox)
+        try:
+            await _called(tool, "x = 1\n" + _LATER + DEATHS["exit"])
+            await asyncio.sleep(0.6)
+            copies = [copy for copy in await tool.fork(2) if isinstance(copy, PythonTool)]
+            result = await _called(tool, "x")
+            assert result.status == "error"
+            assert "had ended" in result.text
+            assert "had to be restarted" in result.text
+            for one in (tool, *copies):
+                restarted = one is not tool
+                assert ("had to be restarted" in (await _called(one, "print(1)")).text) is restarted
+                assert "NameError" in (await _called(one, "x")).text
+                await one.close()
+        finally:
+            await tool.close()
+
+    asyncio.run(play())
