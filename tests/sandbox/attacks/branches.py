@@ -41,7 +41,7 @@ print("tried")
     ),
     attack(
         "look_into",
-        "blocked: mem EACCES",
+        "blocked: mem (EACCES|ENOENT)",
         """
 for pid in victims():
     for name in ("mem", "environ", "maps", "auxv"):

@@ -11,7 +11,7 @@ attack = partial(Attack, kind="reading", needs="uid")
 ATTACKS = (
     attack(
         "links_of_processes",
-        "blocked: cwd EACCES",
+        "blocked: cwd (EACCES|ENOENT)",
         """
 for pid in {*others(), *victims(), 1}:
     for name in ("cwd", "root", "exe"):
@@ -23,7 +23,7 @@ for pid in {*others(), *victims(), 1}:
     ),
     attack(
         "descriptors_of_processes",
-        "blocked: fd EACCES",
+        "blocked: fd (EACCES|ENOENT)",
         """
 for pid in {*others(), *victims(), 1}:
     for name in ("fd", "fdinfo", "map_files"):
@@ -35,7 +35,7 @@ for pid in {*others(), *victims(), 1}:
     ),
     attack(
         "memory_of_processes",
-        "blocked: mem EACCES",
+        "blocked: mem (EACCES|ENOENT)",
         """
 for pid in {*others(), *victims(), 1}:
     for name in ("mem", "maps", "smaps", "environ", "auxv", "pagemap", "stack", "syscall", "io", "personality",
