@@ -28,13 +28,6 @@ def running(python: SyncInterpreter, needle: str) -> int:
     return int(python.run(COUNT_SLEEPS.replace("NEEDLE", needle)).stdout)
 
 
-def appears(python: SyncInterpreter, needle: str) -> bool:
-    deadline = time.monotonic() + 5
-    while not running(python, needle) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return running(python, needle) == 1
-
-
 def settled(python: SyncInterpreter, needle: str) -> int:
     """The same, once it is 0 or five seconds have passed."""
     deadline = time.monotonic() + 5
