@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 
 from sandbox import Limits, Sandbox, SandboxUnavailable
 from sandbox.bubblewrap import why_no_bubblewrap
+from sandbox.inside.processes import descendants
 from sandbox.sandbox import PoolOptions
 
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
@@ -18,6 +19,32 @@ LIMITS = Limits(session_memory=256 << 20, grace=0.5)
 def fastest() -> str:
     """The backend that stands for all where one is enough: bubblewrap starts fastest, and Docker is there mostly."""
     return "docker" if why_no_bubblewrap() else "bubblewrap"
+
+
+def processes_of(sandbox: Sandbox) -> list[int]:
+    """The processes of a sandbox's first container as this machine sees them: the supervisor, and all below it."""
+    connection: Any = sandbox._pool.fleet.containers[0].connection
+    stream = connection.stream
+    if hasattr(stream, "_container"):
+        first = int(stream._client.api.inspect_container(stream._container)["State"]["Pid"])
+    else:
+        first = stream._process.pid
+    return [first, *descendants(first)]
+
+
+def zygote_of(sandbox: Sandbox) -> int:
+    """The process that sessions are forked from: the larger of the two."""
+    zygotes = [pid for pid in processes_of(sandbox) if b"\0-s\0" in _read(pid, "cmdline")]
+    mothers = [pid for pid in zygotes if int(_read(pid, "stat").rpartition(b")")[2].split()[1]) not in zygotes]
+    return max(mothers, key=lambda pid: int(_read(pid, "statm").split()[1]))
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b"0 0" if name == "statm" else b") 0 0"
 
 
 def open_or_skip(

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from sandbox_under_test import LIMITS, open_or_skip
+from sandbox_under_test import LIMITS, open_or_skip, processes_of, zygote_of
 
 from sandbox import Sandbox, SandboxError, SessionLost, default_sandbox
 
@@ -99,7 +100,7 @@ def test_a_cancelled_await_leaves_the_session_usable(sandbox: Sandbox) -> None:
 def test_sessions_whose_opening_or_forking_was_cancelled_are_closed(sandbox: Sandbox) -> None:
     async def main() -> None:
         async with await sandbox.interpreter() as python:
-            before = await processes(python)
+            before = len(processes_of(sandbox))
             for start in (lambda: python.fork(3), lambda: sandbox.interpreter()):
                 task = asyncio.ensure_future(start())
                 await asyncio.sleep(0)
@@ -108,13 +109,9 @@ def test_sessions_whose_opening_or_forking_was_cancelled_are_closed(sandbox: San
                     await task
             for _ in range(100):
                 await asyncio.sleep(0.05)
-                if await processes(python) <= before:
+                if len(processes_of(sandbox)) <= before:
                     return
             pytest.fail("sessions that nobody waits for are still there")
-
-    async def processes(python: object) -> int:
-        supervisor = "len(open(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read().split())"
-        return int(str((await python.run(f"import os; {supervisor}")).value))  # type: ignore[attr-defined]
 
     asyncio.run(main())
 
@@ -144,14 +141,13 @@ def test_an_interpreter_that_is_dropped_is_closed(sandbox: Sandbox) -> None:
 
 
 def test_a_thousand_sessions_leave_nothing_behind(sandbox: Sandbox) -> None:
-    measure = (
-        "import os\np = os.getppid()\n"
-        "kids = open(f'/proc/{p}/task/{p}/children').read().split()\n"
-        "states = [open(f'/proc/{k}/stat').read().rpartition(')')[2].split()[0] for k in kids]\n"
-        "rss = int(open(f'/proc/{p}/statm').read().split()[1]) * 4\n"
-        "size = int(open(f'/proc/{p}/status').read().split('FDSize:')[1].split()[0])\n"
-        "len(kids), states.count('Z'), size, rss"
-    )
+    def measure() -> tuple[int, ...]:
+        zygote = Path(f"/proc/{zygote_of(sandbox)}")
+        kids = (zygote / "task" / zygote.name / "children").read_text().split()
+        states = [Path(f"/proc/{kid}/stat").read_text().rpartition(")")[2].split()[0] for kid in kids]
+        rss = int((zygote / "statm").read_text().split()[1]) * 4
+        size = int((zygote / "status").read_text().split("FDSize:")[1].split()[0])
+        return len(kids), states.count("Z"), size, rss
 
     async def life(python: object) -> None:
         (copy,) = await python.fork()  # type: ignore[attr-defined]
@@ -162,13 +158,13 @@ def test_a_thousand_sessions_leave_nothing_behind(sandbox: Sandbox) -> None:
         async with await sandbox.interpreter("x = 0") as python:
             for _ in range(50):
                 await life(python)
-            before = eval(str((await python.run(measure)).value))
+            before = measure()
             for _ in range(100):
                 await asyncio.gather(*(life(python) for _ in range(5)))
                 for fresh in await asyncio.gather(*(sandbox.interpreter() for _ in range(5))):
                     await fresh.close()
             await asyncio.sleep(0.3)
-            return before, eval(str((await python.run(measure)).value))
+            return before, measure()
 
     before, after = asyncio.run(main())
     assert after[0] <= before[0]

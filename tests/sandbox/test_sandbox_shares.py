@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from sandbox_under_test import open_or_skip
+from sandbox_under_test import open_or_skip, processes_of
 
 from arpo_trainer.cli import main
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter, unkept
@@ -20,20 +22,6 @@ import os
 for _ in range({number}):
     if os.fork() == 0:
         while True: pass
-"""
-POLICIES = """
-import os
-found = []
-for name in os.listdir("/proc"):
-    try:
-        tasks = os.listdir(f"/proc/{name}/task") if name.isdigit() else []
-        for task in tasks:
-            fields = open(f"/proc/{name}/task/{task}/stat").read().rpartition(")")[2].split()
-            ours = int(fields[16]) < os.getpriority(os.PRIO_PROCESS, 0)  # supervisor and zygote
-            if fields[0] == "R" and int(task) != os.getpid() and not ours: found.append(int(fields[38]))
-    except OSError:
-        pass
-sorted(found)
 """
 GROW = """
 import os, threading, time
@@ -93,21 +81,29 @@ def settles(look: Callable[[], object], wanted: object, seconds: float = 5) -> N
         time.sleep(0.05)
 
 
-def policies(python: SyncInterpreter) -> list[int]:
-    return list(eval(str(python.run(POLICIES).value)))
+def policies(sandbox: Sandbox) -> list[int]:
+    """The scheduling policies of all tasks of sessions that want to run."""
+    found = []
+    for pid in processes_of(sandbox):
+        with contextlib.suppress(OSError):
+            for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if fields[0] == "R" and int(fields[16]) > 0:  # not supervisor and zygotes
+                    found.append(int(fields[38]))
+    return sorted(found)
 
 
 @pytest.fixture
 def neighbour(fair: Sandbox) -> Iterator[SyncInterpreter]:
     with fair.interpreter_sync() as python:
-        settles(lambda: policies(python), [])
+        settles(lambda: policies(fair), [])
         yield python
 
 
 def test_what_outlives_its_cell_has_idle_priority(fair: Sandbox, neighbour: SyncInterpreter) -> None:
     with fair.interpreter_sync() as hog:
         hog.run(HOGS.format(number=6))
-        settles(lambda: policies(neighbour), [5] * 6)
+        settles(lambda: policies(fair), [5] * 6)
 
 
 def test_threads_that_outlive_their_cell_have_idle_priority(fair: Sandbox, neighbour: SyncInterpreter) -> None:
@@ -116,7 +112,7 @@ def test_threads_that_outlive_their_cell_have_idle_priority(fair: Sandbox, neigh
     )
     with fair.interpreter_sync() as hog:
         hog.run(code + "for _ in range(4): threading.Thread(target=burn, daemon=True).start()")
-        settles(lambda: policies(neighbour), [5] * 4)
+        settles(lambda: policies(fair), [5] * 4)
         assert hog.run("import os; os.sched_getscheduler(0)").value == "0"
 
 
@@ -124,7 +120,7 @@ def test_a_cell_has_one_share_whatever_it_starts(fair: Sandbox, neighbour: SyncI
     with fair.interpreter_sync() as hog:
         thread = threading.Thread(target=lambda: hog.run(HOGS.format(number=6) + "while True: pass", timeout=4))
         thread.start()
-        settles(lambda: policies(neighbour), [0, 5, 5, 5, 5, 5, 5])
+        settles(lambda: policies(fair), [0, 5, 5, 5, 5, 5, 5])
         thread.join()
 
 
@@ -136,7 +132,7 @@ def test_each_running_branch_of_a_family_has_a_share(fair: Sandbox, neighbour: S
         ]
         for thread in threads:
             thread.start()
-        settles(lambda: policies(neighbour), [0, 0, 0, 5, 5, 5])
+        settles(lambda: policies(fair), [0, 0, 0, 5, 5, 5])
         for thread in threads:
             thread.join()
 
@@ -161,8 +157,8 @@ for _ in range(3):
 """
     with fair.interpreter_sync() as hog:
         hog.run(code)
-        settles(lambda: policies(neighbour), [5] * 3)
-        assert policies(neighbour) == [5] * 3
+        settles(lambda: policies(fair), [5] * 3)
+        assert policies(fair) == [5] * 3
 
 
 def test_a_neighbour_is_served_beside_64_hogs(fair: Sandbox, neighbour: SyncInterpreter) -> None:
