@@ -62,14 +62,15 @@ def fork_session(session: Session, number: int, payload: bytes) -> None:
     except (OSError, MemoryError) as error:
         session.channel.send(UNABLE, number, fault(error))
         return
-    code = 0
+    code = made = 0
     try:
         for index, directory in enumerate(directories):
             if _copied(session, origin, index, directory, waiting):
                 return
+            made += 1
     except OSError as failure:
         code = failure.errno or errno.EIO
-    _until_closed(waiting)
+    _until_done(waiting, made)
     try:
         if threads:
             _replace(session)
@@ -110,18 +111,21 @@ def _copied(session: Session, origin: _Origin, index: int, directory: str, waiti
     except BaseException as error:  # half a copy must not go on
         with contextlib.suppress(OSError):
             session.channel.send(UNABLE, origin.number, prefix + fault(error))
+            os.write(waiting[1], b"!")
         _leave(GAVE_UP)
+    os.write(waiting[1], b"!")
     for fd in waiting:
         os.close(fd)
     return True
 
 
-def _until_closed(waiting: tuple[int, int]) -> None:
-    """Wait until every copy has what it needs of the original, or has ended."""
+def _until_done(waiting: tuple[int, int], copies: int) -> None:
+    """Wait until every copy has what it needs of the original and says so, or all have ended."""
     done, pending = waiting
     os.close(pending)
-    while os.read(done, 1):
-        continue
+    while copies > 0:
+        said = os.read(done, copies)
+        copies = copies - len(said) if said else 0
     os.close(done)
 
 
