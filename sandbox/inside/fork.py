@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import posix
+import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,6 +77,7 @@ def fork_session(session: Session, number: int, payload: bytes) -> None:
             _replace(session)
     except OSError as failure:
         code = failure.errno or errno.EIO
+    _forget_tracker()
     session.confinement.leave_branches()
     session.channel.move(BRANCHED, number, losses + FAULT.pack(code) + session.hide_directory())
 
@@ -100,6 +102,7 @@ def _copied(session: Session, origin: _Origin, index: int, directory: str, waiti
         copy_tree(old, directory)
         separate(origin.files, old, directory, {session.channel.fileno(), *waiting}, session.outputs)
         own_memory(old, directory)
+        _forget_tracker()
         session.directory = directory
         if here == old or here.startswith(old + "/"):
             os.chdir(directory + here[len(old) :])
@@ -142,6 +145,16 @@ def _replace(session: Session) -> None:
     session.become_session(between)
     session.renew_streams()
     restore(numbers)
+
+
+def _forget_tracker() -> None:
+    """Have multiprocessing start its tracker of resources anew, without a warning: the present one ends with a fork."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    with contextlib.suppress(Exception):  # not imported, or changed by the code
+        tracker = module._resource_tracker  # type: ignore[union-attr]
+        if tracker._fd is not None:
+            os.close(tracker._fd)
+            tracker._fd = tracker._pid = None
 
 
 def _forked_away() -> int:

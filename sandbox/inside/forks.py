@@ -53,7 +53,8 @@ class Forks:
         birth.workers = stop_trees(lambda: children(parent.pid))
         stat = stat_of(parent.pid)
         threads = stat.threads - 1 if stat else 0
-        birth.losses = {"threads": threads, "processes": len(birth.workers)}
+        alive = [stat for stat in map(stat_of, birth.workers) if stat and stat.state != "Z"]
+        birth.losses = {"threads": threads, "processes": len(alive)}
         order = ["" if seed is None else str(seed), "threads" if threads else ""]
         order += [handle.directory for handle in birth.handles]
         self._births.start_clock(birth)

@@ -61,8 +61,9 @@ def parent_of(pid: int) -> int:
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says of a process: its parent, how many threads it has, when it started (clock ticks)."""
+    """What /proc/PID/stat says of a process: state, parent, how many threads it has, when it started (clock ticks)."""
 
+    state: str
     parent: int
     threads: int
     start: int
@@ -73,7 +74,7 @@ def stat_of(pid: int) -> Stat | None:
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return Stat(int(fields[1]), int(fields[17]), int(fields[19]))
+        return Stat(fields[0], int(fields[1]), int(fields[17]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
 
