@@ -53,16 +53,13 @@ class Holdings:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._zygote = 0
-        self._fresh: _Sizes = {}
+        self._zygotes: dict[int, _Sizes] = {}
 
-    @property
-    def fresh(self) -> _Sizes:
-        """What every session is born with: the sizes of the zygote."""
-        if self._zygote != self._supervisor.spawner.pid or not self._fresh.get("RssAnon"):
-            self._zygote = self._supervisor.spawner.pid
-            self._fresh = sizes_of(self._zygote)
-        return self._fresh
+    def born_with(self, zygote: int) -> _Sizes:
+        """Return what every session of a zygote begins with: the sizes of that process."""
+        if not self._zygotes.get(zygote, {}).get("RssAnon"):
+            self._zygotes = {pid: sizes_of(pid) for pid in self._supervisor.zygotes}
+        return self._zygotes.get(zygote, {})
 
     def of(self, families: Sequence[Sequence[Handle]]) -> list[Holding]:
         """Return what each of some families, or parts of families, holds."""
@@ -75,7 +72,8 @@ class Holdings:
         for pid, root in roots.items():
             number, handle = sessions[root]
             before = handle.inherited if pid == root else sizes.get(processes[pid].parent, {}).get("RssAnon", 0)
-            written[number] += self._add(held[number], processes[pid], sizes[pid], before, pid == root)
+            born = self.born_with(handle.spawner.pid)
+            written[number] += self._add(held[number], processes[pid], sizes[pid], born, before, pid == root)
             mapped[number] += sizes[pid]["RssShmem"]
             held[number].kernel += _OF_A_DESCRIPTOR * max(0, descriptors_of(pid) - _ORDINARY_DESCRIPTORS)
         shared = _owned_shared_memory()
@@ -86,16 +84,15 @@ class Holdings:
                 holding.sure += files_in(slot.path) + shared.get(slot.uid, 0)
         return held
 
-    def _add(self, holding: Holding, process: Process, sizes: _Sizes, before: int, session: bool) -> int:
-        """Add a process, which had so many bytes from the one that it was forked from.
+    def _add(self, holding: Holding, process: Process, sizes: _Sizes, born: _Sizes, before: int, session: bool) -> int:
+        """Add a process, which had so many bytes from the one that it was forked from, and from the zygote.
 
         Returns:
             Bytes of the pages that it may have written to besides: each takes a page fault.
         """
-        born = self.fresh.get("RssAnon", 0)
-        sure = max(0, sizes["RssAnon"] - max(born, before))
+        sure = max(0, sizes["RssAnon"] - max(born.get("RssAnon", 0), before))
         idle = min(process.faults, _ORDINARY_FAULTS) * _PAGE if session else 0
-        holding.sure += sure + max(0, sizes["VmPTE"] - self.fresh.get("VmPTE", 0))
+        holding.sure += sure + max(0, sizes["VmPTE"] - born.get("VmPTE", 0))
         holding.idle += idle
         holding.pages += sizes["RssAnon"] - sure
         holding.kernel += _OF_A_TASK * (process.threads - session)

@@ -163,7 +163,8 @@ class Watchdog:
         if not self._account.counts_memory:
             return sum(one.pages for one in held), 0
         parts = self._account.parts()
-        own = self._holdings.fresh["RssAnon"] + anonymous(os.getpid())
+        own = anonymous(os.getpid())
+        own += sum(self._holdings.born_with(pid).get("RssAnon", 0) for pid in set(self._supervisor.zygotes))
         own += sum(one.sure + one.idle for one in held)
         return parts["programs"] - own, parts["kernel"]
 
