@@ -29,7 +29,8 @@ class Attack:
         then_shows: a pattern for the output of the second cell.
         position: a "stranger" is a session of its own; a "fork" attacks the session that it was forked from and
             another fork of that; an "original" attacks its two forks.
-        needs: what has to stand between sessions for it to be contained: "uid", "landlock", "seccomp".
+        needs: what has to stand between sessions for it to be contained: "uid", "landlock", "seccomp";
+            "quotas" of /dev/shm no backend has.
         unsafe: it is contained, and harmless if not, where nothing is isolated: unsafe_local.
         machine: the only machine that it makes sense on.
         not_on: a backend that does not contain it, and why: "bubblewrap: ...".

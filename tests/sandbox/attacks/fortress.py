@@ -45,7 +45,7 @@ door.listen()
 def state():
     multiprocessing.Lock()
     limits = [resource.getrlimit(kind) for kind in range(16)]
-    rank = os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)), os.sched_getscheduler(0)
+    rank = os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0))  # the policy is the supervisor's affair
     return open("secret.txt").read(), secret, sorted(os.listdir(".")), child.poll(), os.getpid(), limits, rank
 {{"pid": os.getpid(), "child": child.pid, "directory": posix.getcwd(), "address": id(secret), "socket": {name!r}}}
 """

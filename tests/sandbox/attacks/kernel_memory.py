@@ -300,6 +300,7 @@ while time.monotonic() < until:
 say(f"filled {len(held)}")
 """,
         meanwhile=True,
+        needs="quotas",  # of the tmpfs: a file without a name is nobody's
     ),
     attack(
         "shared_memory_inodes_of_many_processes",

@@ -129,6 +129,8 @@ threading.Thread(target=spend, daemon=True).start()
 """,
         pause=2.2,
         status="ok|killed",
+        then_status=f"ok|{ENDED}",  # idle, it may not have got its second yet
+        then_alive=None,
     ),
     between(
         "strict_filter",
@@ -143,6 +145,8 @@ threading.Thread(target=spend, daemon=True).start()
             "_libc.syscall({'x86_64': 317, 'aarch64': 277}[platform.machine()], 1, 1, struct.pack('HxxxxxxP', 1, "
             "ctypes.addressof(ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x80000000)))))"
         ),
+        then_status=f"ok|{ENDED}",  # a session may add no filter
+        then_alive=None,
     ),
     between(
         "every_signal_blocked_and_busy",

@@ -15,6 +15,9 @@ attack = partial(Attack, kind="unfair", needs="uid", shows="started|/dev/shm|mem
 
 IN_A_CELL = 12.0
 BETWEEN_CELLS = 4.0
+AUTOGROUPS = (
+    "bubblewrap: kernels with sched_autogroup_enabled=1 give each process group that calls setsid a share of CPU"
+)
 
 _HONEST = "def work(): return sum(i * i for i in range(600_000))\n"
 _CROWDED = """
@@ -70,6 +73,7 @@ while time.monotonic() < until:
         "hogs_that_outlive_their_cell",
         code="for _ in range(20): daemon(spin)\nsay('started')",
         pause=1.2,
+        not_on=AUTOGROUPS,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
@@ -113,6 +117,7 @@ say("started")
 time.sleep(0.5)
 """,
         pause=1,
+        not_on=AUTOGROUPS,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
@@ -127,6 +132,7 @@ for _ in range(20): daemon(busy)
 say("started")
 """,
         pause=1.2,
+        not_on=AUTOGROUPS,
         neighbour=_HONEST,
         slowdown=BETWEEN_CELLS,
     ),
