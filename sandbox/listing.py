@@ -27,12 +27,12 @@ class FileInfo:
     Attributes:
         name: without the directories above it; bytes that are no UTF-8 are shown by their hexadecimal numbers.
         size: in bytes; of a symbolic link its own.
-        is_directory: whether it is one; a symbolic link is none.
+        is_dir: whether it is one; a symbolic link is none.
     """
 
     name: str
     size: int
-    is_directory: bool
+    is_dir: bool
 
 
 def list_files(interpreter: Interpreter, path: str | PurePath) -> Steps[list[FileInfo]]:
@@ -49,12 +49,12 @@ def _entries(data: bytes, path: str) -> list[FileInfo]:
     while at < len(data):
         if len(data) - at < ENTRY.size:
             raise _malformed(path)
-        size, is_directory, length = ENTRY.unpack_from(data, at)
+        size, is_dir, length = ENTRY.unpack_from(data, at)
         name = data[at + ENTRY.size : at + ENTRY.size + length]
         at += ENTRY.size + length
         if len(name) < length or name in (b"", b".", b"..") or b"/" in name or b"\0" in name or size > _LARGEST:
             raise _malformed(path)
-        entries.append(FileInfo(name.decode("utf-8", "backslashreplace"), size, is_directory))
+        entries.append(FileInfo(name.decode("utf-8", "backslashreplace"), size, is_dir))
     return entries
 
 

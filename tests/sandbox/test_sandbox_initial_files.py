@@ -111,7 +111,7 @@ def test_ls_lists_a_directory(python: SyncInterpreter) -> None:
     python.put("some/where.txt", b"12345")
     python.run("import os\nos.symlink('some', 'link')\nos.mkdir('ä b')\nopen(b'\\xff', 'w').close()")
     entries = python.ls()
-    assert [(entry.name, entry.is_directory) for entry in entries] == [
+    assert [(entry.name, entry.is_dir) for entry in entries] == [
         ("\\xff", False), ("link", False), ("some", True), ("ä b", True)
     ]  # fmt: skip
     assert python.ls("some") == python.ls(PurePosixPath("./some/")) == [FileInfo("where.txt", 5, False)]
