@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("sandbox", "envs_registry", "arpo_env", "arpo_trainer")
 HOOKS = {"before_checkpoint"}  # called by the trainer, overridden by others: they are given a Path
-PATH_NAME = re.compile(r"(.*_)?(path|folder|directory|dir)")
+PATH_NAME = re.compile(r"(?!is_)(.*_)?(path|folder|directory|dir)")
 
 
 def public(package: str) -> Iterator[tuple[str, Any]]:
