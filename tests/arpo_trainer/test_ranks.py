@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,24 @@ def trees(lines: list[str]) -> list[RolloutTree]:
     return found
 
 
+def alike(some: list[str], others: list[str]) -> bool:
+    """Whether trees are the same, but for the last bits of numbers: which rows meet in a batch is a matter of time."""
+    ours, theirs = (list(leaves([dataclasses.asdict(tree) for tree in trees(lines)])) for lines in (some, others))
+    return [place for place, _ in ours] == [place for place, _ in theirs] and all(
+        one == pytest.approx(other, abs=1e-5) if isinstance(one, float) else one == other
+        for (_, one), (_, other) in zip(ours, theirs, strict=True)
+    )
+
+
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """What a nest of lists and dictionaries holds, each with its place."""
+    if isinstance(value, (list, tuple, dict)):
+        for key, below in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(below, f"{place}/{key}")
+    else:
+        yield place, value
+
+
 @pytest.fixture(scope="module")
 def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any], Path]:
     """What one process found, what each of two found, and the folder with the weights."""
@@ -159,7 +179,7 @@ def test_a_group_split_over_ranks_is_the_tree_of_one_process(ran: Any) -> None:
     one, both, _ = ran
     assert len(one["trees"]) == GROUPS
     for rank in both:
-        assert trees(rank["trees"]) == trees(one["trees"])
+        assert alike(rank["trees"], one["trees"])
 
 
 def test_every_rank_has_its_rows_with_the_advantages_of_one_process(ran: Any) -> None:
@@ -167,7 +187,8 @@ def test_every_rank_has_its_rows_with_the_advantages_of_one_process(ran: Any) ->
     assert [len(rank["rows"]) for rank in both] == [GROUP * GROUPS // 2] * 2
     rows = both[0]["rows"] + both[1]["rows"]
     assert [ids for ids, _ in rows] == [ids for ids, _ in one["rows"]]
-    assert [values for _, values in rows] == [values for _, values in one["rows"]]
+    for (_, values), (_, alone) in zip(rows, one["rows"], strict=True):
+        assert values == pytest.approx(alone, abs=1e-6)
 
 
 def test_a_token_that_rows_on_two_ranks_share_has_one_advantage(ran: Any) -> None:
@@ -189,7 +210,7 @@ def test_measurements_are_those_of_all_trees_on_every_rank(ran: Any) -> None:
     assert [both[0]["measured"][key] for key in ours] == [both[1]["measured"][key] for key in ours]
     counted = [key for key in ours if not re.search("second|wait|idle", key)]
     assert {"arpo/reward", "arpo/branches", "arpo/entropy"} <= set(counted)
-    assert [both[0]["measured"][key] for key in counted] == [one["measured"][key] for key in counted]
+    assert [both[0]["measured"][key] for key in counted] == pytest.approx([one["measured"][key] for key in counted])
 
 
 def test_only_the_main_process_hands_trees_and_evaluations_on(ran: Any) -> None:
@@ -215,7 +236,7 @@ def test_fewer_groups_than_ranks_leave_ranks_idle_and_give_the_same_tree(ran: An
     one, both, _ = ran
     assert len(one["few"]) == 1
     for rank in both:
-        assert trees(rank["few"]) == trees(one["few"])
+        assert alike(rank["few"], one["few"])
 
 
 def test_an_evaluation_is_shared_out_and_has_one_result(ran: Any) -> None:

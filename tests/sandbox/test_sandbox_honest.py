@@ -56,8 +56,9 @@ import multiprocessing as mp
 context = mp.get_context("fork")
 queue, lock, value = context.Queue(), context.Lock(), context.Value("i", 0)
 def add():
-    with lock: value.value += 1
-    queue.put(value.value)
+    with lock:
+        value.value += 1
+        queue.put(value.value)
 workers = [context.Process(target=add) for _ in range(3)]
 for one in workers: one.start()
 found = sorted(queue.get(timeout=5) for _ in workers)

@@ -174,6 +174,8 @@ print("started")
 """,
         pause=1.2,
         unsafe=False,
+        then_status=f"ok|{ENDED}",  # its children may have been enough
+        then_alive=None,
     ),
     broken(
         "limits_of_its_own",
