@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
@@ -43,8 +45,7 @@ def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
 
 def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
     if isinstance(content, Path):
-        check_size(name, content.stat().st_size, most)
-        content = content.read_bytes()
+        content = _read(name, content, most)
     elif isinstance(content, str):
         content = content.encode()
     elif not isinstance(content, (bytes, bytearray, memoryview)):
@@ -53,6 +54,15 @@ def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
     content = bytes(content)
     check_size(name, len(content), most)
     return content
+
+
+def _read(name: str, path: Path, most: int) -> bytes:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"the file {name!r} is to have the content of {str(path)!r}, which is not a regular file")
+        content = file.read(most + 1)
+        check_size(name, max(len(content), os.fstat(file.fileno()).st_size), most)
+        return content
 
 
 def writes(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:

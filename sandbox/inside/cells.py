@@ -79,7 +79,7 @@ class Cells:
 
     def _insist(self, handle: Handle, request: Request) -> None:
         if handle.current is request:
-            self._requests.kill(handle, request.stopped, self._why(request, False))
+            self._requests.kill(handle, request.stopped, self._why(request, _ENDED))
 
     def interrupt(self, handle: Handle | None, request: Request) -> None:
         """Stop the cell that the client names, or with None the one that runs; answers whether there was one."""
@@ -113,7 +113,9 @@ class Cells:
             return  # it has taken more than its share, and is answered for when it is buried
         if request.stopped:
             outcome["status"] = request.stopped
-            outcome["error"] = "\n".join(filter(None, (outcome["error"], self._why(request, True))))
+            outcome["error"] = "\n".join(
+                filter(None, (outcome["error"], self._why(request, _ONCE if handle.once else _KEPT)))
+            )
         self._answer(handle, request, {**outcome, "alive": True})
         for fd in handle.outputs:
             self._supervisor.unwatch(fd)
@@ -124,7 +126,7 @@ class Cells:
         """Answer for a cell in which the session has died."""
         handle.drain()
         if request.stopped and cause == "killed":
-            cause, why = request.stopped, self._why(request, False)
+            cause, why = request.stopped, self._why(request, _ENDED)
         self._answer(handle, request, killed(cause, why))
 
     def _answer(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
@@ -136,13 +138,15 @@ class Cells:
         handle.begin_output()
         self._requests.answer(handle, request, outcome, outcome["status"] == "ok")
 
-    def _why(self, request: Request, alive: bool) -> str:
-        end = "variables are kept" if alive else "it could not be interrupted, the session was ended"
+    def _why(self, request: Request, end: str) -> str:
         if request.stopped == "timeout":
-            return f"TimeoutError: stopped after {request.fields['timeout']:g} s; {end}"
+            return f"TimeoutError: stopped after {request.fields['timeout']:g} s{end}"
         if request.stopped == "interrupted":
-            return f"Interrupted: stopped on request; {end}"
-        return f"OutputLimit: stopped after {self._limits['output_limit']} bytes of output; {end}"
+            return f"Interrupted: stopped on request{end}"
+        return f"OutputLimit: stopped after {self._limits['output_limit']} bytes of output{end}"
+
+
+_KEPT, _ENDED, _ONCE = "; variables are kept", "; it could not be interrupted, the session was ended", ""
 
 
 def killed(status: str, why: str) -> dict[str, Any]:

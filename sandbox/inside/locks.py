@@ -7,6 +7,7 @@ does it, and stops at the first user that holds too many.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -56,7 +57,8 @@ class Locks:
             self._wanted.wait()
             self._wanted.clear()
             begun = time.monotonic()
-            self._found = too_many()
+            with contextlib.suppress(OSError, ValueError, IndexError):  # a line of another form; the next look comes
+                self._found = too_many()
             time.sleep(max(_EVERY, _REST * (time.monotonic() - begun)))
 
     def _end_the_largest(self, found: dict[int, int]) -> None:

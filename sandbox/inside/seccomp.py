@@ -76,6 +76,7 @@ _SOCKET_OPTIONS = (  # of SOL_SOCKET: kernel memory that no limit counts, and pr
     7, 8, 32, 33,  # SO_SNDBUF, SO_RCVBUF and their FORCE
     26, 44, 50, 51, 52,  # SO_ATTACH_FILTER, SO_LOCK_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF and _EBPF
     60, 73,  # SO_ZEROCOPY, SO_RESERVE_MEM
+    13,  # SO_LINGER: whoever closes the last descriptor of such a socket has to wait, be it the supervisor
 )  # fmt: skip
 _FILE_COMMANDS = (37, 38, 1024, 1026)  # F_OFD_SETLK and SETLKW, which tell nobody's name; F_SETLEASE, F_NOTIFY
 _PIPE_SIZE, _LARGEST_PIPE = 1031, 1 << 16

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TRIES = 3
 _AT_ONCE = 32
 _LONGEST_SWEEP = 60.0
+_LATER = 0.2
 _SHARED_MEMORY = "/dev/shm"
 _REST = 10  # times as long as it took to count what is there
 
@@ -44,6 +45,7 @@ class Slot:
         self.members: set[Handle] = set()
         self.leftovers: list[str] = []  # directories of members that are gone
         self.sweeping = False
+        self.swept = False  # whether a process has begun to
         self.tries = 0
 
 
@@ -132,14 +134,26 @@ class Slots:
             self._give_back(slot)
 
     def _sweep(self, slot: Slot, kill: bool) -> None:
-        slot.sweeping = True
+        slot.sweeping, slot.swept = True, False
         done = self._supervisor.lean.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
         if done is None:  # the zygote is just being started again, or busy
-            self._supervisor.call_in(0.2, lambda: self._swept(slot, None))
+            self._supervisor.call_in(_LATER, lambda: self._swept(slot, None))
             return
-        slot.tries += len(slot.leftovers) <= _AT_ONCE
-        self._supervisor.watch(done.fileno(), lambda: self._swept(slot, done))
+        last = len(slot.leftovers) <= _AT_ONCE
+        self._supervisor.watch(done.fileno(), lambda: self._hear(slot, done, last))
         self._supervisor.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
+
+    def _hear(self, slot: Slot, done: socket.socket, last: bool) -> None:
+        """Take note that a process has begun to sweep, or has come to its end; without a process, try again later."""
+        if done.recv(1):
+            slot.swept = True
+            slot.tries += last
+        elif slot.swept:
+            self._swept(slot, done)
+        else:
+            self._supervisor.unwatch(done.fileno())
+            done.close()
+            self._supervisor.call_in(_LATER, lambda: self._swept(slot, None))
 
     def _swept(self, slot: Slot, done: socket.socket | None) -> None:
         if done is not None:

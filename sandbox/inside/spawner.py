@@ -51,7 +51,9 @@ class Spawner:
         """Start the zygote, or start it again when a session has managed to kill it."""
         self._starts += 1
         if self._starts > _MOST_STARTS:
-            raise RuntimeError(f"the zygote died {_MOST_STARTS} times in a row; Python can not run in this sandbox")
+            sys.stderr.write(f"the zygote died {_MOST_STARTS} times in a row; Python can not run in this sandbox\n")
+            self._supervisor.stop()
+            return
         if self._control is not None:
             self._hear()
             self._supervisor.unwatch(self._control.fileno())
@@ -94,7 +96,7 @@ class Spawner:
             return
         for kind, number, payload in self._frames.feed(data):
             if kind == HELLO:
-                self._ready = True
+                self._ready, self._starts = True, 0
                 self._supervisor.introduce(self, json.loads(payload))
                 self._advance()
             elif kind == DIED:
@@ -111,7 +113,10 @@ class Spawner:
         Returns:
             A socket that comes to its end when that is done; None if it can not be done now.
         """
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:  # no descriptors are left
+            return None
         order = json.dumps({"uid": slot.uid, "slot": slot.path, "directories": directories, "kill": kill}).encode()
         with theirs:
             if not self._order(SWEEP, order, (theirs.fileno(),)):
@@ -127,8 +132,6 @@ class Spawner:
     def settled(self, handle: Handle) -> None:
         """Take note that a session is there, or will never be."""
         self._under_way.discard(handle)
-        if handle.pid:
-            self._starts = 0
         self._advance()
 
     def _advance(self) -> None:

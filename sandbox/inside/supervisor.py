@@ -48,6 +48,7 @@ from sandbox.wire import HELLO, REPLY, Frames, pack
 
 _SWEEP_AFTER = 0.02
 _LONGEST_NAP = 3600.0
+_LONG = 1 << 18
 _MOST_MISHAPS = 1000  # more are a fault that repeats itself
 _CAPABILITIES = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23  # to kill, and to set group, user and priority
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -99,6 +100,10 @@ class Supervisor:
                     self._carefully(key.data)
             self._timers.fire(self._carefully)
         self._end()
+
+    def stop(self) -> None:
+        """End, and the container with it: the client opens another when it needs one."""
+        self._ended = True
 
     def _nap(self) -> float:
         seconds = self._timers.until_next()
@@ -260,7 +265,8 @@ class Supervisor:
 
         Forking that one costs half. Code that imports a package without naming it gets it, after a while.
         """
-        return self.spawner if any(map(self._packages.search, texts)) else self.lean
+        named = any(len(text) > _LONG or self._packages.search(text) for text in texts)  # the search takes its time
+        return self.spawner if named else self.lean
 
     def died(self, pid: int, status: int) -> None:
         """Take note of the end of a process."""

@@ -52,11 +52,14 @@ class Watchdog:
             supervisor.call_in(_OFTEN, self._look)
 
     def _look(self) -> None:
-        rising = self._look_at_memory() if self._account.counts_memory or self._worth_adding_up() else False
-        self._supervisor.shares.look()
-        self._supervisor.locks.look()
-        self.share_fairly()
-        self._supervisor.call_in(_RISING if rising and self._account.counts_memory else _OFTEN, self._look)
+        rising = False
+        try:
+            rising = self._look_at_memory() if self._account.counts_memory or self._worth_adding_up() else False
+            self._supervisor.shares.look()
+            self._supervisor.locks.look()
+            self.share_fairly()
+        finally:  # whatever has gone wrong, the next look may find better
+            self._supervisor.call_in(_RISING if rising and self._account.counts_memory else _OFTEN, self._look)
 
     def _worth_adding_up(self) -> bool:
         now, available = time.monotonic(), available_memory()

@@ -136,19 +136,20 @@ class Zygote:
         if kind == SPAWN and len(fds) == 3:
             start(self._config, self._confinement, order, fds)
         elif kind == SWEEP and len(fds) == 1:
-            self._sweep(order)
+            self._sweep(order, fds[0])
         for fd in fds:
             os.close(fd)
 
-    def _sweep(self, order: dict[str, Any]) -> None:
+    def _sweep(self, order: dict[str, Any], done: int) -> None:
         """Fork a process that removes directories as the user they belong to; it ends, and its descriptor with it."""
         try:
             child = os.fork()
         except OSError:
-            return  # the supervisor sees that nothing was removed, and asks again
+            return  # the supervisor sees that nobody has begun, and asks again
         if child:
             return
         try:
+            os.write(done, b"!")
             directories = order["directories"]
             if order["kill"]:  # the user could not list these
                 directories += [os.path.join(order["slot"], name) for name in os.listdir(order["slot"])]

@@ -137,15 +137,20 @@ def trees(lines: list[str]) -> list[RolloutTree]:
 
 def alike(some: list[str], others: list[str]) -> bool:
     """Whether trees are the same, but for the last bits of numbers: which rows meet in a batch is a matter of time."""
-    ours, theirs = (list(leaves([dataclasses.asdict(tree) for tree in trees(lines)])) for lines in (some, others))
-    return [place for place, _ in ours] == [place for place, _ in theirs] and all(
-        one == pytest.approx(other, abs=1e-5) if isinstance(one, float) else one == other
-        for (_, one), (_, other) in zip(ours, theirs, strict=True)
-    )
+    ours, theirs = (list(leaves(trees(lines))) for lines in (some, others))
+    wrong = [
+        (place, one, other)
+        for (place, one), (elsewhere, other) in zip(ours, theirs, strict=True)
+        if place != elsewhere or (one != pytest.approx(other, abs=1e-5) if isinstance(one, float) else one != other)
+    ]
+    assert not wrong, wrong[:5]
+    return True
 
 
 def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """What a nest of lists and dictionaries holds, each with its place."""
+    """What a nest of lists, dictionaries and dataclasses holds that counts for equality, each with its place."""
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.compare}
     if isinstance(value, (list, tuple, dict)):
         for key, below in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(below, f"{place}/{key}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -170,3 +171,10 @@ def test_an_answer_that_makes_no_sense_is_an_error_of_the_file_system(
         ask(python)
     assert caught.value.errno == errno.EIO
     assert python.run("6 * 7").value == "42"
+
+
+def test_a_path_has_to_be_a_regular_file(sandbox: Sandbox, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (Path("/dev/zero"), tmp_path / "fifo"):
+        with pytest.raises(ValueError, match="not a regular file"):
+            sandbox.interpreter_sync(files={"a": path})

@@ -312,3 +312,13 @@ def test_numbers_of_calls_are_those_of_the_kernels_headers(machine: str) -> None
     assert {name: known[name] for name in calls if name in known} == {
         name: number for name, number in calls.items() if name in known
     }
+
+
+def test_no_socket_lingers(sandbox: Sandbox) -> None:
+    """Whoever closes the last descriptor of a socket that lingers has to wait, be it the supervisor."""
+    if "seccomp" not in sandbox.isolation:
+        pytest.skip("nothing is filtered here")
+    code = (
+        "import socket, struct\nsocket.socket(socket.AF_UNIX).setsockopt(1, socket.SO_LINGER, struct.pack('ii', 1, 9))"
+    )
+    assert "PermissionError" in str(sandbox.run_sync(code).error)
