@@ -14,7 +14,7 @@ from sandbox.initial_files import writes
 from sandbox.interpreter import Interpreter
 from sandbox.steps import Steps
 from sandbox.transfer import check_reply
-from sandbox.wire import RUN, RUN_ONCE
+from sandbox.wire import OPEN, RUN, RUN_ONCE
 
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
@@ -57,22 +57,32 @@ class FreshInterpreter(Interpreter):
         self._check_open()
         session = self.sandbox._pool.first_session((yield from self.sandbox._pool.enter()))
         session.pool.count("runs")
-        steps = list(writes(self._files))
-        if self._setup:
-            steps.append((RUN, {**self._setup_cell, "setup": True}))
         try:
-            future = session.request(RUN_ONCE, steps=steps, setup=False, **fields)
-            self._running.add(session)
-            reply: Reply = yield future
-            session.ended()
+            reply = yield from self._run_in(session, (RUN, {**fields, "setup": False}))
         finally:
             self._running.discard(session)
             session.close()
-        failed = reply.pop("step", 0)
-        if failed:
-            kind, step = steps[failed - 1]
-            _check_step(kind, step, reply)
         return Execution.of(reply, session.container.isolation)
+
+    def _run_in(self, session: Session, run: tuple[int, dict[str, Any]]) -> Steps[Reply]:
+        """Run the setup and the code in one request; where there are files, each piece of them is one of its own."""
+        setup = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
+        if self._files:
+            steps = [*writes(self._files), *setup]
+            opened, *prepared, ran = session.request_all((OPEN, {}), *steps, run)
+            self._running.add(session)
+            yield opened
+            for (kind, step), future in zip(steps, prepared, strict=True):
+                _check_step(kind, step, (yield future))
+            reply: Reply = yield ran
+            return reply
+        future = session.request(RUN_ONCE, steps=setup, **run[1])
+        self._running.add(session)
+        reply = yield future
+        session.ended()
+        if reply.pop("step", 0):
+            _check_step(*setup[0], reply)
+        return reply
 
     def _interrupt(self) -> Steps[bool]:
         found = False

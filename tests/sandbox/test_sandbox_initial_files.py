@@ -178,3 +178,9 @@ def test_a_path_has_to_be_a_regular_file(sandbox: Sandbox, tmp_path: Path) -> No
     for path in (Path("/dev/zero"), tmp_path / "fifo"):
         with pytest.raises(ValueError, match="not a regular file"):
             sandbox.interpreter_sync(files={"a": path})
+
+
+def test_large_files_of_a_fresh_run_arrive(sandbox: Sandbox) -> None:
+    files = {"a": bytes(30 << 20), "b": bytes(30 << 20)}
+    sizes = sandbox.run_sync("import os; [os.path.getsize(name) for name in 'ab'], x", files=files, setup="x = 1").value
+    assert sizes == f"([{30 << 20}, {30 << 20}], 1)"
