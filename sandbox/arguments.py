@@ -12,7 +12,7 @@ from sandbox.limits import Limits
 _LONGEST_CODE = 8 << 20
 _MOST_FORKS = 64
 _SEEDS = 1 << 63
-_OUTSIDE = "no file in the session's directory; write a relative path, such as 'data/in.csv'"
+_OUTSIDE = "not in the session's directory; write a relative path, such as 'data/in.csv'"
 
 
 def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, Any]:

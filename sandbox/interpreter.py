@@ -98,7 +98,7 @@ class Interpreter:
         Raises:
             OSError: as the file system has it: a FileNotFoundError, a "no space left" and so on; EIO for a session that
                 has ended or answers with anything else.
-            SessionLost: the session was closed, or its container has died.
+            SessionLost: the session was closed, its container has died, or the result of a cell has told of its end.
         """
         await finish_async(store(self, name, data))
 
@@ -112,7 +112,7 @@ class Interpreter:
         Raises:
             OSError: as the file system has it, such as a FileNotFoundError; EFBIG for one above the limit; EIO for a
                 session that has ended or answers with anything else.
-            SessionLost: the session was closed, or its container has died.
+            SessionLost: the session was closed, its container has died, or the result of a cell has told of its end.
         """
         return await finish_async(fetch(self, name, limit))
 
@@ -123,9 +123,9 @@ class Interpreter:
             path: of the directory, relative to the session's own.
 
         Raises:
-            OSError: as the file system has it; EFBIG for more than fits into 1 MiB (some 20,000 entries); EIO if what
-                the session's process has sent makes no sense.
-            SessionLost: the session has ended.
+            OSError: as the file system has it; EFBIG for more than fits into 1 MiB (some 20,000 entries); EIO for a
+                session that has ended or answers with anything else.
+            SessionLost: the session was closed, its container has died, or the result of a cell has told of its end.
         """
         return await finish_async(list_files(self, path))
 
