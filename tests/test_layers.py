@@ -71,7 +71,7 @@ def test_importing_the_environments_is_cheap() -> None:
 
 def test_the_command_line_answers_without_the_training_stack() -> None:
     code = (
-        "import sys; from arpo_trainer.cli import main; main(['envs']);"
+        "import sys; from arpo_trainer.cli.arpo_command import main; main(['envs']);"
         "assert not {'torch', 'transformers', 'trl'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
