@@ -209,7 +209,7 @@ def test_an_id_names_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part])  # as a console script has it
-    with pytest.raises(UnknownEnvError, match="one of your own is named with its module"):
+    with pytest.raises(UnknownEnvError, match="name your own environment with its module"):
         get_spec("mine/Shout-v0")
     assert ToolEnv("own_shout:mine/Shout-v0").env_spec.id == "mine/Shout-v0"
     assert gym.make("own_shout:mine/Shout-v0").reset()[0] == "Shout a."
