@@ -34,7 +34,7 @@ class EnvSpec:
         protocol: the format of turns: a name such as "arpo-tags", or a `Protocol`.
         reward: "paper" (format, answer, multi-tool bonus; ARPO eq. 8), "reference" (published code), or
             weighted terms.
-        scorer: the grader of the answer: "auto" (by the task's kind), "math", "qa", "em" (words, right or wrong), "mcq",
+        scorer: the grader of the answer: "auto" (by the task's kind), "math", "qa", "em" (exact match), "mcq",
             "gaia" or "judge"; or a `Grader`.
         max_turns: model turns in an episode; the episode is truncated after them.
         max_tool_calls: executed calls in an episode; later calls get a request to answer instead of a result.

@@ -17,7 +17,7 @@ from arpo_env.budget import NO_CALLS
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.tool import shorten
 from envs_registry import Task, all_specs
-from tests.envs_registry.sample_rows import ROWS, sample_file
+from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 DONE = "<think>d</think><answer>\\boxed{{{}}}</answer>"
 LIST = Task("t", "How long is the list?", ("4",), kind="math", setup="items = [1, 2, 3]")
