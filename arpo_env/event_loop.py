@@ -1,7 +1,7 @@
-"""One background event loop, so that asynchronous code has a synchronous face that works anywhere.
+"""One background event loop, through which synchronous code can run coroutines anywhere, also in Jupyter.
 
-`run(coroutine)` blocks until it is done, also when the calling thread has a running loop of its own (Jupyter).
-`await there(coroutine)` is for callers on any other loop, about things that live on this one.
+`run(coroutine)` blocks until the coroutine is done, also if the calling thread has a running event loop.
+`await run_on_loop(coroutine)` runs it on the background loop for callers on another loop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-TIDY = 20.0
+CLEANUP_TIMEOUT = 20.0
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
@@ -24,44 +24,44 @@ _owner = 0
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background loop and return its result.
 
-    A KeyboardInterrupt while waiting cancels it, and waits until it has put away what it held (at most `TIDY` seconds;
-    a second one does not wait).
+    A KeyboardInterrupt while waiting cancels the coroutine and waits until it has cleaned up (at most
+    `CLEANUP_TIMEOUT` seconds; a second KeyboardInterrupt does not wait).
 
     Raises:
-        RuntimeError: it was called on the background loop, which would wait for itself for ever.
+        RuntimeError: it was called on the background loop itself, which would deadlock.
     """
     if threading.current_thread() is _thread:
         coroutine.close()
         raise RuntimeError(
-            "the synchronous face was called from within the event loop that does its work; use the asynchronous one "
+            "a synchronous method was called on the event loop that runs it; use the asynchronous methods "
             "there (areset, astep, afork, aclose)"
         )
-    over = threading.Event()
-    future = asyncio.run_coroutine_threadsafe(_noted(coroutine, over), _running_loop())
+    done = threading.Event()
+    future = asyncio.run_coroutine_threadsafe(_signalling(coroutine, done), _running_loop())
     try:
         return future.result()
     except BaseException:
         future.cancel()
-        over.wait(TIDY)
+        done.wait(CLEANUP_TIMEOUT)
         raise
 
 
-async def _noted(coroutine: Coroutine[Any, Any, T], over: threading.Event) -> T:
+async def _signalling(coroutine: Coroutine[Any, Any, T], done: threading.Event) -> T:
     try:
         return await coroutine
     finally:
-        over.set()
+        done.set()
 
 
-async def there(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop while the calling loop goes on; cancelling this cancels it."""
+async def run_on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background loop and await its result on the calling loop; cancellation is passed on."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, _running_loop()))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
     global _loop, _thread, _owner
     with _lock:
-        if _loop is None or _owner != os.getpid():  # after os.fork the thread of the parent is not here
+        if _loop is None or _owner != os.getpid():  # threads do not survive os.fork
             _loop, _owner = asyncio.new_event_loop(), os.getpid()
             _thread = threading.Thread(target=_loop.run_forever, name="arpo-env", daemon=True)
             _thread.start()

@@ -130,7 +130,7 @@ def load_source(
     """
     loader = _loader(name)
     if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise ValueError(f"limit must be an integer of at least 1, got {limit!r}")
+        raise ValueError(f"limit must be a whole number of at least 1, got {limit!r}")
     generated = "seed" in inspect.signature(loader).parameters
     if generated and shuffle:
         raise ValueError(f"{name} is endless and cannot be shuffled; use another `seed` to get other tasks")
