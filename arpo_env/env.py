@@ -345,7 +345,7 @@ class ToolEnv(gymnasium.Env[str, str]):
             return load_source(spec.source, **options)
         except UnknownOptionError as error:
             near = difflib.get_close_matches(error.option, _OPTIONS, n=1)
-            hint = f"; did you mean {near[0]!r} of ToolEnv?" if near else ", besides those of every environment"
+            hint = f"; did you mean {near[0]!r} of ToolEnv?" if near else ", besides those of ToolEnv"
             raise ValueError(f"{error}{hint}") from error
 
     def _choose(self, options: dict[str, Any]) -> Task:
