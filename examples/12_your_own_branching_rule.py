@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import arpo_env
 from arpo_trainer import Engine, RolloutSettings, TransformersBackend
-from arpo_trainer.algorithms import ALGORITHMS, Algorithm
-from arpo_trainer.branching import BRANCHES, BranchMethod, BranchSettings, Point, Score
+from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod, BranchSettings, Point, Score
+from arpo_trainer.algorithms.registry import ALGORITHMS, Algorithm
 
 gym.register_envs(arpo_env)
 

@@ -12,7 +12,7 @@ import torch
 
 import arpo_env
 from arpo_trainer import ARPOConfig, ARPOTrainer
-from arpo_trainer.advantages import ADVANTAGES, Rewards
+from arpo_trainer.algorithms.advantages import ADVANTAGES, Rewards
 
 gym.register_envs(arpo_env)
 

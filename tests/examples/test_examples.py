@@ -1,4 +1,4 @@
-"""Every script in examples/ runs as its docstring says, in a process of its own, and prints what it is there to show."""
+"""Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show."""
 
 from __future__ import annotations
 
