@@ -66,12 +66,13 @@ def default_search(*, asked: bool = True) -> SearchBackend:
     )
 
 
-def register_backend(name: str, factory: Factory) -> None:
+def register_backend(name: str, factory: Factory, unasked: Factory | None = None) -> None:
     """Make a backend available by a name; a name that is there already gets the new factory.
 
     Args:
         name: without a colon.
         factory: called with what stands after the colon, or None.
+        unasked: the same for a replay, which asks nobody and needs no key; None takes `factory`.
 
     Raises:
         ValueError: the name is empty or has a colon or a slash.
@@ -79,6 +80,8 @@ def register_backend(name: str, factory: Factory) -> None:
     if not name or set(name) & set(":/"):
         raise ValueError(f"{name!r} can not be a backend's name: it has to be free of ':' and '/'")
     _factories[name] = factory
+    if unasked is not None:
+        _unasked[factory] = unasked
 
 
 def backend_names() -> list[str]:
@@ -127,7 +130,7 @@ _factories: dict[str, Factory] = {
     **{name: functools.partial(_make, "arpo_env.search.web.providers:make_provider", name) for name in _PROVIDERS},
     **{name: functools.partial(_make, "arpo_env.search.http_retrievers:make_retriever", name) for name in _RETRIEVERS},
 }
-_unasked = {
+_unasked: dict[Factory, Factory] = {
     factory: functools.partial(factory, asked=False)  # type: ignore[call-arg]  # those of the providers know it
     for name, factory in _factories.items()
     if name in _PROVIDERS
