@@ -113,7 +113,9 @@ def draw() -> str:
     arrows = [_arrow(boxes[one], boxes[other]) for one, other in _shown() if one in boxes and other in boxes]
     for room, (x, y, width) in boxes.items():
         shapes.append(f'<rect class="room" x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{BOX}" rx="5"/>')
-        shapes.append(f'<text x="{x + width / 2:.1f}" y="{y + 17:g}" text-anchor="middle">{escape(_label(room))}</text>')
+        shapes.append(
+            f'<text x="{x + width / 2:.1f}" y="{y + 17:g}" text-anchor="middle">{escape(_label(room))}</text>'
+        )
     body = "\n".join(arrows[:0] + shapes[:0])
     bands = [shape for shape in shapes if "band" in shape]
     rest = [shape for shape in shapes if "band" not in shape]
