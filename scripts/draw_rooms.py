@@ -1,8 +1,8 @@
 """Draws docs/images/rooms.svg: the rooms of the four packages, and which room imports which.
 
-A room is a sub-package, or a module that lies directly in a package. `FLOORS` is the rule: a room may import only rooms of
-lower floors of its own package, and rooms of packages below. `tests/test_layers.py` checks the rule and that the picture
-is up to date.
+A room is a sub-package, or a module directly in a package. `FLOORS` is the rule: a room may import only rooms on lower
+floors of its own package, and rooms of packages below. `tests/test_layers.py` checks the rule, and that the picture is
+up to date.
 
     python scripts/draw_rooms.py
 """
@@ -93,7 +93,7 @@ _STYLE = """
 
 
 def draw() -> str:
-    """Return the picture as SVG. Arrows within a package are drawn unless a path over other rooms shows them already."""
+    """Return the picture as SVG. An arrow is left out if a path over other rooms implies it."""
     boxes: dict[str, tuple[float, float, float]] = {}
     shapes: list[str] = []
     top = 10.0
@@ -116,13 +116,13 @@ def draw() -> str:
         shapes.append(
             f'<text x="{x + width / 2:.1f}" y="{y + 17:g}" text-anchor="middle">{escape(_label(room))}</text>'
         )
-    body = "\n".join(arrows[:0] + shapes[:0])
     bands = [shape for shape in shapes if "band" in shape]
     rest = [shape for shape in shapes if "band" not in shape]
     body = "\n".join([*bands, *arrows, *rest])
     size = f'width="{WIDTH}" height="{top:g}" viewBox="0 0 {WIDTH} {top:g}"'
     title = "<title>Rooms of the four packages; each imports only what lies below it</title>"
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n{title}\n<style>{_STYLE}</style>\n{body}\n</svg>\n'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+    return f"{head}\n{title}\n<style>{_STYLE}</style>\n{body}\n</svg>\n"
 
 
 def _label(room: str) -> str:
