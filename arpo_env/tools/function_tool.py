@@ -116,7 +116,7 @@ def tools_from_entry(entry: Any) -> Sequence[Tool]:
     """
     if isinstance(entry, Tool):
         raise ValueError(
-            f"a Tool instance belongs to one episode; pass the class {type(entry).__name__} or a function that creates it"
+            f"a Tool instance belongs to one episode; pass the class {type(entry).__name__} or a function that makes it"
         )
     if not callable(entry) or (inspect.isclass(entry) and not issubclass(entry, Tool)):
         raise ValueError(f"a tool is a name, a typed function, or a factory of tools, not {entry!r:.80}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from arpo_env import event_loop
-from arpo_env.net.http import ServiceError
+from arpo_env.errors import ServiceError
 from arpo_env.net.http_errors import bare, hide_keys_in_logs
 from arpo_env.tools.mcp_identity import identity
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from arpo_env.errors import ServiceError
 from arpo_env.net.daemon_threads import aside
-from arpo_env.net.http import ServiceError
 from arpo_env.net.http_errors import blotted
 from arpo_env.tools.tool import Tool, ToolResult, shorten
 from sandbox import SandboxError
