@@ -9,7 +9,7 @@ MOVED = {
     "cache_opening": "cache.sqlite_open",
     "cache_store": "cache.sqlite_store",
     "calling": "tools.tool_call",
-    "chat": "net.chat_client",
+    "chat": "chat_model",
     "content": "same_definition",
     "deadline": "net.deadline",
     "folding": "text.normalize",

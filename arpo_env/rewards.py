@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env.episode import Episode
-from arpo_env.grading.grader import Grader, GradingError, Score
+from arpo_env.errors import GradingError
+from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import decide
 from arpo_env.grading.published_metrics import reward_f1
 from arpo_env.grading.qa_grader import qa_scores

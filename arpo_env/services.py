@@ -20,7 +20,7 @@ from envs_registry import TaskSource
 
 if TYPE_CHECKING:
     from arpo_env.cache.cache import Cache
-    from arpo_env.net.chat_client import ChatModel
+    from arpo_env.chat_model import ChatModel
     from arpo_env.pages.cached_pages import CachedPages, Reader
     from arpo_env.pages.page_summary import PageSummariser
 
@@ -174,7 +174,7 @@ class Services:
         return self._chat(self.judge_model) if self.judge_model else None
 
     def _chat(self, model: str) -> ChatModel:
-        from arpo_env.net.chat_client import ChatModel
+        from arpo_env.chat_model import ChatModel
 
         return ChatModel(model, base_url=self.model_url)
 

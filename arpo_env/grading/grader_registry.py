@@ -45,7 +45,7 @@ def _judge(chat: Any = None, cache: Any = None) -> Grader:
             "model (judge_model='...'), or choose scorer='qa' (EM and F1), which needs none"
         )
     if isinstance(chat, str):
-        chat = importlib.import_module("arpo_env.net.chat_client").ChatModel(chat)
+        chat = importlib.import_module("arpo_env.chat_model").ChatModel(chat)
     judge: Grader = importlib.import_module("arpo_env.grading.llm_judge").Judge(chat, cache=cache)
     return KindGrader({"math": judge, "qa": judge, "mcq": ChoiceGrader()})
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from arpo_env.errors import ServiceError as ServiceError
 from arpo_env.net.daemon_threads import DaemonThreads
 from arpo_env.net.deadline import TooLarge, TooSlow, deadline, read_body, watched_session
 from arpo_env.net.http_errors import Failure, bare, broken, hide_keys_in_logs, refused, without
@@ -29,19 +30,6 @@ if TYPE_CHECKING:
 
 _LEAST = 0.02  # seconds; with less patience left nothing is asked any more
 _LONGEST_PAUSE = 30.0  # seconds; a server that asks for more is not waited for
-
-
-class ServiceError(RuntimeError):
-    """Raised when a service outside could not do its work; the sample is void, not wrong.
-
-    Attributes:
-        service: its name.
-        status: HTTP status, or None if there was no reply.
-    """
-
-    def __init__(self, service: str, message: str, status: int | None = None) -> None:
-        super().__init__(f"{service}: {message}")
-        self.service, self.status = service, status
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from arpo_env.grading.grader import GradingError
+from arpo_env.errors import GradingError
 
 _log = logging.getLogger(__name__)
 

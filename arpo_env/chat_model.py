@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arpo_env.cache.cache import SERVER, Cache
+from arpo_env.errors import ServiceError
 from arpo_env.net.daemon_threads import DaemonThreads
-from arpo_env.net.http import Http, ServiceError
+from arpo_env.net.http import Http
 from arpo_env.net.http_errors import without
 from arpo_env.net.urls import checked_address, server_of
 
