@@ -13,8 +13,8 @@ import pytest
 
 from sandbox import Limits
 from sandbox.backends.docker import most_processes
-from sandbox.config.server_options import Options
-from sandbox.config.unsupported_limits import unkept_limits
+from sandbox.config.limits import unenforced_limits
+from sandbox.config.options import ServerOptions
 from sandbox.server.kernel.processes import Process, out_of_memory_kills, roots_of
 from sandbox.server.supervisor.cgroup_usage import Account
 from sandbox.server.supervisor.memory_accounting import Holding, charge
@@ -142,25 +142,25 @@ def engine(**facts: Any) -> dict[str, Any]:
 def test_processes_leave_the_machine_room(
     sessions: int, processes: int, containers: int, facts: dict[str, int], most: int
 ) -> None:
-    options = Options(Limits(processes=processes), sessions=sessions, containers=containers)
+    options = ServerOptions(Limits(processes=processes), sessions=sessions, containers=containers)
     assert most_processes(options, engine(**facts)) == most
 
 
 def test_the_limits_of_this_machine_s_kernel_are_read() -> None:
-    options = Options(Limits(processes=1 << 20), sessions=1)
+    options = ServerOptions(Limits(processes=1 << 20), sessions=1)
     machine = [int(Path("/proc/sys/kernel", name).read_text()) for name in ("pid_max", "threads-max")]
     assert most_processes(options, engine(KernelVersion=platform.release())) == min(16_384, min(machine) // 2)
 
 
 def test_what_an_engine_lacks_is_named() -> None:
-    assert not unkept_limits(
+    assert not unenforced_limits(
         "docker", {"CpuCfsPeriod": True, "CpuCfsQuota": True, "MemoryLimit": True, "PidsLimit": True}
     )
-    lacking = unkept_limits(
+    lacking = unenforced_limits(
         "docker", {"CpuCfsPeriod": True, "CpuCfsQuota": False, "MemoryLimit": False, "PidsLimit": False}
     )
     assert list(lacking) == ["cpus", "memory", "pids"]
-    assert list(unkept_limits("bubblewrap")) == list(unkept_limits("unsafe_local")) == ["cpus"]
+    assert list(unenforced_limits("bubblewrap")) == list(unenforced_limits("unsafe_local")) == ["cpus"]
 
 
 @pytest.mark.parametrize("cpus", [0, -1, float("nan"), float("inf"), True, "2"])

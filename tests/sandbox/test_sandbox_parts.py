@@ -164,7 +164,7 @@ def test_the_server_needs_only_the_standard_library() -> None:
     ],
 )
 def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"Limits\.|is no size"):
+    with pytest.raises(ValueError, match=r"Limits\.|is not a size"):
         Limits(**limits)
 
 
