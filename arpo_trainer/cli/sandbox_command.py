@@ -70,7 +70,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from sandbox import Sandbox
-    from sandbox.backends.docker_admin import unkept_limits
+    from sandbox.backends.docker_admin import describe_unenforced_limits
 
     clock = _Clock()
     with Sandbox(arguments.backend, containers=1) as sandbox:
@@ -82,8 +82,8 @@ def _check(arguments: argparse.Namespace) -> int:
         backend = sandbox.backend
     fine = value == copied == "42"
     found = isolation.partition("+")[0].partition("(")[0]
-    unkept = [("NOT KEPT", why) for why in unkept_limits({"none": "unsafe_local"}.get(found, found))]
-    write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unkept])
+    unenforced = [("NOT KEPT", why) for why in describe_unenforced_limits({"none": "unsafe_local"}.get(found, found))]
+    write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unenforced])
     if not fine:
         sys.stderr.write(f"error: 6 * 7 gave {value} in the session and {copied} in its copy\n")
     return 0 if fine else 1

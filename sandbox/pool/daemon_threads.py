@@ -1,7 +1,7 @@
-"""Starts the daemon threads of a sandbox, also while Python exits.
+"""Starts the daemon threads of a pool, also while Python exits.
 
 Since Python 3.12 no thread can be started once the interpreter has begun to exit. Sandboxes are closed a little later,
-so that until then the monitor and those who wait for a session may still want one.
+so the health monitor and callers that wait for a session may still need a thread until then.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def start_thread(thread: threading.Thread) -> None:
         raise PythonExiting("Python is exiting: no more sessions can be opened in the sandbox") from error
 
 
-def daemon(work: Callable[..., object], name: str, *args: Any) -> threading.Thread:
-    """Return a daemon thread, not yet started."""
+def daemon_thread(work: Callable[..., object], name: str, *args: Any) -> threading.Thread:
+    """Return a daemon thread that has not been started."""
     return threading.Thread(target=work, args=args, name=name, daemon=True)
