@@ -21,7 +21,7 @@ _SCRIPT = Path(__file__).with_name("parser_process.py")
 _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 _CURE = "reading pages needs more packages: pip install 'arpo-gym[search]'"
 _MOST_JOBS = 500  # of one process; lxml does not give back all its memory
-_LIBRARIES = ("bs4", "lxml", "pypdf", "trafilatura")
+_LIBRARIES = ("bs4", "lxml", "protego", "pypdf", "trafilatura")
 _START = 60.0  # seconds
 _GRACE = 2.0
 

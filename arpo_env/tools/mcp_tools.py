@@ -89,11 +89,11 @@ class McpTool(Tool):
 
     async def _ask(self, arguments: dict[str, Any]) -> Answer:
         try:
-            result = await background.there(self._call(arguments))
+            result = await background.run_on_loop(self._call(arguments))
         except ConnectionLost:
             if not self._stateless:
                 raise
-            result = await background.there(self._call(arguments))
+            result = await background.run_on_loop(self._call(arguments))
         return _read(result) if result else Answer(f"(no answer within {self._timeout:g} s)", "timeout")
 
     async def _call(self, arguments: dict[str, Any]) -> mcp.types.CallToolResult | None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from arpo_env.net.daemon_threads import aside
+from arpo_env.net.daemon_threads import run_in_daemon_thread
 from arpo_env.net.http import ServiceError
 from arpo_env.search.backend_registry import default_search, open_search
 from arpo_env.search.search_backend import Hit, SearchBackend
@@ -130,7 +130,8 @@ class SearchTool(Tool):
 
     async def _answer(self, query: str) -> str:
         if self._backend is None:
-            self._backend = await asyncio.wrap_future(aside(self._open, "arpo-open"))  # it may have to make an index
+            opening = run_in_daemon_thread(self._open, "arpo-open")  # an index may have to be built first
+            self._backend = await asyncio.wrap_future(opening)
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 hits = await self._backend.search(query, self._k)
