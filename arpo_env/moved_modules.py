@@ -33,7 +33,7 @@ MOVED = {
     "grading.numerals": "grading.answer_text.number_words",
     "grading.options": "grading.answer_text.multiple_choice",
     "grading.phrases": "grading.answer_text.strip_phrases",
-    "grading.pool": "grading.math_check.process_pool",
+    "grading.pool": "grading.math_check.check_pool",
     "grading.published": "grading.published_metrics",
     "grading.qa": "grading.qa_grader",
     "grading.quantities": "grading.qa_text.quantities",

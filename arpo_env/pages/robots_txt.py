@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import protego
 
 MAX_BYTES = 500_000
-_MOST_LINES = 10_000
+_MOST_LINES = 5_000
 _KEPT = 3600.0  # seconds; RFC 9309 allows at most a day
 _KEPT_FAULT = 60.0
 _MANY = 5_000
