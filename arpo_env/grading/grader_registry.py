@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from arpo_env.grading.choice_grader import ChoiceGrader, GaiaGrader
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import MathGrader
 from arpo_env.grading.qa_grader import ExactGrader, QaGrader
+from arpo_env.nearest_name import nearest_hint
 from envs_registry import Task
 
 NAMES = ("auto", "math", "qa", "em", "mcq", "gaia", "judge")
@@ -72,9 +72,7 @@ def check_name(name: str) -> None:
         ValueError: there is none.
     """
     if name not in NAMES:
-        near = difflib.get_close_matches(str(name), NAMES, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no grader is called {name!r}: there are {', '.join(NAMES)}{hint}")
+        raise ValueError(f"no grader is called {name!r}: there are {', '.join(NAMES)}{nearest_hint(name, NAMES)}")
 
 
 def _make_judge(chat: Any = None, cache: Any = None) -> Grader:

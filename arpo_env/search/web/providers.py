@@ -8,12 +8,12 @@ Which services there are and how they are asked stands in `web_rows`; ddgs has a
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.http import Http
 from arpo_env.net.urls import checked_address, with_path, without_login
 from arpo_env.search.search_backend import Hit, SearchBackend
@@ -89,8 +89,7 @@ def make_provider(
         ModuleNotFoundError: ddgs is not installed.
     """
     if name not in PROVIDERS:
-        near = difflib.get_close_matches(name, PROVIDERS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(PROVIDERS)}"
+        hint = nearest_hint(name, PROVIDERS, "did you mean {!r}?", f"there are {', '.join(PROVIDERS)}")
         raise ValueError(f"no search provider is called {name!r}; {hint}")
     options = {"country": country, "language": language, "full_text": full_text or None}
     given = {option: value for option, value in options.items() if value is not None}
