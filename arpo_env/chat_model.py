@@ -6,7 +6,6 @@ Not the policy: that is generated token by token elsewhere. Needs no `openai` pa
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,9 @@ from typing import Any
 
 from arpo_env.cache.cache import SERVER, Cache
 from arpo_env.errors import ServiceError
-from arpo_env.net.daemon_threads import DaemonThreads
-from arpo_env.net.http import Http
-from arpo_env.net.http_errors import without
+from arpo_env.event_loop import run_on_loop
+from arpo_env.net.http import Http, Reply
+from arpo_env.net.redaction import redact
 from arpo_env.net.urls import checked_address, server_of
 
 Message = Mapping[str, str]
@@ -70,7 +69,7 @@ class ChatModel:
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
         self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
-        self._pool, self._owner = DaemonThreads(concurrency, "arpo-chat"), os.getpid()
+        self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -123,27 +122,24 @@ class ChatModel:
 
     async def _once(self, body: Mapping[str, Any]) -> str:
         if not self._key and self.base_url == _OPENAI:
-            raise ServiceError(self._http.service, "OpenAI wants a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the "
-                               "address of another server")  # fmt: skip
+            message = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
+            raise ServiceError(self._http.service, message)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        ask = functools.partial(
-            self._http.request_sync, "POST", f"{self.base_url}/chat/completions", json=body, headers=headers
-        )
-        reply = await asyncio.get_running_loop().run_in_executor(self._threads(), ask)
-        return self._text(reply.json())
+        return self._text((await run_on_loop(self._post(body, headers))).json())
 
-    def _threads(self) -> DaemonThreads:
-        """Return the threads that bound how many ask at a time; after a fork the parent's are not here."""
-        if self._owner != os.getpid():
-            self._pool, self._owner = DaemonThreads(self.concurrency, "arpo-chat"), os.getpid()
-        return self._pool
+    async def _post(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
+        """Send a request, at most `concurrency` at a time; the wait for that is not part of the time limit."""
+        if self._owner != os.getpid():  # requests of the parent of os.fork hold no slots here
+            self._slots, self._owner = asyncio.Semaphore(self.concurrency), os.getpid()
+        async with self._slots:
+            return await self._http.request("POST", f"{self.base_url}/chat/completions", json=body, headers=headers)
 
     def _text(self, reply: Any) -> str:
         try:
             choice = reply["choices"][0]
             content = choice["message"]["content"]
         except (KeyError, IndexError, TypeError) as error:
-            said = without(self._http.secrets, str(reply))[:200]
+            said = redact(self._http.secrets, str(reply))[:200]
             raise ServiceError(self._http.service, f"answered without a message: {said}") from error
         text = _without_thoughts(content) if isinstance(content, str) else ""
         if not text:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
@@ -35,6 +34,7 @@ from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.option_checks import check_choice, check_positive, check_reset_options
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
@@ -344,8 +344,8 @@ class ToolEnv(gymnasium.Env[str, str]):
         try:
             return load_source(spec.source, **options)
         except UnknownOptionError as error:
-            near = difflib.get_close_matches(error.option, _OPTIONS, n=1)
-            hint = f"; did you mean {near[0]!r} of ToolEnv?" if near else ", besides those of ToolEnv"
+            every = ", besides those of ToolEnv"
+            hint = nearest_hint(error.option, _OPTIONS, "; did you mean {!r} of ToolEnv?", every)
             raise ValueError(f"{error}{hint}") from error
 
     def _choose(self, options: dict[str, Any]) -> Task:

@@ -11,13 +11,13 @@ a run can find the environment by name.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import parse_env_id
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.same_definition import content_of, same_content
 from envs_registry import EnvSpec, register_source
 from envs_registry.sources import has_source
@@ -96,8 +96,8 @@ def _add_to_gymnasium(spec: EnvSpec) -> None:
 def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -> EnvSpec:
     for name in parts:
         if name not in _PARTS:
-            near = difflib.get_close_matches(name, (*_PARTS, "tasks", "overwrite"), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_PARTS)}"
+            every = f"there are: {', '.join(_PARTS)}"
+            hint = nearest_hint(name, (*_PARTS, "tasks", "overwrite"), "did you mean {!r}?", every)
             raise ValueError(f"an environment has no field {name!r}; {hint}")
     env_id = given.id if isinstance(given, EnvSpec) else given
     _check_id(env_id)

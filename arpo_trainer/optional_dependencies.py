@@ -24,6 +24,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: modu
     "demo": {"gguf": "gguf"},
     "data": {"datasets": "datasets"},
     "search": {
+        "httpx2": "httpx2",
         "requests": "requests",
         "urllib3": "urllib3",
         "beautifulsoup4": "bs4",
@@ -32,6 +33,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: modu
         "trafilatura": "trafilatura",
         "lxml_html_clean": "lxml_html_clean",
         "pypdf": "pypdf",
+        "protego": "protego",
     },
     "math": {"mpmath": "mpmath"},
     "mcp": {"mcp": "mcp"},

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import difflib
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from arpo_env.cache.single_flight import SingleFlight
 from arpo_env.cache.sqlite_connections import checkpoint
 from arpo_env.cache.sqlite_open import CacheError
 from arpo_env.cache.sqlite_store import Record, Store, canonical
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.text.normalize import fold
 
 __all__ = ["KINDS", "MODES", "Cache", "CacheError", "CacheMiss", "normalise_query"]
@@ -285,6 +285,4 @@ def normalise_query(text: str) -> str:
 
 def _one_of(given: str, known: Sequence[str], what: str) -> None:
     if given not in known:
-        near = difflib.get_close_matches(given, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{what} {given!r}: there are {', '.join(known)}{hint}")
+        raise ValueError(f"{what} {given!r}: there are {', '.join(known)}{nearest_hint(given, known)}")

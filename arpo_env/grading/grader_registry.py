@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from arpo_env.grading.choice_grader import ChoiceGrader, GaiaGrader
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import MathGrader
 from arpo_env.grading.qa_grader import ExactGrader, QaGrader
+from arpo_env.nearest_name import nearest_hint
 from envs_registry import Task
 
 
@@ -83,6 +83,4 @@ def check_name(name: str) -> None:
         ValueError: there is none.
     """
     if name not in GRADERS:
-        near = difflib.get_close_matches(str(name), GRADERS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no grader is called {name!r}: there are {', '.join(GRADERS)}{hint}")
+        raise ValueError(f"no grader is called {name!r}: there are {', '.join(GRADERS)}{nearest_hint(name, GRADERS)}")

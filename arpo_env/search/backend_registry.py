@@ -5,7 +5,6 @@ A backend is one row of the table: its name and the function that makes it, impo
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import os
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.urls import hidden
 from arpo_env.search.local.corpus import SUFFIXES
 from arpo_env.search.search_backend import SearchBackend
@@ -95,8 +95,7 @@ def _unknown(where: str, name: str) -> Exception:
         return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
     if "/" in name or where.endswith(SUFFIXES):
         return FileNotFoundError(f"there is no index and no corpus at {where}")
-    near = difflib.get_close_matches(name.lower(), _factories, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = nearest_hint(name.lower(), _factories, "did you mean {!r}? ")
     return ValueError(
         f"no search backend and no path {shown!r}; {hint}There are: {', '.join(backend_names())}, "
         f"the folder of an index, and a corpus (FILE{SUFFIXES[0]})"

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from arpo_env import event_loop
 from arpo_env.errors import ServiceError
-from arpo_env.net.http_errors import bare, hide_keys_in_logs
+from arpo_env.net.redaction import redact_logs, strip_credentials
 from arpo_env.tools.mcp_identity import identity
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class McpServer:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        return f"MCP server {bare(self.url) if self.url else identity(self.command, '', (), ())}"
+        return f"MCP server {strip_credentials(self.url) if self.url else identity(self.command, '', (), ())}"
 
     @property
     def identity(self) -> str:
@@ -60,7 +60,7 @@ class McpServer:
         """
         if text.lower().startswith(("http://", "https://")):
             if env:
-                raise ValueError(f"{bare(text)} is a URL, which takes `headers`, not `env`")
+                raise ValueError(f"{strip_credentials(text)} is a URL, which takes `headers`, not `env`")
             return cls(url=text, headers=tuple(sorted(headers.items())))
         if headers:
             raise ValueError(f"{text!r} is a command, which takes `env`, not `headers`; a URL begins with http")
@@ -87,7 +87,7 @@ class McpServer:
             async with mcp.Client(mcp.stdio_client(parameters, errlog=errors)) as client:  # type: ignore[arg-type]
                 yield client
             return
-        hide_keys_in_logs()
+        redact_logs()
         limits = httpx2.Timeout(30.0, read=_SSE_READ)
         async with (
             httpx2.AsyncClient(headers=dict(self.headers), timeout=limits) as http,

@@ -12,7 +12,6 @@ With a cache, tool lists and answers are recorded, and replayed without a connec
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arpo_env import event_loop
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import current_record
 from arpo_env.tools.json_schema import JsonSchema
 from arpo_env.tools.mcp_connections import ConnectionLost, McpServer, close_all, connection
@@ -201,8 +201,8 @@ async def _ask_for_tools(server: McpServer) -> list[RemoteTool]:
 
 def _check_listed(name: str, listed: Mapping[str, Any]) -> str:
     if name not in listed:
-        near = difflib.get_close_matches(name, listed, n=3, cutoff=0.4) or sorted(listed)
-        raise ValueError(f"the server has no tool {name!r}. Did you mean: {', '.join(near)}?")
+        hint = nearest_hint(name, listed, " Did you mean {!r}?", likeness=0.4)
+        raise ValueError(f"the server has no tool {name!r}; there are: {', '.join(sorted(listed))}.{hint}")
     return name
 
 

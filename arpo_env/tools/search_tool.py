@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from arpo_env.errors import ServiceError
-from arpo_env.net.daemon_threads import aside
+from arpo_env.net.daemon_threads import run_in_daemon_thread
 from arpo_env.search.backend_registry import default_search, open_search
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.tools.json_schema import function_schema
@@ -131,9 +131,8 @@ class SearchTool(Tool):
 
     async def _answer(self, query: str) -> str:
         if self._backend is None:
-            self._backend = await asyncio.wrap_future(
-                aside(self._open, "arpo-open")
-            )  # may build an index, which takes minutes
+            opening = run_in_daemon_thread(self._open, "arpo-open")  # an index may have to be built first
+            self._backend = await asyncio.wrap_future(opening)
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 hits = await self._backend.search(query, self._k)

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from arpo_env.errors import ServiceError
-from arpo_env.net.daemon_threads import aside
-from arpo_env.net.http_errors import blotted
+from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.net.redaction import redact_urls
 from arpo_env.tools.tool import Tool, ToolResult, shorten
 from sandbox import SandboxError
 
@@ -62,9 +62,8 @@ async def invoke(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
         return await function(**arguments)
     context = contextvars.copy_context()
     name = getattr(function, "__name__", "function")
-    value, error = await asyncio.wrap_future(
-        aside(lambda: context.run(_result_or_error, function, arguments), f"arpo-{name}")
-    )
+    call = run_in_daemon_thread(lambda: context.run(_result_or_error, function, arguments), f"arpo-{name}")
+    value, error = await asyncio.wrap_future(call)
     if error is not None:
         raise error
     return await value if inspect.isawaitable(value) else value
@@ -88,7 +87,7 @@ def error_text(error: Exception) -> str:
     File names in operating system errors are omitted, since they are paths of this machine.
     """
     message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    said = shorten(blotted(message), _LONGEST_MESSAGE)
+    said = shorten(redact_urls(message), _LONGEST_MESSAGE)
     return f"Error: {type(error).__name__}: {said}" if said else f"Error: {type(error).__name__}"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import Services
 from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
@@ -72,8 +72,7 @@ class Toolbox:
             from arpo_env.tools.mcp_tools import mcp_tools
 
             return mcp_tools(entry.removeprefix(MCP), timeout=max(_OUTSIDE_SECONDS, self.timeout))
-        near = difflib.get_close_matches(entry, _NAMES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = nearest_hint(entry, _NAMES, " Did you mean {!r}?")
         raise ValueError(f"unknown tool {entry!r}; available: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
 
     def _search(self) -> Tool:

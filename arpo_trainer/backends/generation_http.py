@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.net.http_errors import RETRIED, bare, hide_keys_in_logs, seconds, without
+from arpo_env.net.http_errors import RETRIED, retry_after
+from arpo_env.net.redaction import redact, redact_logs, strip_credentials
 
 if TYPE_CHECKING:
     import httpx2
@@ -49,7 +50,7 @@ class ModelHttp:
     """
 
     def __init__(self, key: str = "", timeout: float = 600.0) -> None:
-        hide_keys_in_logs()
+        redact_logs()
         key = key.strip()
         if not (key.isascii() and key.isprintable()):
             raise ValueError("the key cannot be sent: look for line breaks or odd letters in it")
@@ -108,7 +109,7 @@ class ModelHttp:
 
     def fault(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> Fault:
         """Return the error that says so, without the key."""
-        return Fault(without(self._secrets, message), passing, status, pause)
+        return Fault(redact(self._secrets, message), passing, status, pause)
 
     def _open(self) -> httpx2.AsyncClient:
         import httpx2
@@ -153,9 +154,11 @@ class ModelHttp:
         return answer
 
     def _refused(self, response: httpx2.Response, body: bytes) -> Fault:
-        status, pause = response.status_code, seconds(response.headers.get("Retry-After"))
+        status, pause = response.status_code, retry_after(response.headers.get("Retry-After"))
         if target := response.headers.get("Location"):
-            return self.fault(f"redirects to {bare(target)}; give that address if you trust it", status=status)
+            return self.fault(
+                f"redirects to {strip_credentials(target)}; give that address if you trust it", status=status
+            )
         asks = f" (asks to wait {pause:.0f} s)" if pause else ""
         return self.fault(
             f"answered with status {status}: {_said(_parsed(body))}{asks}", status in RETRIED, status, pause
@@ -181,7 +184,7 @@ def _broken(error: Exception, url: str, timeout: float) -> Fault:
     import httpx2
 
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return Fault(f"{bare(url)!r} is no address that can be asked")
+        return Fault(f"{strip_credentials(url)!r} is no address that can be asked")
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         return Fault(f"could not be reached ({error or type(error).__name__})", passing=True)
     if isinstance(error, httpx2.TimeoutException):

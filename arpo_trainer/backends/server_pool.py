@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from arpo_env.net.http_errors import bare
+from arpo_env.net.redaction import strip_credentials
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.backends.generation_http import Fault
 
@@ -44,7 +44,9 @@ class _Server:
         """Leave it alone for a while; many requests that fail together count as one failure."""
         if self.rest == 0:
             self.faults += 1
-            logger.warning("%s %s; asking again, for %g s at most", bare(self.url), fault.message, patience)
+            logger.warning(
+                "%s %s; asking again, for %g s at most", strip_credentials(self.url), fault.message, patience
+            )
         pause = min(_LONGEST_REST, _FIRST_REST * 2.0 ** (self.faults - 1))
         self.rests_until = max(self.rests_until, time.monotonic() + max(pause, fault.pause))
         self.unreachable = self.unreachable or fault.status is None
@@ -53,7 +55,7 @@ class _Server:
         """Ask it as usual from now on."""
         if self.unreachable:
             logger.warning("%s answers again. If it was restarted, its weights are those it started with, not those "
-                           "of the training, until they are next sent", bare(self.url))  # fmt: skip
+                           "of the training, until they are next sent", strip_credentials(self.url))  # fmt: skip
         self.faults, self.rests_until, self.unreachable = 0, 0.0, False
 
 
@@ -128,7 +130,7 @@ class Servers:
                 return answer
 
     def _message(self, server: _Server, fault: Fault, tries: int) -> str:
-        said = f"{bare(server.url)} {fault.message}"
+        said = f"{strip_credentials(server.url)} {fault.message}"
         if fault.passing:
             return f"{said} ({tries} tries, patience={self.patience:g} s). Is it running? Look at what it prints"
         cures = (cure for words, cure in self._cures.items() if fault.status and words in fault.message.lower())

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from arpo_env.net.http_errors import bare
+from arpo_env.net.redaction import strip_credentials
 from arpo_env.net.urls import checked_address
 from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
@@ -123,7 +123,7 @@ class VLLMServerBackend:
         check_request(request)
         await self._meet()
         if self._raw and request.temperature not in (0.0, 1.0):
-            names = ", ".join(map(bare, self._raw))
+            names = ", ".join(map(strip_credentials, self._raw))
             raise GenerationError(
                 f"{names} gives log-probabilities at temperature 1, not at {request.temperature:g}: "
                 "start it with --logprobs-mode processed_logprobs, or take temperature 1"

@@ -221,16 +221,16 @@ def _play(
 
 def _facts(arguments: argparse.Namespace, limits: dict[str, int]) -> dict[str, Any]:
     """Return what run.json says of it, without the passwords and keys that addresses may hold."""
-    from arpo_env.net.http_errors import bare
+    from arpo_env.net.redaction import strip_credentials
 
     options = {
-        name: bare(value) if isinstance(value, str) and "://" in value else value
+        name: strip_credentials(value) if isinstance(value, str) and "://" in value else value
         for name, value in read_options(arguments.env_kwargs, "--env-kwargs").items()
     }
     settings = {name: value for name, value in vars(arguments).items() if name not in ("run", "traceback")}
     settings |= {"env_kwargs": options, "limit": limits, "set": _more(arguments)}
-    settings["endpoint"] = arguments.endpoint and bare(arguments.endpoint)
-    settings["vllm_server"] = [bare(url) for url in arguments.vllm_server or []]
+    settings["endpoint"] = arguments.endpoint and strip_credentials(arguments.endpoint)
+    settings["vllm_server"] = [strip_credentials(url) for url in arguments.vllm_server or []]
     named = {"name": arguments.output.resolve().name, "kind": _KIND, "env": {"id": arguments.env, "kwargs": options}}
     return {**named, "seed": arguments.seed, "model": arguments.endpoint_model or arguments.model,
             "algorithm": arguments.algorithm, "settings": settings}  # fmt: skip

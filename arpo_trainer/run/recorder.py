@@ -15,7 +15,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from arpo_env.net.http_errors import blotted
+from arpo_env.net.redaction import redact_urls
 from arpo_trainer.report.run_data import lines_of, step_of
 from arpo_trainer.run.actual_costs import Spent
 from arpo_trainer.training.checkpoints import checkpoint_step
@@ -69,7 +69,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def write_facts(self, **more: Any) -> None:
         """Add to run.json."""
         self._facts.update(more, seconds=round(time.time() - self._began, 1), spent=self.spent.as_dict())
-        text = blotted(json.dumps(self._facts, indent=2, ensure_ascii=False, default=str))
+        text = redact_urls(json.dumps(self._facts, indent=2, ensure_ascii=False, default=str))
         (self.folder / "run.json").write_text(text + "\n", encoding="utf-8")
 
     def add_evaluation(self, evaluation: Evaluation) -> None:

@@ -8,13 +8,13 @@ Which services there are and how they are asked stands in `web_rows`; ddgs has a
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.http import Http
 from arpo_env.net.urls import checked_address, with_path, without_login
 from arpo_env.search.backend_registry import register_backend
@@ -99,8 +99,7 @@ def make_provider(
     """
     known = sorted([*_BY_NAME, duckduckgo.NAME])
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        hint = nearest_hint(name, known, "did you mean {!r}?", f"there are {', '.join(known)}")
         raise ValueError(f"no search provider is called {name!r}; {hint}")
     options = {"country": country, "language": language, "full_text": full_text or None}
     given = {option: value for option, value in options.items() if value is not None}

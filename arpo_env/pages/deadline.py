@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.net.daemon_threads import aside
+from arpo_env.net.daemon_threads import run_in_daemon_thread
 
 if TYPE_CHECKING:
     import requests
@@ -206,7 +206,7 @@ def _opened(connect: Callable[[], socket.socket]) -> socket.socket:
     current: _Watch | None = getattr(_here, "watch", None)
     if current is None:
         return connect()
-    opening = aside(connect, "arpo-connect")
+    opening = run_in_daemon_thread(connect, "arpo-connect")
     try:
         opened = opening.result(current.left())
     except TimeoutError:
