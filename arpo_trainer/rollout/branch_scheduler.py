@@ -184,7 +184,7 @@ class Brancher:
         width = self.settings.branch_width - 1
         scores = [] if self.published else [self._score(path.name, path.clock, point, copy) for copy in range(width)]
         wanted = width if self.published else sum(score.branch for score in scores)
-        none = Score(0.0, self.settings.tau, False, "" if width else NO_WIDTH)
+        none = Score(0.0, self.settings.branch_threshold, False, "" if width else NO_WIDTH)
         said = next((score for score in scores if score.branch), scores[0] if scores else none)
         span.decision = Decision(entropy, point.delta, said.value, said.threshold, 0, said.reason, point.consecutive)
         clock, path.clock = path.clock, path.clock + 1

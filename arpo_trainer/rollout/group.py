@@ -215,7 +215,7 @@ class Group:
         digest = hashlib.blake2b(f"{self.seed_name}/{path.name}/{path.turn}".encode(), digest_size=8).digest()
         return Request(
             tuple(path.ids),
-            min(self.settings.max_turn_tokens, self._room(path)),
+            min(self.settings.max_turn_length or self._room(path), self._room(path)),
             tuple(path.env.protocol.stop_strings(path.env.schemas)),
             int.from_bytes(digest),
             self.settings.temperature,
