@@ -142,11 +142,10 @@ def _aepo(point: Point, settings: BranchSettings) -> Score:
 
 
 def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score:
-    value, flat = (
-        branch_score(delta, settings.branch_alpha, settings.branch_beta, point.consecutive, penalty) for delta in (point.delta, 0.0)
-    )
-    rose = point.delta > 0 and value > settings.branch_threshold >= flat  # else alpha alone is above tau
-    return Score(value, settings.branch_threshold, value > settings.branch_threshold, ROSE if rose else "")
+    alpha, beta, tau = settings.branch_alpha, settings.branch_beta, settings.branch_threshold
+    value, flat = (branch_score(delta, alpha, beta, point.consecutive, penalty) for delta in (point.delta, 0.0))
+    rose = point.delta > 0 and value > tau >= flat  # otherwise alpha alone is above tau, and the rise explains nothing
+    return Score(value, tau, value > tau, ROSE if rose else "")
 
 
 def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:

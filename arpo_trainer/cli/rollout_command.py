@@ -128,7 +128,7 @@ def _settings(arguments: argparse.Namespace) -> RolloutSettings:
         **{_OTHERS[name]: value for name, value in _more(arguments).items() if name in _OTHERS},
     )
     parts = settings.parts
-    if arguments.endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget.startswith("aepo")):
+    if arguments.endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget_rule.needs_entropies):
         raise ValueError(
             f"--algorithm {arguments.algorithm} goes by entropies, which an endpoint does not tell; take grpo, random "
             "or tree-grpo, or give a vLLM server as --vllm-server"

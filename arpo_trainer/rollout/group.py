@@ -156,8 +156,8 @@ class Group:
 
     def _divide(self, probe: Path) -> None:
         """Decide the budget by the first trajectory, which is kept as one of the group's (AEPO)."""
-        settings, reference = self.settings, self.settings.parts.budget == "aepo-reference"
-        first, after = self._probed(probe, reference)
+        settings = self.settings
+        first, after = self._probed(probe, settings.parts.budget_rule.published)
         total = settings.num_generations
         self.roots = probed_roots(settings.parts.budget, total, first, after, settings.budget_beta)
         self.tree.meta |= {"root_entropy": first, "tool_entropy": after}
