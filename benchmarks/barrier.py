@@ -30,7 +30,7 @@ from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.backends.base import Backend, Generation, Request
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Trajectory
 from envs_registry import Task
 

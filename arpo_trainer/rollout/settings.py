@@ -60,7 +60,7 @@ def accept_old_names(renamed: dict[str, str]) -> Callable[[type[T]], type[T]]:
             _warn_renamed(cls, name, renamed[name])
             return getattr(self, renamed[name])
 
-        cls.__init__ = init  # type: ignore[assignment]
+        cls.__init__ = init  # type: ignore[method-assign]
         cls.__getattr__ = old_attribute  # type: ignore[attr-defined]
         return cls
 

@@ -19,10 +19,10 @@ from arpo_trainer.algorithms.branching import NO_DOUBT_LEVEL, branch_score
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation, OnWindow, Request
-from arpo_trainer.rollout.concurrency import Gates
+from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
 
 
@@ -373,11 +373,11 @@ def test_as_many_sandboxes_as_places_are_enough(tokenizer: Any, algorithm: str) 
 
 def test_a_turn_that_calls_several_tools_holds_a_place_of_each() -> None:
     async def most() -> int:
-        gates, now, seen = Gates({"search": 2, "python": 3}), 0, [0]
+        limits, now, seen = ConcurrencyLimits({"search": 2, "python": 3}), 0, [0]
 
         async def turn(*kinds: str) -> None:
             nonlocal now
-            async with gates.place(*kinds):
+            async with limits.acquire(*kinds):
                 now += "search" in kinds
                 seen.append(now)
                 await asyncio.sleep(0)
@@ -439,7 +439,7 @@ def test_an_episode_that_shows_something_else_the_second_time_is_void(tokenizer:
     trees = play(tokenizer, env=env, algorithm="grpo")
     failed = [trajectory for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
     assert len(failed) == 1
-    assert "could not be played again" in str(failed[0].error)
+    assert "could not be replayed" in str(failed[0].error)
 
 
 def test_a_tool_that_hangs_is_given_up(tokenizer: Any) -> None:
