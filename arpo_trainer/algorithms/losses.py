@@ -13,7 +13,7 @@ gradient is always F * A * grad log pi; with the ratio r, bounds 1 - l and 1 + h
 `dual` adds a bound c for A < 0: above it F = 0 (dual-clip PPO, arXiv 1912.09729). The published AEPO keeps it at 3,
 its paper has none. At a bound itself, r = 1 + h, r = 1 - l or r = c, the gradient is kept.
 
-These are explicit losses to compare with and to build on. Training runs through TRL's own loss, see `reanchoring`.
+These are explicit losses to compare with and to build on. Training runs through TRL's own loss, see `trl_losses`.
 
     per_token = LOSSES["aepo"].per_token(logps - old_logps, advantages, mask)
     aggregate(per_token, mask, "token-mean").backward()

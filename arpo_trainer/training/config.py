@@ -20,7 +20,7 @@ from arpo_trainer.training.config_checks import check_sampling, check_trl_loss, 
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
-from arpo_trainer.training.trl_losses import check_reanchoring, no_op
+from arpo_trainer.training.trl_losses import check_loss_settings, no_op
 from arpo_trainer.type_check import check_types
 
 logger = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_trl_loss(self)
         if self.policy_loss != "clipped":
             loss = self.token_loss()
-            check_reanchoring(loss, self)
+            check_loss_settings(loss, self)
             if idle := no_op(loss, self):
                 logger.warning("%s", idle)
         entropy_factor(torch.zeros(1), Moments(), self.entropy_weight or 0.0, self.entropy_limit)

@@ -90,7 +90,7 @@ def test_tasks_that_broke_are_counted_and_said(
     result = evaluate(engine, tasks, "step 3")
     assert (result.n, result.invalid) == (1, 1)
     assert (
-        "'step 3': 1 of 2 tasks could not be scored; the first said: SessionLost: the container is gone" in caplog.text
+        "'step 3': 1 of 2 tasks could not be scored; the first error: SessionLost: the container is gone" in caplog.text
     )
 
 
