@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 SHARDINGS = {
     "ddp": (),

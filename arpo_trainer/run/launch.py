@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 CONFIGS = Path(__file__).parents[1] / "accelerate_configs"
 _FLAGS = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.run.batch_sizes import batch_settings
 from arpo_trainer.run.demo_model import check_model_folder, ensure_model
 from arpo_trainer.training.process_count import process_count
-from arpo_trainer.type_check import check_types
+from arpo_trainer.validation import check_types
 from sandbox.cache_directory import cache_directory
 
 if TYPE_CHECKING:
