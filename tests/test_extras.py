@@ -112,7 +112,7 @@ CODE: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 OF_TRAINING = {
-    "LoRA": ("from arpo_trainer.run.train import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
+    "LoRA": ("from arpo_trainer.run.arguments import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
     "GGUF": ("from arpo_trainer.run.demo_model import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
 }
 

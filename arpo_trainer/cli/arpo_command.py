@@ -16,7 +16,7 @@ from typing import Any
 from arpo_trainer.cli.cache_command import add_cache_command
 from arpo_trainer.cli.data_command import add_data_command
 from arpo_trainer.cli.name_value_options import read_options
-from arpo_trainer.cli.recipes_command import add_recipes_command, check_recipe
+from arpo_trainer.cli.recipes_command import add_recipes_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
 from arpo_trainer.cli.sandbox_command import add_sandbox_command
 from arpo_trainer.cli.search_command import add_search_command
@@ -24,6 +24,7 @@ from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.cli.view_command import add_view_command
 from arpo_trainer.optional_dependencies import naming_extras, require
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch
+from arpo_trainer.run.recipes import check_recipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -152,7 +153,7 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.accelerate_config and not arguments.dry_run:
         return launch(arguments, arguments.argv)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func`: the seams' tests watch it for us
-    from arpo_trainer.run.settings_file import read_settings
+    from arpo_trainer.run.recipes import read_settings
     from arpo_trainer.run.train import train
 
     settings = read_settings(arguments.recipe or arguments.config, arguments.set)
@@ -163,12 +164,12 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _dry_run(settings: dict[str, Any], processes: int | None, launch_config: str | None) -> int:
-    from arpo_trainer.costs.cost_table import lines
+    from arpo_trainer.costs.cost_table import cost_rows
     from arpo_trainer.run.dry_run import dry_run
 
     costs, missing = dry_run(settings, processes, launch_config)
     if os.environ.get("RANK", "0") == "0":
-        write_table(lines(costs))
+        write_table(cost_rows(costs))
         for note in costs.notes:
             sys.stdout.write(f"left out: {note}\n")
         for lack in missing:

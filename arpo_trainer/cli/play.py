@@ -7,7 +7,7 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_trainer.optional_dependencies import require
-from arpo_trainer.run.train import make_env
+from arpo_trainer.run.make_env import make_env
 
 _HELP = "Write a turn; it ends with {ends}. Ctrl-D leaves.\n"
 
@@ -46,12 +46,9 @@ def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str,
     from arpo_env.event_loop import run
     from arpo_trainer.backends import transformers_backend
     from arpo_trainer.rollout.engine import Engine, RolloutSettings
-    from arpo_trainer.run.demo_model import check_model_folder
-    from arpo_trainer.run.train import DEMO_MODEL, resolve_model
+    from arpo_trainer.run.demo_model import resolve_model
 
     env = _make(env_id, options)
-    if model != DEMO_MODEL:
-        check_model_folder(model)
     path = resolve_model(model)
     tokenizer = AutoTokenizer.from_pretrained(path)
     backend = transformers_backend(AutoModelForCausalLM.from_pretrained(path), tokenizer)

@@ -171,7 +171,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _open(env_id: str, options: dict[str, Any]) -> ToolEnv:
-    from arpo_trainer.run.train import make_env
+    from arpo_trainer.run.make_env import make_env
 
     env = make_env(env_id, options)
     env.check()
@@ -240,11 +240,8 @@ def _model(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """Return the tokenizer and what generates."""
     from transformers import AutoTokenizer
 
-    from arpo_trainer.run.demo_model import check_model_folder
-    from arpo_trainer.run.train import DEMO_MODEL, resolve_model
+    from arpo_trainer.run.demo_model import resolve_model
 
-    if arguments.model != DEMO_MODEL:
-        check_model_folder(arguments.model)
     path = resolve_model(arguments.model)
     tokenizer = AutoTokenizer.from_pretrained(path)
     entropy = {_ENTROPIES[name]: value for name, value in _more(arguments).items() if name in _ENTROPIES}

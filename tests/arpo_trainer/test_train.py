@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.arguments import RunArguments, split_settings
+from arpo_trainer.run.cold_start_cache import cold_start_folder
 from arpo_trainer.run.demo_model import check_model_folder
-from arpo_trainer.run.settings_file import read_settings
-from arpo_trainer.run.train import RunArguments, cold_start_folder, split_settings, train
-from arpo_trainer.run.training_run import Session
+from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.run.train import TrainingRun, train
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
@@ -62,59 +62,57 @@ def test_a_run_that_would_be_evaluated_on_its_training_tasks_is_refused(tmp_path
     settings = {"output_dir": str(tmp_path / "out"), "bf16": False, "env": "arpo/GSM8K-v0"}
     with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
         train({**settings, "env_kwargs": {"data": str(data)}})
-    with pytest.raises(ValueError, match="tasks that know how they are solved"):
+    with pytest.raises(ValueError, match="a cold start needs tasks with known solutions"):
         train({**settings, "env_kwargs": {"data": str(data)}, "cold_start_examples": 5})
     assert not (tmp_path / "out").exists()
 
 
-def overlapping(folder: Path, overlap: str) -> tuple[Session, ToolEnv]:
-    """A session that trains on questions 0 to 4 and evaluates on 3 to 7."""
+def overlapping(folder: Path, overlap: str) -> TrainingRun:
+    """A run that trains on questions 0 to 4 and evaluates on 3 to 7."""
     for name, numbers in (("train", range(5)), ("test", range(3, 8))):
         lines = (f'{{"question": "Question {n}?", "answer": "#### {n}"}}\n' for n in numbers)
         (folder / f"{name}.jsonl").write_text("".join(lines))
     run = RunArguments(env="arpo/GSM8K-v0", env_kwargs={"data": str(folder)}, eval_tasks=4, overlap=overlap)
-    session = Session(run, ARPOConfig(output_dir=str(folder / "out"), use_cpu=True, bf16=False), {})
-    return session, session._make_env(run.env_kwargs)
+    return TrainingRun(run, ARPOConfig(output_dir=str(folder / "out"), use_cpu=True, bf16=False), {})
 
 
 def test_training_on_evaluation_tasks_is_refused_with_count_examples_and_cure(tmp_path: Path) -> None:
-    session, env = overlapping(tmp_path, "refuse")
+    run = overlapping(tmp_path, "refuse")
     with pytest.raises(ValueError, match=r"2 of 4 .* \(Question 3\?; Question 4\?\).*overlap: drop.*overlap: allow"):
-        session.check_tasks(env)
+        run.environments.check(run.args)
 
 
 @pytest.mark.parametrize(("overlap", "left"), [("drop", 3), ("allow", 5)])
 def test_overlapping_tasks_are_dropped_or_kept_on_demand(
     tmp_path: Path, overlap: str, left: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    session, env = overlapping(tmp_path, overlap)
+    run = overlapping(tmp_path, overlap)
     with caplog.at_level("WARNING"):
-        session.check_tasks(env)
-    assert env.tasks.size == left
+        run.environments.check(run.args)
+    assert run.environments.train.tasks.size == left
     assert "2 of 4 evaluation tasks are trained on" in caplog.text
 
 
-def endless(overlap: str, **evaluation: Any) -> tuple[Session, ToolEnv]:
-    """A session that trains on the first 8 tasks of an endless source and evaluates on 3 of it."""
+def endless(overlap: str, **evaluation: Any) -> TrainingRun:
+    """A run that trains on the first 8 tasks of an endless source and evaluates on 3 of it."""
     run = RunArguments(env_kwargs={"level": 1}, eval_env_kwargs=evaluation, eval_tasks=3, overlap=overlap)
     sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
-    session = Session(run, ARPOConfig(output_dir="out", use_cpu=True, bf16=False, **sizes), {})
-    return session, session._make_env(run.env_kwargs)
+    return TrainingRun(run, ARPOConfig(output_dir="out", use_cpu=True, bf16=False, **sizes), {})
 
 
 def test_an_endless_source_is_compared_as_far_as_it_is_trained_on() -> None:
-    session, env = endless("refuse", level=1)  # which takes the default's place: the split is train again
+    run = endless("refuse", level=1)  # which takes the default's place: the split is train again
     with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
-        session.check_tasks(env)
-    session, env = endless("refuse", split="test")
-    session.check_tasks(env)
-    assert env.tasks.size is None
+        run.environments.check(run.args)
+    run = endless("refuse", split="test")
+    run.environments.check(run.args)
+    assert run.environments.train.tasks.size is None
 
 
 def test_of_an_endless_source_the_overlapping_tasks_are_dropped() -> None:
-    session, env = endless("drop", level=1)
-    session.check_tasks(env)
-    assert env.tasks.size == 5
+    run = endless("drop", level=1)
+    run.environments.check(run.args)
+    assert run.environments.train.tasks.size == 5
 
 
 def test_a_run_without_a_search_or_judge_is_refused_before_anything_is_loaded(
@@ -133,7 +131,7 @@ def test_a_run_without_a_search_or_judge_is_refused_before_anything_is_loaded(
 
 
 def test_an_unknown_overlap_setting_is_refused() -> None:
-    with pytest.raises(ValueError, match="overlap must be 'refuse', 'drop', 'allow'; not 'keep'"):
+    with pytest.raises(ValueError, match="overlap must be one of 'refuse', 'drop', 'allow'; not 'keep'"):
         RunArguments(overlap="keep")
 
 
@@ -202,13 +200,16 @@ def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, cap
     ("arguments", "words"),
     [
         (["report", "{folder}"], r"holds no run \(run\.json, .*give the output_dir of a run"),
-        (["train", "--config", "{folder}/binary"], r"binary is no YAML .*give a file of `name: value` lines"),
+        (["train", "--config", "{folder}/binary"], r"binary is not a YAML file .*give a file of `name: value` lines"),
         (["train", "--config", "{folder}/list"], "expected `name: value` lines"),
         (
             ["train", "--config", "any", "--accelerate_config", "ddp", "--num_processes", "-1"],
             "must be at least 1, got -1",
         ),
-        (["train", "--config", "arithmetic-cpu", "--set", "wxyz=3"], "no setting 'wxyz'. They are those of ARPOConfig"),
+        (
+            ["train", "--config", "arithmetic-cpu", "--set", "wxyz=3"],
+            "no setting 'wxyz'. Settings are the fields of ARPOConfig",
+        ),
         (["cache", "import", "{folder}/new.sqlite", "{folder}/binary.jsonl"], r"binary\.jsonl, line 1: no record"),
     ],
 )
