@@ -71,6 +71,7 @@ MOVED = {
     "settings": "rollout.settings",
     "settings_file": "run.recipes",
     "step_data": "report.step_data",
+    "stopwatch": "timeline",
     "table": "cli.text_table",
     "time_use": "rollout.time_use",
     "timeline_view": "report.timeline_page",

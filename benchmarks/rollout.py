@@ -109,7 +109,7 @@ def tiny(generations: int, folder: Path) -> World:
 def _settings(algorithm: str, seed: int, generations: int, turn: int, completion: int) -> RolloutSettings:
     return RolloutSettings(
         algorithm=algorithm, num_generations=generations, initial_rollouts=max(1, generations // 2),
-        max_turn_tokens=turn, max_completion_length=completion, max_invalid=1.0, seed=seed,
+        max_turn_length=turn, max_completion_length=completion, max_invalid=1.0, seed=seed,
     )  # fmt: skip
 
 

@@ -56,15 +56,15 @@ class BranchSettings(Protocol):
     """What branch functions read of the settings: alpha, beta, tau, and the penalty's slope."""
 
     @property
-    def alpha(self) -> float:
+    def branch_alpha(self) -> float:
         """Base, or probability."""
 
     @property
-    def beta(self) -> float:
+    def branch_beta(self) -> float:
         """Weight of the rise of entropy."""
 
     @property
-    def tau(self) -> float:
+    def branch_threshold(self) -> float:
         """Threshold."""
 
     @property
@@ -142,11 +142,10 @@ def _aepo(point: Point, settings: BranchSettings) -> Score:
 
 
 def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score:
-    value, flat = (
-        branch_score(delta, settings.alpha, settings.beta, point.consecutive, penalty) for delta in (point.delta, 0.0)
-    )
-    rose = point.delta > 0 and value > settings.tau >= flat  # else alpha alone is above tau
-    return Score(value, settings.tau, value > settings.tau, ROSE if rose else "")
+    alpha, beta, tau = settings.branch_alpha, settings.branch_beta, settings.branch_threshold
+    value, flat = (branch_score(delta, alpha, beta, point.consecutive, penalty) for delta in (point.delta, 0.0))
+    rose = point.delta > 0 and value > tau >= flat  # otherwise alpha alone is above tau, and the rise explains nothing
+    return Score(value, tau, value > tau, ROSE if rose else "")
 
 
 def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
@@ -156,18 +155,18 @@ def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
 
 
 def _random(point: Point, settings: BranchSettings) -> Score:
-    return _drawn(point.uniform, 1.0 - settings.alpha, point.uniform >= 1.0 - settings.alpha)
+    return _drawn(point.uniform, 1.0 - settings.branch_alpha, point.uniform >= 1.0 - settings.branch_alpha)
 
 
 def _arpo_reference(point: Point, settings: BranchSettings) -> Score:
-    value = _clip(point.uniform - settings.beta * point.delta)
-    return _drawn(value, settings.alpha, value <= settings.alpha)
+    value = _clip(point.uniform - settings.branch_beta * point.delta)
+    return _drawn(value, settings.branch_alpha, value <= settings.branch_alpha)
 
 
 def _aepo_reference(point: Point, settings: BranchSettings) -> Score:
     penalty = max(0.0, 1.0 - settings.branch_penalty * point.consecutive)
-    value = _clip((point.uniform + settings.beta * point.delta) * penalty)
-    return _drawn(value, settings.alpha, value >= settings.alpha)
+    value = _clip((point.uniform + settings.branch_beta * point.delta) * penalty)
+    return _drawn(value, settings.branch_alpha, value >= settings.branch_alpha)
 
 
 def _tree_grpo(point: Point, settings: BranchSettings) -> Score:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
-from arpo_trainer.algorithms.budgets import BUDGETS
+from arpo_trainer.algorithms.budgets import BUDGETS, Budget
 from arpo_trainer.validation import check_name
 
 
@@ -29,6 +29,11 @@ class Algorithm:
     advantage: str = "grpo"
     loss: str = "clipped"
     entropy_weight: float = 0.0
+
+    @property
+    def budget_rule(self) -> Budget:
+        """The row of the budget."""
+        return BUDGETS[self.budget]
 
     @property
     def method(self) -> BranchMethod | None:
@@ -64,8 +69,9 @@ def get_algorithm(name: str, budget: str | None = None, branch: str | None = Non
     if branch is not None:
         check_name("branch", branch, list(BRANCHES))
     budget, branch = budget or row.budget, branch or row.branch
-    if (budget == "grpo") != (branch is None):
+    if BUDGETS[budget].keeps_branches != (branch is not None):
+        alone = ", ".join(repr(name) for name, row in BUDGETS.items() if not row.keeps_branches)
         raise ValueError(
-            f"budget {budget!r} does not go with branch {branch!r}: 'grpo' keeps nothing for branches, the others do"
+            f"budget {budget!r} does not go with branch {branch!r}: {alone} keeps nothing for branches, the others do"
         )
     return replace(row, budget=budget, branch=branch)

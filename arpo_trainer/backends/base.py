@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 
 Finish = Literal["stop", "eos", "length"]
 OnWindow = Callable[[Sequence[float]], None]

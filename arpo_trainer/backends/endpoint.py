@@ -18,7 +18,7 @@ from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, OnWindow, Request, check_request
 from arpo_trainer.backends.generation_http import ModelHttp
 from arpo_trainer.backends.server_pool import Servers
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 
 _OPENAI = "https://api.openai.com/v1"
 _MOST_STOPS = 4  # OpenAI takes no more; the text is cut at the others here

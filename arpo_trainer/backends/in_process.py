@@ -23,7 +23,7 @@ from arpo_trainer.backends.kv_cache import PrefixStore
 from arpo_trainer.backends.sampling import Drawn, Sampler
 from arpo_trainer.backends.stop_strings import StopFinder
 from arpo_trainer.backends.worker_task import Worker, at_work, finished
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 
 
 class InProcessBackend(ABC):

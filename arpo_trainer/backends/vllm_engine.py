@@ -24,7 +24,7 @@ from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.backends.lockstep import Lockstep, Tick
 from arpo_trainer.backends.worker_task import Worker, at_work, finished
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 
 T = TypeVar("T")
 IDLE = 0.002  # seconds between two looks at the others while nobody has anything to generate

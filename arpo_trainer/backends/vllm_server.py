@@ -27,7 +27,7 @@ from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.backends.generation_http import Fault, ModelHttp
 from arpo_trainer.backends.server_pool import Servers
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 
 _LONGER = "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory (max_completion_length)"
 _CURES = {

@@ -29,11 +29,9 @@ logger = logging.getLogger(__name__)
 _KIND = "rollout"
 _FILES = ("run.json", "traces.jsonl", "metrics.jsonl", "eval.jsonl")
 _OTHERS = {  # settings that have no flag, by their names in `ARPOConfig`
-    "branch_alpha": "alpha",
-    "branch_beta": "beta",
-    "branch_threshold": "tau",
-    **{name: name for name in ("budget", "branch", "branch_width", "branch_penalty", "branch_quota", "budget_beta",
-                               "entropy_window", "turn_timeout", "retries")},
+    name: name
+    for name in ("branch_alpha", "branch_beta", "branch_threshold", "budget", "branch", "branch_width",
+                 "branch_penalty", "branch_quota", "budget_beta", "entropy_window", "turn_timeout", "retries")
 }  # fmt: skip
 _ENTROPIES = {"entropy_estimator": "estimator", "entropy_topk": "topk"}  # of those, what the backend takes
 _WORDS = ("budget", "branch", "entropy_estimator")  # all others are numbers
@@ -123,14 +121,14 @@ def _settings(arguments: argparse.Namespace) -> RolloutSettings:
         arguments.num_generations,
         max(1, arguments.num_generations // 2) if initial is None else initial,
         temperature=arguments.temperature,
-        max_turn_tokens=arguments.max_turn_tokens,
+        max_turn_length=arguments.max_turn_tokens,
         max_completion_length=arguments.max_completion_length,
         max_invalid=1.0,
         seed=arguments.seed,
         **{_OTHERS[name]: value for name, value in _more(arguments).items() if name in _OTHERS},
     )
     parts = settings.parts
-    if arguments.endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget.startswith("aepo")):
+    if arguments.endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget_rule.needs_entropies):
         raise ValueError(
             f"--algorithm {arguments.algorithm} goes by entropies, which an endpoint does not tell; take grpo, random "
             "or tree-grpo, or give a vLLM server as --vllm-server"

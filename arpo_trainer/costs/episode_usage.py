@@ -13,7 +13,7 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_env.search.backend_registry import VARIABLE, backend_names
 from arpo_env.search.prices import search_price
-from arpo_trainer.algorithms.budgets import balanced_roots, generated_tokens
+from arpo_trainer.algorithms.budgets import generated_tokens
 from arpo_trainer.training.config import ARPOConfig
 
 ROOM_USED = 0.5  # assumed share of the room that a trajectory fills
@@ -79,12 +79,8 @@ def group_sampling(episode: EpisodeLimits, args: ARPOConfig) -> GroupTokens:
 
 def expected_roots(args: ARPOConfig) -> int:
     """Return how many trajectories start at the prompt; for AEPO, which decides as it plays, at equal entropies."""
-    total, budget = args.num_generations or 1, args.rollout_settings().parts.budget
-    if budget == "grpo":
-        return total
-    if budget.startswith("aepo"):
-        return round(balanced_roots(total, 0.0, 0.0, args.budget_beta))
-    return min(total, args.initial_rollouts or total)
+    total, budget = args.num_generations or 1, args.rollout_settings().parts.budget_rule
+    return budget.expected_roots(total, args.initial_rollouts or total, args.budget_beta)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -310,30 +310,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             )
 
     def rollout_settings(self, **overrides: Any) -> RolloutSettings:
-        """Return what the rollout engine needs of these settings, with some replaced."""
-        values: dict[str, Any] = {
-            "algorithm": self.algorithm,
-            "num_generations": self.num_generations,
-            "initial_rollouts": self.initial_rollouts,
-            "branch_width": self.branch_width,
-            "alpha": self.branch_alpha,
-            "beta": self.branch_beta,
-            "tau": self.branch_threshold,
-            "entropy_window": self.entropy_window,
-            "temperature": self.temperature,
-            "max_turn_tokens": self.max_turn_length or self.max_completion_length,
-            "max_completion_length": self.max_completion_length,
-            "max_invalid": self.max_invalid,
-            "budget": self.budget,
-            "branch": self.branch,
-            "branch_penalty": self.branch_penalty,
-            "branch_quota": self.branch_quota,
-            "budget_beta": self.budget_beta,
-            "turn_timeout": self.turn_timeout,
-            "retries": self.retries,
-            "seed": self.seed,
-        }
-        return RolloutSettings(**{**values, **overrides})
+        """Return the settings of the rollout engine: the fields of `RolloutSettings`, copied by name.
+
+        Args:
+            overrides: fields with values that replace those of this configuration.
+        """
+        shared = {field.name: getattr(self, field.name) for field in fields(RolloutSettings)}
+        return RolloutSettings(**{**shared, **overrides})
 
     def rollout_limits(self) -> dict[str, int]:
         """Return how much of a kind goes on at once."""

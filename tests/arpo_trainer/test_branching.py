@@ -79,7 +79,11 @@ def test_the_ranked_row_skips_what_is_settled() -> None:
 @pytest.mark.parametrize("recipe", ["arithmetic-cpu", "multihop-cpu"])
 def test_in_the_demos_entropy_decides(recipe: str) -> None:
     given = read_settings(recipe, [])
-    settings = RolloutSettings(alpha=given["branch_alpha"], beta=given["branch_beta"], tau=given["branch_threshold"])
+    settings = RolloutSettings(
+        branch_alpha=given["branch_alpha"],
+        branch_beta=given["branch_beta"],
+        branch_threshold=given["branch_threshold"],
+    )
     score = BRANCHES["arpo"].score
     for rise in (1e-3, 0.05):
         assert score(Point(1 + rise, 1.0), settings).branch
