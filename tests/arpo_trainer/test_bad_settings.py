@@ -94,7 +94,7 @@ def test_flags_that_would_start_nothing_are_refused(flags: list[str], refused: b
     arguments = parser.parse_args(flags)
     if not refused:
         return check_launch_flags(arguments)
-    with pytest.raises(ValueError, match="without --accelerate_config starts nothing"):
+    with pytest.raises(ValueError, match="without --accelerate-config starts nothing"):
         check_launch_flags(arguments)
 
 

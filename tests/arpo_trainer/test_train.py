@@ -18,7 +18,9 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run.arguments import RunArguments, split_settings
 from arpo_trainer.run.cold_start_cache import cold_start_folder
 from arpo_trainer.run.demo_model import check_model_folder
+from arpo_trainer.run.dry_run import dry_run
 from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.run.run_environments import RunEnvironments
 from arpo_trainer.run.train import TrainingRun, train
 
 
@@ -147,8 +149,52 @@ def test_cold_starts_are_kept_apart_by_their_settings() -> None:
         assert other != one
 
 
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """The id and options of every environment that is built while the test runs; copies of one are not built."""
+    made: list[tuple[str, dict[str, Any]]] = []
+    ordinary = ToolEnv.__init__
+
+    def counting(self: ToolEnv, env_id: str, **options: Any) -> None:
+        made.append((env_id, options))
+        ordinary(self, env_id, **options)
+
+    monkeypatch.setattr(ToolEnv, "__init__", counting)
+    return made
+
+
+def test_each_environment_of_a_run_is_made_once_and_equal_ones_share_their_tasks(
+    built: list[tuple[str, dict[str, Any]]],
+) -> None:
+    environments = RunEnvironments(
+        RunArguments(env_kwargs={"level": 1}, eval_tasks=3, cold_start_examples=2, cold_start_env_kwargs={"level": 2})
+    )
+    for _ in range(2):
+        assert [environments.train, environments.held_out, environments.cold_start]
+    assert [options for _, options in built] == [{"level": 1}, {"level": 1, "split": "test"}, {"level": 2}]
+    built.clear()
+    same = RunEnvironments(RunArguments(env_kwargs={"level": 1}, eval_env_kwargs={}, cold_start_examples=2))
+    assert same.train.tasks is same.held_out.tasks is same.cold_start.tasks  # type: ignore[union-attr]
+    assert same.train is not same.held_out
+    assert len(built) == 1
+
+
+def test_a_dry_run_makes_each_environment_once(
+    built: list[tuple[str, dict[str, Any]]], tiny_policy: Path, tmp_path: Path
+) -> None:
+    settings = read_settings("arithmetic-cpu", [f"model={tiny_policy}", f"output_dir={tmp_path}", "bf16=false"])
+    assert dry_run(settings)[1] == []
+    levels = [options.get("level") for _, options in built]
+    assert levels == ["mixed", "mixed", "1,2,3,4,5"]
+
+
 def test_a_whole_run_from_a_file(
-    tiny_policy: Path, isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tiny_policy: Path,
+    isolation: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    built: list[tuple[str, dict[str, Any]]],
 ) -> None:
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "out"
@@ -160,6 +206,10 @@ def test_a_whole_run_from_a_file(
         "max_turn_length: 32\ngradient_checkpointing: false\nlogging_steps: 1\nsave_strategy: 'no'\nthreads: 1\n"
     )
     assert main(["--traceback", "train", "--config", str(config)]) == 0
+    assert built == [
+        ("arpo/Arithmetic-v0", {"level": 3}),  # for training, and for the cold start
+        ("arpo/Arithmetic-v0", {"level": 3, "split": "test"}),
+    ]
     page = (out / "report.html").read_text()
     assert "arpo/Arithmetic-v0" in page
     evaluations = [json.loads(line) for line in (out / "eval.jsonl").read_text().splitlines()]
@@ -187,8 +237,8 @@ def test_doctor_says_what_is_there(capsys: Any) -> None:
     [
         (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
         (["train", "--config", "arithmetik-cpu"], "Did you mean: arithmetic-cpu"),
-        (["play", "arpo/Arithmetic-v0", "--option", "level"], "write name=value"),
-        (["train", "--config", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
+        (["play", "arpo/Arithmetic-v0", "--env-set", "level"], "write name=value"),
+        (["train", "--recipe", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
     ],
 )
 def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
@@ -207,7 +257,7 @@ def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, cap
             "must be at least 1, got -1",
         ),
         (
-            ["train", "--config", "arithmetic-cpu", "--set", "wxyz=3"],
+            ["train", "--recipe", "arithmetic-cpu", "--set", "wxyz=3"],
             "no setting 'wxyz'. Settings are the fields of ARPOConfig",
         ),
         (["cache", "import", "{folder}/new.sqlite", "{folder}/binary.jsonl"], r"binary\.jsonl, line 1: no record"),
@@ -225,7 +275,7 @@ def test_what_is_no_such_file_is_named(arguments: list[str], words: str, tmp_pat
 def test_an_episode_by_hand(isolation: str) -> None:
     turns = "<think>c</think><python>\n6 * 7\n</python>\n<think>d</think><answer>\\boxed{1}</answer>\n"
     done = subprocess.run(
-        [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--option", "level=1"],
+        [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"],
         input=turns, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "<result>\n42\n</result>" in done.stdout
@@ -246,7 +296,7 @@ def containers_of(pid: int) -> list[str]:
 def test_ctrl_c_leaves_no_container_behind(isolation: str) -> None:
     if not isolation.startswith("docker"):
         pytest.skip(f"the sandbox here is {isolation}, not Docker")
-    command = [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--option", "level=1"]
+    command = [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"]
     player = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert player.stdin
     assert player.stdout
@@ -268,5 +318,5 @@ def test_ctrl_c_leaves_no_container_behind(isolation: str) -> None:
 
 
 def test_an_episode_by_a_model(tiny_policy: Path, isolation: str, capsys: Any) -> None:
-    assert main(["play", "arpo/Arithmetic-v0", "--model", str(tiny_policy), "--option", "level=3"]) == 0
+    assert main(["play", "arpo/Arithmetic-v0", "--model", str(tiny_policy), "--env-set", "level=3"]) == 0
     assert "the answer is" in capsys.readouterr().out
