@@ -61,7 +61,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "data overlap": (["data", "overlap", f"arpo/HotpotQA-v0={ROWS}", f"arpo/2Wiki-v0={ROWS}"], {}),
     "play": (["play", "arpo/MultiHop-v0"], {}),
     "play, pages": (
-        ["play", "arpo/HotpotQA-v0", "--env-set", f"data={ROWS}", f"search={CORPUS}", "pages=passages"], {"base": "search"},
+        ["play", "arpo/HotpotQA-v0", "--env-set", f"data={ROWS}", f"search={CORPUS}", "pages=passages"],
+        {"base": "search"},
     ),
     "play, a model": (["play", "arpo/MultiHop-v0", "--model", "smollm2-135m-instruct"], {"*": "train"}),
     "rollout": (["rollout", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2"], {"*": "train"}),

@@ -43,19 +43,18 @@ def test_environment_options_of_a_training_are_merged_into_env_kwargs(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("command", "new", "options"),
+    ("command", "flag", "given", "options"),
     [
-        (["play", "e", "--option", "level=2", "--option", "tools=('python',)"], "--env-set",
-         {"level": 2, "tools": ("python",)}),
-        (["rollout", "e", "--model", "m", "--env-kwargs", "level=2", "cache=None"], "--env-set",
-         {"level": 2, "cache": None}),
+        (["play", "e"], "--option", ["level=2"], {"level": 2}),
+        (["rollout", "e", "--model", "m"], "--env-kwargs", ["level=2", "cache=None"], {"level": 2, "cache": None}),
     ],
-)  # fmt: skip
+)
 def test_old_environment_flags_read_python_and_name_the_new_flag(
-    command: list[str], new: str, options: dict[str, Any]
+    command: list[str], flag: str, given: list[str], options: dict[str, Any]
 ) -> None:
-    with pytest.warns(DeprecationWarning, match=f"{command[-3] if 'play' in command else command[4]} .*use {new}"):
-        assert read_env_options(parsed(*command)) == options
+    arguments = parsed(*command, flag, *given, flag, "tools=('python',)")
+    with pytest.warns(DeprecationWarning, match=f"{flag} is deprecated .*use --env-set"):
+        assert read_env_options(arguments) == {**options, "tools": ("python",)}
 
 
 @pytest.mark.parametrize(

@@ -118,4 +118,4 @@ def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
 def test_the_folder_of_a_training_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.json").write_text('{"name": "a training run"}', encoding="utf-8")
     assert main([*ENV, "--model", "smollm2-135m-instruct", "--output", str(tmp_path)]) == 1
-    assert "holds another run (run.json); give a folder of its own as --output" in capsys.readouterr().err
+    assert "holds another run (run.json); give another folder with --output" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run.arguments import RunArguments, split_settings
