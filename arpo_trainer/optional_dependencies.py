@@ -15,7 +15,6 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: modu
         "accelerate": "accelerate",
         "datasets": "datasets",
         "psutil": "psutil",
-        "pyyaml": "yaml",
         "tqdm": "tqdm",
         "httpx2": "httpx2",
     },

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 EPSILON = 1e-6
 WHITENING_EPSILON = 1e-8

@@ -18,8 +18,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from arpo_trainer.name_check import check_name
 from arpo_trainer.tree import RolloutTree, Span
+from arpo_trainer.validation import check_name
 
 Attribution = Literal["soft", "hard", "dedup", "turn", "at2po"]
 ATTRIBUTIONS: tuple[str, ...] = get_args(Attribution)

@@ -26,7 +26,7 @@ from typing import Literal, get_args
 
 import torch
 
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 Clip = Literal["ppo", "aepo", "gppo", "cispo"]
 Level = Literal["token", "sequence", "turn"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
 from arpo_trainer.algorithms.budgets import BUDGETS, Budget
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 
 @dataclass(frozen=True)

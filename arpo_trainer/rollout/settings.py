@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from arpo_trainer.algorithms.budgets import split_budget
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm
-from arpo_trainer.type_check import check_types
+from arpo_trainer.validation import check_types
 
 T = TypeVar("T")
 RENAMED = {

@@ -14,14 +14,13 @@ from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
 from arpo_trainer.algorithms.entropy import ESTIMATORS
 from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
-from arpo_trainer.name_check import check_name
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config_checks import check_sampling, check_trl_loss, check_vllm
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
 from arpo_trainer.training.trl_losses import check_loss_settings, no_op
-from arpo_trainer.type_check import check_types
+from arpo_trainer.validation import check_name, check_types
 
 logger = logging.getLogger(__name__)
 _READ = {

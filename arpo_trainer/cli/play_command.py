@@ -1,20 +1,49 @@
-"""An episode in the terminal, played by hand or by a model."""
+"""The `arpo play` command: one episode in the terminal, played by hand or by a model.
+
+arpo play arpo/Arithmetic-v0 --env-set level=2
+arpo play arpo/Arithmetic-v0 --model smollm2-135m-instruct
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import Any
 
 from arpo_env import ToolEnv
+from arpo_trainer.cli.command_options import ENV_HELP, add_command, add_env_options, read_env_options
 from arpo_trainer.optional_dependencies import require
-from arpo_trainer.run.train import make_env
+from arpo_trainer.run.make_env import make_env
 
 _HELP = "Write a turn; it ends with {ends}. Ctrl-D leaves.\n"
 
 
-def play_by_hand(env_id: str, options: dict[str, Any], seed: int) -> int:
-    """Show the task, read turns from standard input, show what comes back."""
-    env = _make(env_id, options)
+def add_play_command(commands: Any) -> None:
+    """Add the command to a parser."""
+    play = add_command(
+        commands,
+        "play",
+        _play,
+        "play an episode in the terminal, by hand or with a model",
+        usage="arpo play ENV [options]",
+    )
+    play.add_argument("env", metavar="ENV", help=ENV_HELP)
+    play.add_argument("--model", help="the model that plays: a folder, a hub id, or smollm2-135m-instruct")
+    add_env_options(play, "--option", action="append")
+    play.add_argument("--temperature", type=float, default=0.0, metavar="T", help="of sampling (default 0: greedy)")
+    play.add_argument("--seed", type=int, default=0, metavar="N", help="chooses the task (default 0)")
+
+
+def _play(arguments: argparse.Namespace) -> int:
+    env = make_env(arguments.env, read_env_options(arguments))
+    env.check()
+    if arguments.model:
+        return play_with_model(env, arguments.seed, arguments.model, arguments.temperature)
+    return play_by_hand(env, arguments.seed)
+
+
+def play_by_hand(env: ToolEnv, seed: int) -> int:
+    """Show the task, read turns from standard input, and show the results."""
     try:
         question, info = env.reset(seed=seed)
         ends = " or ".join([*(stop for stop in info["stop"] if stop.strip()), "an empty line"])
@@ -34,24 +63,21 @@ def play_by_hand(env_id: str, options: dict[str, Any], seed: int) -> int:
         env.close()
 
 
-def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str, temperature: float) -> int:
-    """Let a model play one episode and show it.
+def play_with_model(env: ToolEnv, seed: int, model: str, temperature: float) -> int:
+    """Let a model play one episode, and show it.
 
     Raises:
-        ModuleNotFoundError: no model can run here; names the extra.
+        ModuleNotFoundError: the training stack is not installed; the error names the extra.
     """
     require("train")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from arpo_env.event_loop import run
     from arpo_trainer.backends import transformers_backend
-    from arpo_trainer.rollout.engine import Engine, RolloutSettings
-    from arpo_trainer.run.demo_model import check_model_folder
-    from arpo_trainer.run.train import DEMO_MODEL, resolve_model
+    from arpo_trainer.rollout.engine import Engine
+    from arpo_trainer.rollout.settings import RolloutSettings
+    from arpo_trainer.run.demo_model import resolve_model
 
-    env = _make(env_id, options)
-    if model != DEMO_MODEL:
-        check_model_folder(model)
     path = resolve_model(model)
     tokenizer = AutoTokenizer.from_pretrained(path)
     backend = transformers_backend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
@@ -66,13 +92,8 @@ def play_with_model(env_id: str, options: dict[str, Any], seed: int, model: str,
     return 0
 
 
-def _make(env_id: str, options: dict[str, Any]) -> ToolEnv:
-    env = make_env(env_id, options)
-    env.check()
-    return env
-
-
 def _read_turn(stops: list[str]) -> str | None:
+    """Return the lines up to a stop string or an empty line; None at the end of the input."""
     lines: list[str] = []
     while True:
         if sys.stdin.isatty():
