@@ -2,7 +2,7 @@
 
 MOVED = {
     "acting": "turn",
-    "aside": "net.daemon_threads",
+    "aside": "daemon_threads",
     "background": "event_loop",
     "cache_connection": "cache.sqlite_connections",
     "cache_files": "cache.import_export",

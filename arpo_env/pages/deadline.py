@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.daemon_threads import run_in_daemon_thread
 
 if TYPE_CHECKING:
     import requests

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.pages.deadline import TooSlow
 from arpo_env.pages.page import PageError
 
