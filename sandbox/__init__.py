@@ -16,7 +16,7 @@ its forks, no capabilities, Landlock, seccomp, limits on memory, processes, disk
 that is out of reach. `Sandbox.isolation` says what was found of it; docs/sandbox.md is the threat model.
 """
 
-from sandbox.docker_engine.docker_check import DockerDiagnosis, check_docker
+from sandbox.backends.docker_check import DockerDiagnosis, check_docker
 from sandbox.config.limits import Limits
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionEnded, SessionLost
 from sandbox.execution import Execution, Status

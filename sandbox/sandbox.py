@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from sandbox.docker_engine.docker_hosts import Host, hosts_of
+from sandbox.backends.docker_hosts import Host, hosts_of
 from sandbox.config.limits import Limits
 from sandbox.config.options import PoolPlan, ServerOptions
 from sandbox.execution import Execution

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.docker_engine.docker_check import connect
-from sandbox.docker_engine.docker_socket import HijackedSocket
+from sandbox.backends.docker_check import connect
+from sandbox.backends.docker_socket import HijackedSocket
 from sandbox.backends.local_process import SHARED_FILES, random_uids, server_config, shared_memory
 from sandbox.config.limits import parse_size, warn_of_unenforced_limits
 from sandbox.config.options import ServerOptions

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.docker_engine.docker_check import check_docker, connect
+from sandbox.backends.docker_check import check_docker, connect
 from sandbox.cache_directory import locked
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.images.from_base import base_tag, build_on_base

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from sandbox.docker_engine.docker_hosts import Host
+from sandbox.backends.docker_hosts import Host
 from sandbox.backends.stream import Stream
 from sandbox.errors import SandboxError
 from sandbox.pool.connection import Connection

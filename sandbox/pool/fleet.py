@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from sandbox.docker_engine.docker_hosts import Host
+from sandbox.backends.docker_hosts import Host
 from sandbox.backends.registry import choose, start
 from sandbox.backends.stream import Stream
 from sandbox.config.options import PoolPlan

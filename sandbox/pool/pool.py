@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from sandbox.docker_engine.docker_hosts import Host
+from sandbox.backends.docker_hosts import Host
 from sandbox.backends.stream import Stream
 from sandbox.config.options import PoolPlan
 from sandbox.errors import SandboxError

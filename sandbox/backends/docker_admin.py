@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.docker_engine.docker_check import connect
-from sandbox.docker_engine.docker_hosts import Host, hosts_of
+from sandbox.backends.docker_check import connect
+from sandbox.backends.docker_hosts import Host, hosts_of
 from sandbox.config import limits
 from sandbox.errors import SandboxError, SandboxUnavailable
 
