@@ -92,7 +92,7 @@ def test_a_protocol_is_registered_once() -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (object, "is no protocol: object lacks name, native"),
+        (object, "is not a protocol: object lacks name, native"),
         ("tags", "takes the class"),
         (Loud("a"), "takes the class"),
     ],

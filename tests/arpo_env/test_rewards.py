@@ -123,7 +123,7 @@ def test_what_cannot_be_a_reward_is_refused_with_a_hint(what: Any, hint: str) ->
 
 
 def test_a_part_that_the_grader_does_not_give_is_named() -> None:
-    with pytest.raises(ValueError, match="gives no 'em'"):
+    with pytest.raises(ValueError, match="has no component 'em'"):
         graded(episode(), {"em": 1.0})
 
 
