@@ -212,7 +212,7 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
         ({"tool_timeout": float("nan")}, "got nan"),
         ({"limit": 1.5}, "whole number of at least 1, got 1.5"),
         ({"protocol": 5}, "unknown protocol 5. Available"),
-        ({"scorer": 5}, "no grader is called 5"),
+        ({"scorer": 5}, "unknown grader 5"),
         ({"cache_mode": "replay"}, "needs cache="),
         ({"reward": "reference", "protocol": "hermes"}, "published reward reads tags"),
         ({"page_model": "m"}, "reads for pages='summaries'"),

@@ -1,4 +1,4 @@
-"""Answers in words: "East" and "the east", "odd" and "an odd function", "June 20" and "20th June": `same_words`."""
+"""Compares answers in words: "East" and "the east", "odd" and "an odd function", "June 20" and "20th June"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DATES = (
 
 
 def same_words(answer: str, gold: str) -> bool:
-    """Compare words without case, articles and brackets, or two dates of the calendar."""
+    """Compare words without case, articles and brackets, or two calendar dates."""
     date = _date(gold)
     if date is not None:
         return _date(answer) == date
@@ -52,7 +52,7 @@ def _named(text: str) -> list[str]:
 
 
 def _date(text: str) -> tuple[str, ...] | None:
-    """Return the month, the day and the year, or ""."""
+    """Return month, day and year; "" for a missing part."""
     for pattern, places in _DATES:
         if match := pattern.fullmatch(text.strip()):
             month, day, year = (match[place] or "" for place in places)

@@ -1,8 +1,8 @@
-r"""Units beside an answer ("9 dollars", "15 cm^2", "90^\circ", "9 red apples", "5个") and currency signs before it.
+r"""Units after an answer ("9 dollars", "15 cm^2", "90^\circ", "9 red apples", "5个") and currency signs before it.
 
-A unit is not part of the number: it is cut off. If answer and gold both name a measure and they differ, they are
-converted or the answer is wrong. Which unit a bare number is in is for the question to say. Words that are no unit
-stay, and with them the text is no number (`arpo_env.grading.answer_text.allowed_words`).
+A unit is not part of the number and is split off. If answer and gold answer have different units of measure, they are
+converted, or the answer is wrong. The unit of a bare number is given by the question. Words that are not units are
+kept, so that the text is not accepted as a number (`arpo_env.grading.answer_text.allowed_words`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from fractions import Fraction
 
 from arpo_env.grading.answer_text.allowed_words import AFTER, counts
-from arpo_env.grading.math_check.exact_numbers import as_value
+from arpo_env.grading.answer_text.exact_numbers import as_value
 
-_MEASURES = {  # name: (what it measures, how many of the first one, other forms)
+_MEASURES = {  # name: (dimension, factor to the first unit, other spellings)
     "cent": ("money", 1, "cents ¢ 美分"), "dollar": ("money", 100, "dollars usd bucks buck 美元"),
     "millimeter": ("length", 1, "millimeters millimetre millimetres mm 毫米"),
     "centimeter": ("length", 10, "centimeters centimetre centimetres cm 厘米"),
@@ -81,14 +81,14 @@ _COUNTED = frozenset(_COUNTED_LIST.split())
 
 
 def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozenset()) -> tuple[str, str]:
-    r"""Return the text without its unit, and the unit's one name ("" for none or one that is no measure).
+    r"""Return the text without its unit, and the unit's canonical name ("" for no unit, or for counted things).
 
-    "%" stays: it is not a unit but a factor.
+    "%" is kept, since it is a factor rather than a unit.
 
     Args:
-        text: prepared by `arpo_env.grading.answer_text.normalize_latex.prepare`.
-        letters: whether a single letter can be a unit, as in "5 m", rather than a variable.
-        known: the words that the question has, from `arpo_env.grading.answer_text.allowed_words.words_of`.
+        text: text prepared by `arpo_env.grading.answer_text.normalize_latex.prepare`.
+        letters: whether a single letter may be a unit, as in "5 m", rather than a variable.
+        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.words_of`.
     """
     unit = ""
     text = _OVER.sub(r" \1/\2", text)
@@ -113,12 +113,12 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
 
 
 def same_unit(one: str, other: str) -> bool:
-    """Say whether two units may be the same; "meter" may be short for "meter/second"."""
+    """Return whether two units may be the same; "meter" may abbreviate "meter/second"."""
     return one == other or (("/" in one) != ("/" in other) and one.partition("/")[0] == other.partition("/")[0])
 
 
 def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
-    """Return a number of one unit in another one; None if they do not measure the same."""
+    """Return a number converted to another unit; None if the units have different dimensions."""
     (unit, _, under), (wanted, _, wanted_under) = unit.partition("/"), wanted.partition("/")
     if under or wanted_under:
         top, bottom = convert(number, unit, wanted), convert(Fraction(1), under, wanted_under)
@@ -142,7 +142,7 @@ def _after_words(text: str) -> re.Match[str] | None:
 
 
 def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: frozenset[str]) -> str | None:
-    """Return the name of a unit, "" if it is no measure, None if the words are no unit."""
+    """Return the canonical name of a unit, "" for counted things, None if the words are not a unit."""
     words = words.strip().rstrip(".")
     while (match := AFTER.fullmatch(words)) and match[1] != words:
         words = match[1].strip()
@@ -202,7 +202,7 @@ def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[
 
 
 def _is_counted(words: str, known: frozenset[str]) -> bool:
-    """Say whether Chinese words after a counter say what is counted: "不同的方法"."""
+    """Return whether the Chinese words after a counter say what is counted: "不同的方法"."""
     words = re.sub("^(?:不同的?|可能的?|满足条件的|符合条件的|的)", "", words)
     return (
         words in _COUNTED

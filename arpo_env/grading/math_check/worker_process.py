@@ -1,7 +1,7 @@
-"""The process that does symbolic checks: one JSON line in, one out, until its input ends.
+"""The process that runs symbolic checks: one JSON line in, one JSON line out, until its input ends.
 
-Started by `process_pool`. It limits its own memory and kills itself when a check runs too long, so that
-nothing is left over when the parent dies.
+Started by `process_pool`. It limits its own memory and kills itself if a check runs too long, so that it does not
+survive its parent.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import signal
 import sys
 from typing import Any
 
-_MARGIN = 1.0  # seconds after the parent should have ended this process
+_MARGIN = 1.0  # seconds after which the parent should have killed this process
 
 
 def main(memory: int) -> None:
-    """Serve until the input ends.
+    """Serve requests until the input ends.
 
     Args:
-        memory: most bytes of address space.
+        memory: maximum address space in bytes.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not be read as a reply
+    os.dup2(2, 1)  # output printed by a library must not be read as a reply
     _warm()
     replies.write("ready\n")
     replies.flush()
@@ -50,7 +50,7 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"same": same_mathematics(request["answer"], request["gold"])}
     except RecursionError:
-        return {"same": False}  # the same every time, and no right answer is nested that deeply
+        return {"same": False}  # deterministic, and no correct answer is nested that deeply
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}
     finally:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arpo_env.grading.answer_text.exact_numbers import as_value
 from arpo_env.grading.answer_text.number_words import read_words
-from arpo_env.grading.math_check.exact_numbers import as_value
 from arpo_env.grading.math_check.numeric_equality import same_expression
 from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression
 from arpo_env.grading.math_check.symbolic_equality import same_mathematics
