@@ -92,7 +92,7 @@ class Cache:
     ) -> None:
         _one_of(mode, MODES, "mode")
         for kind in ttl or {}:
-            _one_of(kind, (*KINDS, "negative"), "ttl: kind")
+            _one_of(kind, (*KINDS, "negative"), "kind in ttl:")
         self.path, self.mode = Path(path), mode
         self.ttl: dict[str, float | None] = {"negative": NEGATIVE_SECONDS, **(ttl or {})}
         self.store = Store(self.path, read_only=mode == "replay")
@@ -287,4 +287,4 @@ def _one_of(given: str, known: Sequence[str], what: str) -> None:
     if given not in known:
         near = difflib.get_close_matches(given, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{what} {given!r}: there are {', '.join(known)}{hint}")
+        raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}{hint}")

@@ -44,11 +44,17 @@ colonel senator governor judge count duke st
 """
 _TITLES = frozenset(_TITLE_WORDS.split())
 _COUNTRIES = {
-    ("us",): "united states", ("usa",): "united states", ("united", "states", "of", "america"): "united states",
-    ("uk",): "united kingdom", ("ussr",): "soviet union", ("uae",): "united arab emirates",
-    ("peoples", "republic", "of", "china"): "china", ("prc",): "china", ("un",): "united nations",
+    ("us",): "united states",
+    ("usa",): "united states",
+    ("united", "states", "of", "america"): "united states",
+    ("uk",): "united kingdom",
+    ("ussr",): "soviet union",
+    ("uae",): "united arab emirates",
+    ("peoples", "republic", "of", "china"): "china",
+    ("prc",): "china",
+    ("un",): "united nations",
     ("eu",): "european union",
-}  # fmt: skip
+}
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
 _ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与", re.IGNORECASE)
 _ASIDE = re.compile(r"^(.*\S)\s*[(（]([^()（）]*)[)）]\W*$", re.DOTALL)

@@ -14,17 +14,71 @@ from itertools import islice
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "\\div ", "∗": "*",
-    "π": "\\pi ", "∞": "\\infty ", "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "∪": "\\cup ", "∩": "\\cap ",
-    "∈": "\\in ", "∅": "\\emptyset ", "°": "^\\circ", "℃": "^\\circ C", "º": "^\\circ", "≈": "\\approx ",
-    "≡": "\\equiv ", "∖": "\\setminus ", "ℝ": "\\mathbb{R}", "∧": "\\land ", "∨": "\\lor ", "…": "\\ldots ",
-    "⋯": "\\ldots ", "。": ".", "、": ",", "【": "[", "】": "]", "「": '"', "」": '"', "∣": "|", "∠": "\\angle ",
-    "△": "\\triangle ", "√": "\\sqrt ", "→": "\\to ", "⇒": "\\Rightarrow ", "∴": "\\therefore ", "θ": "\\theta ",
-    "∃": "\\exists ", "∀": "\\forall ", "¬": "\\neg ", "⁄": "/", "∕": "/", "∥": "\\parallel ", "⊥": "\\perp ",
-    "∉": "\\notin ", "⊂": "\\subset ", "⊆": "\\subseteq ", "⩽": "\\le ",
-    "⩾": "\\ge ", "≦": "\\le ", "≧": "\\ge ",
-    "⟨": "\\langle ", "⟩": "\\rangle ", "“": '"', "”": '"', "’": "'", "‘": "'", "′": "'",
-}  # fmt: skip
+    "−": "-",
+    "–": "-",
+    "—": "-",
+    "×": "\\times ",
+    "·": "\\cdot ",
+    "⋅": "\\cdot ",
+    "÷": "\\div ",
+    "∗": "*",
+    "π": "\\pi ",
+    "∞": "\\infty ",
+    "≤": "\\le ",
+    "≥": "\\ge ",
+    "≠": "\\ne ",
+    "±": "\\pm ",
+    "∪": "\\cup ",
+    "∩": "\\cap ",
+    "∈": "\\in ",
+    "∅": "\\emptyset ",
+    "°": "^\\circ",
+    "℃": "^\\circ C",
+    "º": "^\\circ",
+    "≈": "\\approx ",
+    "≡": "\\equiv ",
+    "∖": "\\setminus ",
+    "ℝ": "\\mathbb{R}",
+    "∧": "\\land ",
+    "∨": "\\lor ",
+    "…": "\\ldots ",
+    "⋯": "\\ldots ",
+    "。": ".",
+    "、": ",",
+    "【": "[",
+    "】": "]",
+    "「": '"',
+    "」": '"',
+    "∣": "|",
+    "∠": "\\angle ",
+    "△": "\\triangle ",
+    "√": "\\sqrt ",
+    "→": "\\to ",
+    "⇒": "\\Rightarrow ",
+    "∴": "\\therefore ",
+    "θ": "\\theta ",
+    "∃": "\\exists ",
+    "∀": "\\forall ",
+    "¬": "\\neg ",
+    "⁄": "/",
+    "∕": "/",
+    "∥": "\\parallel ",
+    "⊥": "\\perp ",
+    "∉": "\\notin ",
+    "⊂": "\\subset ",
+    "⊆": "\\subseteq ",
+    "⩽": "\\le ",
+    "⩾": "\\ge ",
+    "≦": "\\le ",
+    "≧": "\\ge ",
+    "⟨": "\\langle ",
+    "⟩": "\\rangle ",
+    "“": '"',
+    "”": '"',
+    "’": "'",
+    "‘": "'",
+    "′": "'",
+}
 _GREEK = "αβγδεζηκλμνξρστφϕχψωΓΔΘΛΣΦΨΩ"
 _GREEK_NAMES = """
     alpha beta gamma delta epsilon zeta eta kappa lambda mu nu xi rho sigma tau phi phi chi psi omega Gamma Delta
@@ -51,9 +105,11 @@ _WRAPPED = re.compile(_FONT)
 _CIRCLED = re.compile("([①-⑳]+)")
 _BOXES = 30  # number of boxes that are considered per answer
 _INLINE = (  # typeset parts of a sentence: $5$, \\(5\\), **5**
-    re.compile(r"(?<![\\\d])\$([^$]+)(?<!\\)\$(?!\d)"), re.compile(r"\\\((.+?)\\\)"), re.compile(r"\\\[(.+?)\\\]"),
+    re.compile(r"(?<![\\\d])\$([^$]+)(?<!\\)\$(?!\d)"),
+    re.compile(r"\\\((.+?)\\\)"),
+    re.compile(r"\\\[(.+?)\\\]"),
     re.compile(r"(?<![\w)\]}*])\*\*(?=[^\s*])([^*]+)\*\*(?![\w(\[{*])"),
-)  # fmt: skip
+)
 _ALIGNED = re.compile(r"\\begin\{(aligned|align\*?|equation\*?|gather\*?|split)\}(.*)\\end\{\1\}", re.DOTALL)
 _BOX = re.compile(r"\\f?boxed\s*\{")
 
@@ -78,7 +134,7 @@ _PLAIN = (
     (r"\\sqrt\s*\[\s*2\s*\]", r"\\sqrt"),
     (r"^([A-Z])\s*(?=\(\s*[^()A-Za-z]+,[^()A-Za-z]+\)\s*$)", r"\1 = "),  # the point D(0,2)
     (rf"(?<=\d)\s*\(?\s*(?:in\s+)?base[\s-]+(\d+|{_BASES})\s*\)?$", r"_{\1}"),
-)  # fmt: skip
+)
 _RAW_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement in _RAW)
 _PLAIN_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement in _PLAIN)
 

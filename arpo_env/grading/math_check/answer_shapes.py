@@ -13,10 +13,28 @@ from dataclasses import dataclass
 from arpo_env.grading.answer_text.exact_numbers import as_value
 
 _SIGNS = {
-    "=": "=", "==": "=", "<": "<", "\\lt": "<", ">": ">", "\\gt": ">", "<=": "<=", "\\le": "<=", "\\leq": "<=",
-    "\\leqslant": "<=", ">=": ">=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">=", "\\ne": "!=", "\\neq": "!=",
-    "!=": "!=", "\\in": "in", "\\approx": "~", "\\simeq": "~", "\\doteq": "~",
-}  # fmt: skip
+    "=": "=",
+    "==": "=",
+    "<": "<",
+    "\\lt": "<",
+    ">": ">",
+    "\\gt": ">",
+    "<=": "<=",
+    "\\le": "<=",
+    "\\leq": "<=",
+    "\\leqslant": "<=",
+    ">=": ">=",
+    "\\ge": ">=",
+    "\\geq": ">=",
+    "\\geqslant": ">=",
+    "\\ne": "!=",
+    "\\neq": "!=",
+    "!=": "!=",
+    "\\in": "in",
+    "\\approx": "~",
+    "\\simeq": "~",
+    "\\doteq": "~",
+}
 _SIGN = re.compile(
     r"\\(?:leqslant|leq|le|lt|geqslant|geq|ge|gt|neq|ne|in|approx|simeq|doteq)(?![a-zA-Z])|[<>]=|(?<!\d)!=|==|[=<>]"
 )

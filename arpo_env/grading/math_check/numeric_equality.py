@@ -225,11 +225,20 @@ def _extreme(operate: Callable[..., Any]) -> Callable[..., Number]:
 
 
 _OPERATIONS: dict[str, Callable[..., Number]] = {
-    "+": _both(lambda one, other: one + other), "*": _both(lambda one, other: one * other), "/": _divide,
-    "negative": lambda one: -one, "abs": abs, "!": _factorial, "binomial": _binomial, "gcd": _whole(math.gcd),
-    "lcm": _whole(math.lcm), "floor": _round(math.floor), "ceiling": _round(math.ceil), "max": _extreme(max),
+    "+": _both(lambda one, other: one + other),
+    "*": _both(lambda one, other: one * other),
+    "/": _divide,
+    "negative": lambda one: -one,
+    "abs": abs,
+    "!": _factorial,
+    "binomial": _binomial,
+    "gcd": _whole(math.gcd),
+    "lcm": _whole(math.lcm),
+    "floor": _round(math.floor),
+    "ceiling": _round(math.ceil),
+    "max": _extreme(max),
     "min": _extreme(min),
-}  # fmt: skip
+}
 
 
 def _power(name: str, parts: list[Number], real: bool) -> Number:

@@ -155,9 +155,13 @@ def _compared(sign: str, number: Number | float) -> Region:
             raise NoRegion("equal to infinity")
         return _ALL if (number > 0) == (sign[0] == "<") else _NONE
     flags = {
-        "<": (False, True, False), "<=": (True, True, False), ">": (False, False, True), ">=": (True, False, True),
-        "=": (True, False, False), "!=": (False, True, True),
-    }  # fmt: skip
+        "<": (False, True, False),
+        "<=": (True, True, False),
+        ">": (False, False, True),
+        ">=": (True, False, True),
+        "=": (True, False, False),
+        "!=": (False, True, True),
+    }
     if sign not in flags:
         raise NoRegion(sign)
     at, below, above = flags[sign]

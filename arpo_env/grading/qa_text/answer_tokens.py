@@ -19,11 +19,29 @@ from arpo_env.grading.qa_text.quantities import mark_quantities, with_ordinals
 CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _ARTICLES = frozenset({"a", "an", "the"})
 _SAME = {
-    "saint": "st", "street": "st", "mount": "mt", "doctor": "dr", "mister": "mr", "professor": "prof", "junior": "jr",
-    "senior": "sr", "versus": "vs", "avenue": "ave", "road": "rd", "incorporated": "inc", "corporation": "corp",
-    "company": "co", "limited": "ltd", "brothers": "bros", "theatre": "theater", "centre": "center",
-    "colour": "color", "grey": "gray", "harbour": "harbor", "okay": "ok",
-}  # fmt: skip
+    "saint": "st",
+    "street": "st",
+    "mount": "mt",
+    "doctor": "dr",
+    "mister": "mr",
+    "professor": "prof",
+    "junior": "jr",
+    "senior": "sr",
+    "versus": "vs",
+    "avenue": "ave",
+    "road": "rd",
+    "incorporated": "inc",
+    "corporation": "corp",
+    "company": "co",
+    "limited": "ltd",
+    "brothers": "bros",
+    "theatre": "theater",
+    "centre": "center",
+    "colour": "color",
+    "grey": "gray",
+    "harbour": "harbor",
+    "okay": "ok",
+}
 _LETTERS = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŋ": "n"}
 )
@@ -55,10 +73,27 @@ _TOKEN = re.compile(
 )
 _SYMBOLS = re.compile(r"[^\s\w!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f]+")
 _ROMAN = {
-    "ii": "2", "iii": "3", "iv": "4", "vi": "6", "vii": "7", "viii": "8", "ix": "9", "xi": "11", "xii": "12",
-    "xiii": "13", "xiv": "14", "xv": "15", "xvi": "16", "xvii": "17", "xviii": "18", "xix": "19", "xx": "20",
-    "xxi": "21", "xxii": "22", "xxiii": "23",
-}  # fmt: skip
+    "ii": "2",
+    "iii": "3",
+    "iv": "4",
+    "vi": "6",
+    "vii": "7",
+    "viii": "8",
+    "ix": "9",
+    "xi": "11",
+    "xii": "12",
+    "xiii": "13",
+    "xiv": "14",
+    "xv": "15",
+    "xvi": "16",
+    "xvii": "17",
+    "xviii": "18",
+    "xix": "19",
+    "xx": "20",
+    "xxi": "21",
+    "xxii": "22",
+    "xxiii": "23",
+}
 _LAST_ROMAN = {"i": "1", "v": "5", "x": "10"}
 
 
