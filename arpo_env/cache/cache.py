@@ -92,7 +92,7 @@ class Cache:
     ) -> None:
         _one_of(mode, MODES, "mode")
         for kind in ttl or {}:
-            _one_of(kind, (*KINDS, "negative"), "ttl: kind")
+            _one_of(kind, (*KINDS, "negative"), "kind in ttl:")
         self.path, self.mode = Path(path), mode
         self.ttl: dict[str, float | None] = {"negative": NEGATIVE_SECONDS, **(ttl or {})}
         self.store = Store(self.path, read_only=mode == "replay")
@@ -285,4 +285,4 @@ def normalise_query(text: str) -> str:
 
 def _one_of(given: str, known: Sequence[str], what: str) -> None:
     if given not in known:
-        raise ValueError(f"{what} {given!r}: there are {', '.join(known)}{nearest_hint(given, known)}")
+        raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}{nearest_hint(given, known)}")
