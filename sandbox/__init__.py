@@ -16,8 +16,8 @@ its forks, no capabilities, Landlock, seccomp, limits on memory, processes, disk
 that is out of reach. `Sandbox.isolation` says what was found of it; docs/sandbox.md is the threat model.
 """
 
-from sandbox.backends.docker_check import DockerDiagnosis, check_docker
 from sandbox.config.limits import Limits
+from sandbox.docker_engine.check import DockerDiagnosis, check_docker
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionEnded, SessionLost
 from sandbox.execution import Execution, Status
 from sandbox.files.directory_listing import FileInfo

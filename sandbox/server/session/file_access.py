@@ -1,7 +1,7 @@
-"""Reads and writes pieces of a session's files for the client. Runs inside the sandbox, in the session.
+"""Reads, writes and lists files of a session for the client. Runs inside the sandbox, in the session.
 
-It is the session that opens the file, with its own rights, so that no path leads anywhere the code could not go
-itself. Relative paths start at the session's directory, wherever the code may have changed to.
+The session opens the files itself, with its own rights, so that no path leads where the code could not go.
+Relative paths start at the session's directory, whatever the code's working directory is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from sandbox.server.wire import FILE_REPLY, FILE_REQUEST, LARGEST_PIECE
+from sandbox.server.wire import ENTRY, FILE_REPLY, FILE_REQUEST, LARGEST_PIECE
 
 
 def load(payload: bytes, directory: int) -> bytes:
@@ -34,7 +34,7 @@ def load(payload: bytes, directory: int) -> bytes:
 
 
 def store(payload: bytes, directory: int) -> bytes:
-    """Return the reply to a STORE: a piece of a file is written, and its directories are made; see `load`."""
+    """Write a piece of a file, and create its directories; returns the reply to a STORE. See `load`."""
     offset, _ = FILE_REQUEST.unpack_from(payload)
     path, _, data = payload[FILE_REQUEST.size :].partition(b"\0")
     try:
@@ -54,6 +54,38 @@ def store(payload: bytes, directory: int) -> bytes:
     return FILE_REPLY.pack(0, 0)
 
 
+def look(path: bytes, directory: int) -> bytes:
+    """Return the reply to a LOOK: the entries of a directory.
+
+    Args:
+        path: of the directory.
+        directory: descriptor of the session's directory.
+    """
+    try:
+        place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            return FILE_REPLY.pack(0, 0) + _entries(place)
+        finally:
+            os.close(place)
+    except (OSError, ValueError) as error:
+        return _refusal(error)
+
+
+def _entries(place: int) -> bytes:
+    data = bytearray()
+    with os.scandir(place) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            name = os.fsencode(entry.name)
+            if len(data) + ENTRY.size + len(name) > LARGEST_PIECE:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            data += ENTRY.pack(status.st_size, stat.S_ISDIR(status.st_mode), len(name)) + name
+    return bytes(data)
+
+
 def _open_regular(path: bytes, flags: int, directory: int) -> int:
     file = os.open(path, flags | os.O_CLOEXEC, 0o644, dir_fd=directory)
     mode = os.fstat(file).st_mode
@@ -67,15 +99,15 @@ def _open_regular(path: bytes, flags: int, directory: int) -> int:
 def _make_directories(path: bytes, directory: int) -> None:
     parts = path.split(b"/")
     for end in range(1, len(parts) + 1):
-        above = b"/".join(parts[:end])
-        if above:
+        parent = b"/".join(parts[:end])
+        if parent:
             try:
-                os.mkdir(above, 0o755, dir_fd=directory)
+                os.mkdir(parent, 0o755, dir_fd=directory)
             except FileExistsError:
                 continue
             except (PermissionError, OSError) as error:
                 if error.errno not in (errno.EACCES, errno.EROFS, errno.EISDIR):
-                    raise  # what is above may exist and be closed to us; opening the file will tell
+                    raise  # the directory may exist and be unreadable; opening the file will tell
 
 
 def _refusal(error: Exception) -> bytes:

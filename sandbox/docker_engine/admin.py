@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.backends.docker_check import connect
-from sandbox.backends.docker_hosts import Host, hosts_of
 from sandbox.config import limits
+from sandbox.docker_engine.check import connect
+from sandbox.docker_engine.hosts import Host, hosts_of
 from sandbox.errors import SandboxError, SandboxUnavailable
 
 _LABEL = "arpo.sandbox"
