@@ -29,7 +29,7 @@ from arpo_env.cache.sqlite_connections import checkpoint
 from arpo_env.cache.sqlite_open import CacheError
 from arpo_env.cache.sqlite_store import Record, Store, canonical
 from arpo_env.nearest_name import nearest_hint
-from arpo_env.text.normalize import fold
+from arpo_env.text import normalise_unicode
 
 __all__ = ["KINDS", "MODES", "Cache", "CacheError", "CacheMiss", "normalise_query"]
 
@@ -273,7 +273,7 @@ def normalise_query(text: str) -> str:
     Width, case and white space are levelled, and quotes around the whole and a leading "search query:" dropped.
     Punctuation stays: "C++ history" is not "C history", nor 3.14 the same as 314. Doing it again changes nothing.
     """
-    query = fold(text)
+    query = normalise_unicode(text)
     while True:
         match = _PREFIX.match(query)
         bare = query[match.end() :].strip() if match else query

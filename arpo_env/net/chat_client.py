@@ -1,6 +1,6 @@
 """A chat model behind an OpenAI-compatible server, for summaries and verdicts: `await chat.complete(messages)`.
 
-Not the policy: that is generated token by token elsewhere. Needs no `openai` package.
+It is not the policy, which is generated token by token elsewhere. The `openai` package is not needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from arpo_env.cache.cache import SERVER, Cache
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net.http import Http, Reply, ServiceError
 from arpo_env.net.redaction import redact
-from arpo_env.net.urls import checked_address, server_of
+from arpo_env.net.urls import canonical_address, checked_address
 
 Message = Mapping[str, str]
 
@@ -29,22 +29,22 @@ _CURES = {
 
 
 class ChatModel:
-    """A model that answers messages. Shared by many episodes at once, on any threads and loops.
+    """A model that answers messages. Many episodes may share one, on any threads and event loops.
 
     Args:
         model: its name at the server.
-        base_url: of the server, ending in "/v1" as a rule; default the variable OPENAI_BASE_URL, else OpenAI's.
-        api_key: default the variable OPENAI_API_KEY; a server of one's own may need none.
+        base_url: address of the server, which usually ends in "/v1"; default the variable OPENAI_BASE_URL, else OpenAI.
+        api_key: default the variable OPENAI_API_KEY; a local server may need none.
         timeout: seconds for one try.
         retries: further tries after 429, 5xx or a broken connection.
         concurrency: most requests at the same time.
         extra: more fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; a field that is
             None is left out.
-        cache: where replies are kept. With a temperature above 0 this keeps the first sample.
-        kind: of the cache's records.
+        cache: where replies are kept. With a temperature above 0 it keeps the first sample.
+        kind: kind of the cache's records.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is not valid.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class ChatModel:
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
-        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
+        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON, best first
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides the model and the messages decides a reply, as JSON; part of a cache's key."""
+        """What determines a reply besides the model and the messages, as JSON; part of a cache's key."""
         extra = {"extra": self._extra} if self._extra else {}
-        return {SERVER: server_of(self.base_url), **extra}
+        return {SERVER: canonical_address(self.base_url), **extra}
 
     async def complete(
         self,
@@ -90,8 +90,8 @@ class ChatModel:
             messages: {"role", "content"}, in order.
             temperature: None leaves it to the server.
             max_tokens: of the reply, reasoning included; None leaves it to the server.
-            json_schema: of an object that the reply should be. A server that knows no schemas is asked for any JSON,
-                or for nothing special: look at what comes back.
+            json_schema: of the object that the reply should be. A server without schemas is asked for any JSON, or for
+                nothing special, so the caller must check the reply.
 
         Raises:
             ServiceError: no usable reply.
@@ -101,7 +101,7 @@ class ChatModel:
         body = {name: value for name, value in body.items() if value is not None}
         if self._cache is None:
             return await self._reply(body, json_schema)
-        request = {"body": body, "json_schema": json_schema, SERVER: server_of(self.base_url)}
+        request = {"body": body, "json_schema": json_schema, SERVER: canonical_address(self.base_url)}
         reply = await self._cache.through(self._kind, self.model, 1, request, lambda: self._reply(body, json_schema))
         return str(reply)
 
@@ -115,7 +115,7 @@ class ChatModel:
                     continue
                 raise
             if schema:
-                self._forms = forms[forms.index(form) :]  # what the server refused is not tried again
+                self._forms = forms[forms.index(form) :]  # forms that the server refused are not tried again
             return text
         raise AssertionError("unreachable")
 

@@ -13,7 +13,7 @@ import shlex
 import urllib.parse
 from collections.abc import Iterable, Sequence
 
-from arpo_env.net.urls import server_of
+from arpo_env.net.urls import canonical_address
 
 _HIDDEN = "***"
 _SECRET_NAME = re.compile(
@@ -61,7 +61,7 @@ def _words(command: Sequence[str]) -> list[str]:
 
 def _address(url: str) -> str:
     try:
-        return _plain(server_of(_without_secret_fields(url.partition("#")[0])))
+        return _plain(canonical_address(_without_secret_fields(url.partition("#")[0])))
     except ValueError:  # a port that is no number; connecting says so
         return _plain(url.partition("?")[0])
 
