@@ -16,7 +16,7 @@ from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net.http import Http, Reply
 from arpo_env.net.redaction import redact
-from arpo_env.net.urls import checked_address, server_of
+from arpo_env.net.urls import canonical_address, checked_address
 
 Message = Mapping[str, str]
 
@@ -68,14 +68,14 @@ class ChatModel:
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
-        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
+        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON, best first
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything but the model and the messages that decides a reply, as JSON; part of cache keys."""
         extra = {"extra": self._extra} if self._extra else {}
-        return {SERVER: server_of(self.base_url), **extra}
+        return {SERVER: canonical_address(self.base_url), **extra}
 
     async def complete(
         self,
@@ -102,7 +102,7 @@ class ChatModel:
         body = {name: value for name, value in body.items() if value is not None}
         if self._cache is None:
             return await self._reply(body, json_schema)
-        request = {"body": body, "json_schema": json_schema, SERVER: server_of(self.base_url)}
+        request = {"body": body, "json_schema": json_schema, SERVER: canonical_address(self.base_url)}
         reply = await self._cache.through(self._kind, self.model, 1, request, lambda: self._reply(body, json_schema))
         return str(reply)
 

@@ -1,7 +1,7 @@
-"""Work on daemon threads: left behind where nothing can interrupt it (a name look-up, a slow server, a library).
+"""Daemon threads for blocking work that nothing can interrupt (a name look-up, a slow server, a library).
 
-The threads of `ThreadPoolExecutor` are waited for when the interpreter ends; these are not, so that Ctrl-C ends a run
-at once. Not for what has to be finished, such as writing.
+The threads of `ThreadPoolExecutor` are joined when the interpreter exits; these are not, so that Ctrl-C ends a run at
+once. They are not for work that has to be finished, such as writing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _Jobs = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 def run_in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
-    """Start `work` on a thread of its own, called `name`; the future has its result or its exception."""
+    """Start `work` on a new thread called `name`; the future gets its result or its exception."""
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # who waits may give up; the work goes on
+    future.set_running_or_notify_cancel()  # the caller may stop waiting; the work goes on
     threading.Thread(target=_carry_out, args=(future, work), name=name, daemon=True).start()
     return future
 
 
 class DaemonThreads(Executor):
-    """An executor of daemon threads, started when they are needed.
+    """An executor with daemon threads, started when they are needed.
 
     Args:
-        most: threads, and so the work under way at once; the rest waits its turn.
+        most: most threads, and so most jobs at once; other jobs wait.
         name: of the threads.
     """
 
@@ -41,10 +41,11 @@ class DaemonThreads(Executor):
         self._threads = 0
         self._over = False
         self._lock = threading.Lock()
-        weakref.finalize(self, self._jobs.put, None).atexit = False  # threads of a forgotten executor end
+        # The threads end when the executor is garbage collected.
+        weakref.finalize(self, self._jobs.put, None).atexit = False
 
     def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Do `work` on the next free thread.
+        """Run `work` on the next free thread.
 
         Raises:
             RuntimeError: after `shutdown`.
@@ -60,7 +61,7 @@ class DaemonThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work; it never waits. With `cancel_futures` what has not begun is dropped."""
+        """Accept no more work. It never waits. With `cancel_futures`, work that has not begun is cancelled."""
         with self._lock:
             self._over = True
             while cancel_futures:
@@ -77,15 +78,15 @@ def _serve(jobs: _Jobs, idle: threading.Semaphore) -> None:
     while (job := jobs.get()) is not None:
         if job[0].set_running_or_notify_cancel():
             _carry_out(*job)
-        del job  # its arguments are not kept while the next one is waited for
+        del job  # do not keep its arguments alive while waiting for the next job
         idle.release()
-    jobs.put(None)  # for the next thread
+    jobs.put(None)  # the next thread ends too
 
 
 def _carry_out(future: Future[T], work: Callable[[], T]) -> None:
     try:
         result = work()
-    except BaseException as error:  # whatever it is, the one who waits raises it
+    except BaseException as error:  # raised by whoever waits for the future
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -14,8 +14,7 @@ from arpo_env.cache.cache import Cache, CacheError
 from arpo_env.chat_model import ChatModel, Message
 from arpo_env.errors import GradingError, ServiceError
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.text.normalize import fold
-from arpo_env.text.quoting import Fence, shortened
+from arpo_env.text import Fence, cut_middle, normalise_unicode
 from envs_registry import Task
 
 VERSION = 1  # of the prompt; part of the cache key
@@ -88,9 +87,9 @@ class Judge(Grader):
         """
         if not prediction.strip():
             return "NOT_ATTEMPTED"
-        if fold(prediction) in {fold(gold) for gold in golds}:
+        if normalise_unicode(prediction) in {normalise_unicode(gold) for gold in golds}:
             return "CORRECT"
-        shown = shortened(prediction.strip(), _ANSWER_CHARACTERS)
+        shown = cut_middle(prediction.strip(), _ANSWER_CHARACTERS)
         messages = [{"role": "user", "content": _prompt(question, golds, shown)}]
         try:
             if self.cache is None:

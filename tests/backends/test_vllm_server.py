@@ -351,5 +351,5 @@ def test_a_key_is_sent_and_never_said(server: FakeVLLM, tokenizer: Any) -> None:
 def test_a_keys_line_break_is_cut_off_and_odd_letters_are_refused(server: FakeVLLM, tokenizer: Any) -> None:
     ask(VLLMServerBackend([server.url], tokenizer=tokenizer, api_key="hunter2\n"), in_group("g"))
     for key in ("hunt\ner2", "hünter2"):
-        with pytest.raises(ValueError, match="^the key cannot be sent in a header: look for line breaks"):
+        with pytest.raises(ValueError, match=r"^the key cannot be sent in a header: look for line breaks"):
             VLLMServerBackend([server.url], tokenizer=tokenizer, api_key=key)

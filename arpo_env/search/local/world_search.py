@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
-from arpo_env.search.local.query_words import Question
+from arpo_env.search.local.query_words import ParsedQuery
 from arpo_env.search.search_backend import Hit, SearchBackend
 
 TITLE_WEIGHT = 0.5
@@ -62,7 +62,7 @@ class WorldSearch(SearchBackend):
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return the k passages that fit best; a query without a word finds none."""
-        wanted = list(Question.read(query).terms)
+        wanted = list(ParsedQuery.read(query).terms)
         if not wanted or k < 1:
             return []
         with self._lock:  # the first search builds the index, once
