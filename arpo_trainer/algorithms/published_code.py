@@ -43,7 +43,7 @@ def consecutive_counters(rounds: Sequence[Sequence[int]], prompts: int) -> list[
     """Return AEPO's counters after each round.
 
     There is one counter per prompt: it counts up when the prompt gets a new trajectory, and starts over otherwise. A
-    round without new trajectories changes none. (A group played by our engine is a batch of its own, so c only counts up.)
+    round without new trajectories changes none. (A group of our engine is a batch of its own: c only counts up.)
 
     Args:
         rounds: for each round, the prompts that got at least one new trajectory.

@@ -208,7 +208,7 @@ def settings(loss: Loss, **changed: Any) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"loss_type": "cispo"}, "take one of 'grpo', 'bnpo', 'dr_grpo', 'dapo'"),
+        ({"loss_type": "cispo"}, "use one of 'grpo', 'bnpo', 'dr_grpo', 'dapo'"),
         ({"importance_sampling_level": "sequence"}, "set importance_sampling_level='token'"),
         ({"epsilon_high": 0.28}, r"set epsilon_high=0\.2"),
         ({"delta": None}, r"set delta=3\.0"),
