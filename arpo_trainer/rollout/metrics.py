@@ -49,7 +49,7 @@ below a branch. Only forks whose branches all have a value; absent without such 
 
         | name | meaning |
         |---|---|
-        | `wait/KIND` | mean seconds of waiting per trajectory: for a place (`start`), in the model's queue (`generate`), \
+        | `wait/KIND` | mean seconds of waiting per trajectory: for a place (`start`), in the backend (`generate`), \
 behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and others |
         | `wait_share` | share of the trajectories' lifetime spent waiting |
         | `model_idle` | share of the rollout during which nothing was being generated |

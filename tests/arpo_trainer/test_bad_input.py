@@ -207,7 +207,7 @@ def test_a_reward_that_is_no_number_is_named_and_the_rollout_is_kept(
 
     trainer, rows = scripted(tokenizer, tmp_path, [DONE], reward_funcs=politeness, on_rollout=kept.append)
     assert trainer.reward_func_names == ["politeness"]
-    with pytest.raises(ValueError, match=rf"'politeness' gave {value} for row 2 .*return None"):
+    with pytest.raises(ValueError, match=rf"'politeness' gave {value} for row 2 .*Return None"):
         trainer._generate_and_score_completions(rows)
     assert [len(trees[0].trajectories) for trees in kept] == [GROUP]
 

@@ -85,7 +85,7 @@ def test_entropies_of_sampling_are_counted_once_a_copy_and_invalid_ones_not_at_a
 
 def test_a_factor_that_could_turn_an_advantage_around_is_refused() -> None:
     for weight, limit in ((0.2, 5.0), (1.0, 3.0), (-0.1, 1.0), (0.2, -1.0)):
-        with pytest.raises(ValueError, match=r"take weight=0\.2, limit=3"):
+        with pytest.raises(ValueError, match=r"use weight=0\.2, limit=3"):
             entropy_factor(entropies(), Moments(), weight, limit)
     with pytest.raises(ValueError, match=r"shape \(3, 5\) with a mask of shape \(3, 4\)"):
         entropy_moments(entropies(), MASK[:, :4])

@@ -216,7 +216,7 @@ def test_a_run_that_begins_anew_says_what_would_be_taken_for_its_own(
     assert not caplog.text
     checkpoint(tmp_path, 4)
     assert bare_trainer(tmp_path).train() == "trained"
-    assert "checkpoint-4 is of an earlier run, and this one begins anew" in caplog.text
+    assert "checkpoint-4 is of an earlier run, and this run starts from the beginning" in caplog.text
 
 
 def bare_trainer(folder: Path, step: int = 0) -> Any:

@@ -309,7 +309,7 @@ def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolat
     with pytest.raises(ValueError, match="eval_env or eval_dataset: with both"):
         ARPOTrainer("x", env, args=config(tmp_path), eval_env=env, eval_tasks=1, eval_dataset=[{"prompt": "a"}])
     limited = gym.make("arpo/Arithmetic-v0", max_episode_steps=3)
-    with pytest.raises(TypeError, match=r"got TimeLimit.*give `env.unwrapped`"):
+    with pytest.raises(TypeError, match=r"got TimeLimit.*Pass `env.unwrapped`"):
         ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
 
 
