@@ -135,9 +135,14 @@ def _count() -> None:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _by_branch(
-    one: Attention, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any,
+    one: Attention,
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Any,
     kwargs: dict[str, Any],
-) -> tuple[torch.Tensor, None]:  # fmt: skip
+) -> tuple[torch.Tensor, None]:
     """Attend branch by branch: query (1, heads, N, d), key and value (1, key heads, N, d) to (1, N, heads, d)."""
     _count()
     if query.dtype not in mask.plans:

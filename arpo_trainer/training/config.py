@@ -25,14 +25,29 @@ from arpo_trainer.type_check import check_types
 
 logger = logging.getLogger(__name__)
 _READ = {
-    "num_generations": "int", "num_generations_eval": "int | None", "per_device_train_batch_size": "int",
-    "gradient_accumulation_steps": "int", "steps_per_generation": "int | None", "num_iterations": "int",
-    "max_completion_length": "int", "temperature": "float", "beta": "float", "epsilon": "float",
-    "epsilon_high": "float | None", "delta": "float | None", "seed": "int",
-    "learning_rate": "float", "max_steps": "int", "num_train_epochs": "float", "weight_decay": "float",
-    "use_vllm": "bool", "vllm_mode": "str", "vllm_gpu_memory_utilization": "float", "vllm_tensor_parallel_size": "int",
+    "num_generations": "int",
+    "num_generations_eval": "int | None",
+    "per_device_train_batch_size": "int",
+    "gradient_accumulation_steps": "int",
+    "steps_per_generation": "int | None",
+    "num_iterations": "int",
+    "max_completion_length": "int",
+    "temperature": "float",
+    "beta": "float",
+    "epsilon": "float",
+    "epsilon_high": "float | None",
+    "delta": "float | None",
+    "seed": "int",
+    "learning_rate": "float",
+    "max_steps": "int",
+    "num_train_epochs": "float",
+    "weight_decay": "float",
+    "use_vllm": "bool",
+    "vllm_mode": "str",
+    "vllm_gpu_memory_utilization": "float",
+    "vllm_tensor_parallel_size": "int",
     "vllm_max_model_length": "int | None",
-}  # fmt: skip
+}
 
 
 @dataclass

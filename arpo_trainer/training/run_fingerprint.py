@@ -17,21 +17,63 @@ _SIZES = (
 )
 # settings that change speed or records, and not the result
 _FREE = (
-    "output_dir", "run_name", "project", "report_to", "resume_from_checkpoint", "disable_tqdm", "use_cache",
-    "include_num_input_tokens_seen", "torch_empty_cache_steps", "skip_memory_metrics", "debug", "local_rank",
-    "num_completions_to_print", "prediction_loss_only", "per_device_eval_batch_size", "num_generations_eval",
-    "generation_batch_size", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "ignore_data_skip",
-    "restore_callback_states_from_checkpoint", "max_rows", "prefix_tokens", "limits", "trace_every", "turn_timeout",
-    "retries", "packing_tokens", "enable_jit_checkpoint", "batch_eval_metrics",
-)  # fmt: skip
-_FREE_STARTS = ("logging_", "log_", "save_", "eval_", "hub_", "push_", "trackio_", "dataloader_", "do_", "include_for_",
-                "vllm_server_", "vllm_group_", "vllm_gpu_", "ddp_")  # fmt: skip
+    "output_dir",
+    "run_name",
+    "project",
+    "report_to",
+    "resume_from_checkpoint",
+    "disable_tqdm",
+    "use_cache",
+    "include_num_input_tokens_seen",
+    "torch_empty_cache_steps",
+    "skip_memory_metrics",
+    "debug",
+    "local_rank",
+    "num_completions_to_print",
+    "prediction_loss_only",
+    "per_device_eval_batch_size",
+    "num_generations_eval",
+    "generation_batch_size",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "greater_is_better",
+    "ignore_data_skip",
+    "restore_callback_states_from_checkpoint",
+    "max_rows",
+    "prefix_tokens",
+    "limits",
+    "trace_every",
+    "turn_timeout",
+    "retries",
+    "packing_tokens",
+    "enable_jit_checkpoint",
+    "batch_eval_metrics",
+)
+_FREE_STARTS = (
+    "logging_",
+    "log_",
+    "save_",
+    "eval_",
+    "hub_",
+    "push_",
+    "trackio_",
+    "dataloader_",
+    "do_",
+    "include_for_",
+    "vllm_server_",
+    "vllm_group_",
+    "vllm_gpu_",
+    "ddp_",
+)
 
 
 def fingerprint(trainer: Any) -> dict[str, Any]:
     """Return what determines the result of a trainer: settings, environment, tasks, rewards and adapters."""
-    settings = {name: value for name, value in trainer.args.to_dict().items()
-                if name not in _FREE and not name.startswith(_FREE_STARTS)}  # fmt: skip
+    settings = {
+        name: value
+        for name, value in trainer.args.to_dict().items()
+        if name not in _FREE and not name.startswith(_FREE_STARTS)
+    }
     settings |= {
         "processes": trainer.accelerator.num_processes,
         "reward_funcs": trainer.reward_func_names,
@@ -61,8 +103,9 @@ def _adapters(model: Any) -> dict[str, Any]:
     return {
         f"{name}.{key}": sorted(value) if isinstance(value, set) else value
         for name, adapter in getattr(model, "peft_config", {}).items()
-        for key, value in adapter.to_dict().items() if key in ("r", "lora_alpha", "target_modules", "lora_dropout")
-    }  # fmt: skip
+        for key, value in adapter.to_dict().items()
+        if key in ("r", "lora_alpha", "target_modules", "lora_dropout")
+    }
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -78,8 +78,13 @@ def test_whitening_is_over_the_tokens_of_the_whole_batch() -> None:
     groups, lengths = [[1.0, 0.0], [0.0, None, 0.5]], [[4, 1], [2, 100, 3]]
     got = reinforce_plus_plus(groups, lengths)
     assert got[1][1] == 0.0
-    tokens = [a for group, sizes in zip(got, lengths, strict=True)
-              for a, n in zip(group, sizes, strict=True) if n != 100 for _ in range(n)]  # fmt: skip
+    tokens = [
+        a
+        for group, sizes in zip(got, lengths, strict=True)
+        for a, n in zip(group, sizes, strict=True)
+        if n != 100
+        for _ in range(n)
+    ]
     assert statistics.fmean(tokens) == pytest.approx(0, abs=1e-9)
     assert statistics.stdev(tokens) == pytest.approx(1, abs=1e-6)
 

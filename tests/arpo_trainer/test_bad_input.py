@@ -158,8 +158,12 @@ class Ending(ScriptedPolicy):
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         made = await super().generate(request, on_window)
         end = [self.tokenizer.eos_token_id] if "</answer>" in self.tokenizer.decode(made.ids) else []
-        return Generation([*made.ids, *end], [*made.logprobs, *(-0.1 for _ in end)],
-                          [*made.entropies, *(0.1 for _ in end)], made.finish)  # fmt: skip
+        return Generation(
+            [*made.ids, *end],
+            [*made.logprobs, *(-0.1 for _ in end)],
+            [*made.entropies, *(0.1 for _ in end)],
+            made.finish,
+        )
 
 
 def scripted(tokenizer: Any, folder: Path, answers: list[str], **parts: Any) -> tuple[ARPOTrainer, list[Any]]:

@@ -65,9 +65,13 @@ def play(env: ToolEnv, tokenizer: Any, given: dict[str, Any], algorithm: str) ->
     scripts = [*given.get("script", []), *given["fresh"]]
     policy = ScriptedPolicy(tokenizer, scripts, given.get("entropies", []))
     settings = RolloutSettings(
-        algorithm=algorithm, num_generations=given["n"], initial_rollouts=given["initial"],
-        branch_width=given.get("beam", 1), branch_alpha=given.get("p_b", 0.5), branch_beta=given.get("w", 0.2),
-    )  # fmt: skip
+        algorithm=algorithm,
+        num_generations=given["n"],
+        initial_rollouts=given["initial"],
+        branch_width=given.get("beam", 1),
+        branch_alpha=given.get("p_b", 0.5),
+        branch_beta=given.get("w", 0.2),
+    )
     draws = iter(given.get("uniforms", []))
     engine = BarrierEngine(policy, tokenizer, env, settings, lambda: next(draws))
     (tree,) = asyncio.run(engine.rollout([TASK]))

@@ -30,15 +30,28 @@ def trained(
     folder = tmp_path_factory.mktemp("evaluated")
     recorder = RunRecorder(folder, {"name": "test"})
     args = config(
-        folder, eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, save_only_model=True,
-        load_best_model_at_end=True, metric_for_best_model="reward", max_steps=STEPS,
-    )  # fmt: skip
+        folder,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        save_only_model=True,
+        load_best_model_at_end=True,
+        metric_for_best_model="reward",
+        max_steps=STEPS,
+    )
     model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
     held_out = ToolEnv("arpo/Arithmetic-v0", level=3, split="test", max_turns=1)
     trainer = ARPOTrainer(
-        model, ToolEnv("arpo/Arithmetic-v0", level=3), args=args, processing_class=tokenizer,
-        eval_env=held_out, eval_tasks=TASKS, on_evaluation=recorder.add_evaluation, callbacks=[recorder],
-    )  # fmt: skip
+        model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        args=args,
+        processing_class=tokenizer,
+        eval_env=held_out,
+        eval_tasks=TASKS,
+        on_evaluation=recorder.add_evaluation,
+        callbacks=[recorder],
+    )
     trainer.train()
     return trainer, folder
 
@@ -98,7 +111,7 @@ def test_the_evaluation_environment_has_its_own_limits(trained: tuple[ARPOTraine
 
 def test_tasks_without_end_need_a_number(isolation: str) -> None:
     env = ToolEnv("arpo/Arithmetic-v0")
-    with pytest.raises(ValueError, match="tasks without end: say how many"):
+    with pytest.raises(ValueError, match="endless tasks: set how many"):
         evaluation_tasks(env, None)
     with pytest.raises(ValueError, match="at least 1, got 0"):
         evaluation_tasks(env, 0)

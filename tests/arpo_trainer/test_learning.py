@@ -75,9 +75,14 @@ def test_the_entropy_factor_is_of_the_whole_batch(
 
 @pytest.mark.parametrize(("loss", "moves"), [("aepo", True), ("gspo", True), ("clipped", False)])
 def test_the_loss_s_own_pass_has_its_anchors_moved(
-    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch, loss: str,
+    tiny_model: Any,
+    tokenizer: Any,
+    tmp_path: Path,
+    isolation: str,
+    monkeypatch: pytest.MonkeyPatch,
+    loss: str,
     moves: bool,
-) -> None:  # fmt: skip
+) -> None:
     real, seen = module.shift_old_logps, []
 
     def watched(inputs: dict[str, Any], logps: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -87,8 +92,17 @@ def test_the_loss_s_own_pass_has_its_anchors_moved(
         return kept
 
     monkeypatch.setattr(module, "shift_old_logps", watched)
-    trainer = train(tiny_model, tokenizer, tmp_path, policy_loss=loss, num_iterations=2, learning_rate=5e-2,
-                    gradient_accumulation_steps=1, steps_per_generation=2, max_steps=3)  # fmt: skip
+    trainer = train(
+        tiny_model,
+        tokenizer,
+        tmp_path,
+        policy_loss=loss,
+        num_iterations=2,
+        learning_rate=5e-2,
+        gradient_accumulation_steps=1,
+        steps_per_generation=2,
+        max_steps=3,
+    )
     assert (len(seen) > 0) == moves
     assert all(anchors is not None for _, anchors, _ in seen)
     if loss == "gspo":
@@ -106,10 +120,21 @@ def test_aepo_s_update_is_another_than_that_of_the_plain_clip(
     for loss in ("clipped", "aepo"):
         model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
         trainer = Watched(
-            model, ToolEnv("arpo/Arithmetic-v0", level=3), reward_funcs=odd, processing_class=tokenizer,
-            args=config(tmp_path / loss, max_steps=4, policy_loss=loss, num_iterations=2, learning_rate=2e-2,
-                        gradient_accumulation_steps=1, steps_per_generation=2, seed=1),
-        )  # fmt: skip
+            model,
+            ToolEnv("arpo/Arithmetic-v0", level=3),
+            reward_funcs=odd,
+            processing_class=tokenizer,
+            args=config(
+                tmp_path / loss,
+                max_steps=4,
+                policy_loss=loss,
+                num_iterations=2,
+                learning_rate=2e-2,
+                gradient_accumulation_steps=1,
+                steps_per_generation=2,
+                seed=1,
+            ),
+        )
         trainer.train()
         weights[loss] = torch.cat([value.flatten() for value in model.state_dict().values()])
         kept = [e["arpo/kept_gradients"] for e in trainer.state.log_history if "arpo/kept_gradients" in e]

@@ -64,16 +64,20 @@ class Script:
         return Generation(ids, [-0.1] * len(ids), [summed, *[0.0] * (len(ids) - 1)], "stop")
 
 
-def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[
-    RolloutTree, Script
-]:  # fmt: skip
+def play(
+    vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RolloutTree, Script]:
     given, script = vector["inputs"], Script(vector, tokenizer)
     start, ended = Group._start, Group._ended
 
     def born(
-        group: Group, path: LiveTrajectory, origin: Origin, parent: int | None = None, fork: Span | None = None,
+        group: Group,
+        path: LiveTrajectory,
+        origin: Origin,
+        parent: int | None = None,
+        fork: Span | None = None,
         topped_up: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         start(group, path, origin, parent, fork, topped_up)
         number, clock = group.scheduler._numbers[path.name], group.scheduler._states[path.name].clock
         script.births[number] = (clock - 1, origin, None if parent is None else script.started[parent])
@@ -89,9 +93,14 @@ def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: py
     monkeypatch.setattr(BranchScheduler, "_uniform", lambda *place: script.draws.pop(0))
     env = ToolEnv("arpo/MultiHop-v0", max_tool_calls=10, max_turns=12)
     settings = RolloutSettings(
-        algorithm, given["n"], given["initial"], given.get("beam", 2), given.get("p_b", 0.5), given.get("w", 0.2),
+        algorithm,
+        given["n"],
+        given["initial"],
+        given.get("beam", 2),
+        given.get("p_b", 0.5),
+        given.get("w", 0.2),
         max_completion_length=20_000,
-    )  # fmt: skip
+    )
     engine = Engine(Backend(), tokenizer, env, settings)  # type: ignore[arg-type]
     return asyncio.run(engine.rollout([env.tasks.task(0)]))[0], script
 

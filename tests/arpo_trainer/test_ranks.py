@@ -83,16 +83,30 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
     env, recorded, heard = ToolEnv("arpo/Arithmetic-v0", level=3), [], []
     args = config(
-        folder, num_generations=GROUP, initial_rollouts=2, per_device_train_batch_size=MICRO,
-        gradient_accumulation_steps=GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1)), max_steps=1,
-        optim="sgd", learning_rate=1.0, max_completion_length=120, max_turn_length=32,
-    )  # fmt: skip
+        folder,
+        num_generations=GROUP,
+        initial_rollouts=2,
+        per_device_train_batch_size=MICRO,
+        gradient_accumulation_steps=GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1)),
+        max_steps=1,
+        optim="sgd",
+        learning_rate=1.0,
+        max_completion_length=120,
+        max_turn_length=32,
+    )
     model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # as loaded, the weights
     # lie where the file has them, and several processes move them: another alignment rounds otherwise
     trainer = Seen(
-        model, env, length, args, processing_class=tokenizer, on_rollout=recorded.append, on_evaluation=heard.append,
-        eval_env=env, eval_tasks=3,
-    )  # fmt: skip
+        model,
+        env,
+        length,
+        args,
+        processing_class=tokenizer,
+        on_rollout=recorded.append,
+        on_evaluation=heard.append,
+        eval_env=env,
+        eval_tasks=3,
+    )
     tasks = [env.tasks.task(number) for number in range(3)]
     few = play_groups(trainer.engine, tasks[:1], 7)[0]
     evaluation = trainer.evaluate_tasks("before")
@@ -166,8 +180,11 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
     launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "--local-addr", "127.0.0.1"]
     pair = subprocess.Popen(
         [sys.executable, *launch, "-m", __name__, str(tiny_policy), str(folder)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
     try:
         said, _ = pair.communicate(timeout=600)
     finally:

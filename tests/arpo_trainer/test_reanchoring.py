@@ -78,10 +78,16 @@ def batch(dtype: torch.dtype = torch.float64, scale: float = 0.5) -> tuple[torch
     ids = torch.zeros(SHAPE, dtype=torch.long)
     one = torch.ones(SHAPE[0], 1, dtype=torch.long)
     return logps.requires_grad_(), {
-        "prompt_ids": one, "prompt_mask": one, "completion_ids": ids, "completion_mask": torch.ones_like(ids),
-        "tool_mask": mask, "advantages": torch.randn(SHAPE, generator=random, dtype=dtype),
-        "old_per_token_logps": old, "ref_per_token_logps": old + 0.3, "num_items_in_batch": mask.sum(),
-    }  # fmt: skip
+        "prompt_ids": one,
+        "prompt_mask": one,
+        "completion_ids": ids,
+        "completion_mask": torch.ones_like(ids),
+        "tool_mask": mask,
+        "advantages": torch.randn(SHAPE, generator=random, dtype=dtype),
+        "old_per_token_logps": old,
+        "ref_per_token_logps": old + 0.3,
+        "num_items_in_batch": mask.sum(),
+    }
 
 
 def added_up(losses: torch.Tensor, mask: torch.Tensor, loss_type: str) -> torch.Tensor:
@@ -127,8 +133,9 @@ def test_in_float32_no_token_slips_over_its_bound(name: str) -> None:
 def test_half_precision_anchors_are_float32() -> None:
     logps, inputs = batch(torch.float32)
     half = logps.detach().bfloat16()
-    anchors, moved = shifted_old_logps(WIDE["aepo"], half, inputs["old_per_token_logps"], inputs["advantages"],
-                                inputs["tool_mask"])  # fmt: skip
+    anchors, moved = shifted_old_logps(
+        WIDE["aepo"], half, inputs["old_per_token_logps"], inputs["advantages"], inputs["tool_mask"]
+    )
     ratio = (half - anchors).exp()[moved]
     assert anchors.dtype == torch.float32
     assert len(ratio)
@@ -152,9 +159,12 @@ def test_the_off_policy_mask_is_untouched(sampling: bool) -> None:
         inputs["sampling_per_token_logps"] = compared
     mask = inputs["tool_mask"]
     kept = GRPOTrainer.get_off_policy_mask(
-        advantages=inputs["advantages"], per_token_logps=logps, sampling_per_token_logps=compared, mask=mask,
+        advantages=inputs["advantages"],
+        per_token_logps=logps,
+        sampling_per_token_logps=compared,
+        mask=mask,
         off_policy_threshold=threshold,
-    )  # fmt: skip
+    )
     assert 0 < kept.sum() < kept.numel()
     want = added_up(explicit(logps, inputs, loss) * kept, mask, "dapo")
     host = HostTrainer(logps, loss, "dapo", off_policy_mask_threshold=threshold)

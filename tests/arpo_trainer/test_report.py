@@ -64,17 +64,29 @@ def run_dir(tmp_path: Path) -> Path:
     folder.mkdir()
     facts = {"name": NASTY, "status": "finished", "env": {"id": "arpo/Arithmetic-v0"}, "settings": {NASTY: NASTY}}
     (folder / "run.json").write_text(json.dumps(facts), encoding="utf-8")
-    write_lines(folder / "metrics.jsonl", [
-        {"step": 1, "reward": 0.25, "reward_std": 0.1, "branches": 2, "roots": 4, "seconds_generate": 2.0},
-        {"step": 2, "reward": float("nan"), "entropy": None, "branches": 2, "roots": 4, "seconds_generate": 2.5},
-    ])  # fmt: skip
+    write_lines(
+        folder / "metrics.jsonl",
+        [
+            {"step": 1, "reward": 0.25, "reward_std": 0.1, "branches": 2, "roots": 4, "seconds_generate": 2.0},
+            {"step": 2, "reward": float("nan"), "entropy": None, "branches": 2, "roots": 4, "seconds_generate": 2.5},
+        ],
+    )
     sample = {"task": {"id": "s", "question": NASTY, "answers": ["4"]}, "reward": 0.0, "text": NASTY, "answer": NASTY}
-    write_lines(folder / "eval.jsonl", [
-        {"name": name, "n": 10, "accuracy": value, "accuracy_low": value - 0.1, "accuracy_high": value + 0.1,
-         "by_level": {"1": {"n": 5, "accuracy": value}, "2": {"n": 5, "accuracy": value}},
-         "samples": [{**sample, "correct": value > 0.3}]}
-        for name, value in (("before", 0.2), ("middle", 0.3), ("after", 0.5))
-    ])  # fmt: skip
+    write_lines(
+        folder / "eval.jsonl",
+        [
+            {
+                "name": name,
+                "n": 10,
+                "accuracy": value,
+                "accuracy_low": value - 0.1,
+                "accuracy_high": value + 0.1,
+                "by_level": {"1": {"n": 5, "accuracy": value}, "2": {"n": 5, "accuracy": value}},
+                "samples": [{**sample, "correct": value > 0.3}],
+            }
+            for name, value in (("before", 0.2), ("middle", 0.3), ("after", 0.5))
+        ],
+    )
     write_traces(folder / "traces.jsonl", [make_tree(step, group) for step in (0, 1) for group in (0, 1)])
     return folder
 
@@ -240,11 +252,27 @@ def test_a_browser_draws_it_and_runs_nothing_else(run_dir: Path, tmp_path: Path)
     page = write_report(run_dir)
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     done = subprocess.run(
-        [str(CHROMIUM), "--headless", *root, "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
-         "--enable-logging=stderr", "--window-size=1200,900", "--dump-dom", page.as_uri() + "#tree=3&leaf=2"],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+        [
+            str(CHROMIUM),
+            "--headless",
+            *root,
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-sync",
+            "--disable-background-networking",
+            "--disable-component-update",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--enable-logging=stderr",
+            "--window-size=1200,900",
+            "--dump-dom",
+            page.as_uri() + "#tree=3&leaf=2",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     opening = re.search(r"<html[^>]*>", done.stdout)
     assert opening
     assert 'data-ready="yes"' in opening[0]

@@ -30,12 +30,29 @@ from tests.arpo_trainer.test_trainer import config
 # two steps a rollout: a checkpoint after step 3 lies in the middle of one. One request at a time: its numbers do not
 # depend on which others happened to be computed with it
 SETTINGS = {
-    "env_kwargs": {"level": 3}, "eval_tasks": 1, "max_steps": 4, "algorithm": "aepo", "num_iterations": 2,
-    "max_rows": 1, "bf16": False, "num_generations": 4, "initial_rollouts": 2, "branch_alpha": 0.6,
-    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "max_completion_length": 80,
-    "max_turn_length": 28, "gradient_checkpointing": False, "learning_rate": 1e-3, "weight_decay": 0.1,
-    "logging_steps": 2, "save_strategy": "steps", "save_steps": 1, "save_final_model": False, "threads": 1,
-}  # fmt: skip
+    "env_kwargs": {"level": 3},
+    "eval_tasks": 1,
+    "max_steps": 4,
+    "algorithm": "aepo",
+    "num_iterations": 2,
+    "max_rows": 1,
+    "bf16": False,
+    "num_generations": 4,
+    "initial_rollouts": 2,
+    "branch_alpha": 0.6,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "max_completion_length": 80,
+    "max_turn_length": 28,
+    "gradient_checkpointing": False,
+    "learning_rate": 1e-3,
+    "weight_decay": 0.1,
+    "logging_steps": 2,
+    "save_strategy": "steps",
+    "save_steps": 1,
+    "save_final_model": False,
+    "threads": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +149,11 @@ def test_evaluations_are_made_once(runs: Path) -> None:
 
 
 def trainer_for(runs: Path, model: Any, tokenizer: Any, **settings: Any) -> ARPOTrainer:
-    fitting = {name: value for name, value in SETTINGS.items() if name not in (
-        "env_kwargs", "eval_tasks", "save_final_model", "threads")}  # fmt: skip
+    fitting = {
+        name: value
+        for name, value in SETTINGS.items()
+        if name not in ("env_kwargs", "eval_tasks", "save_final_model", "threads")
+    }
     args = config(runs / "parts", **{**fitting, "attribution": "soft", **settings})
     return ARPOTrainer(model, ToolEnv("arpo/Arithmetic-v0", level=3), args=args, processing_class=tokenizer)
 
@@ -289,11 +309,26 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def byte_trainer(policy: Path, folder: Path, adapter: bool = False, **settings: Any) -> ARPOTrainer:
     """A trainer on four tasks, two a step: a pass has two steps."""
     values: dict[str, Any] = {
-        "output_dir": str(folder), "use_cpu": True, "bf16": False, "algorithm": "grpo", "num_generations": 4,
-        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 4, "learning_rate": 1e-2,
-        "max_completion_length": 12, "max_turn_length": 8, "logging_steps": 1, "gradient_checkpointing": False,
-        "save_strategy": "steps", "save_steps": 1, "report_to": [], "disable_tqdm": True, "max_rows": 1, **settings,
-    }  # fmt: skip
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "algorithm": "grpo",
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 1,
+        "max_steps": 4,
+        "learning_rate": 1e-2,
+        "max_completion_length": 12,
+        "max_turn_length": 8,
+        "logging_steps": 1,
+        "gradient_checkpointing": False,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "report_to": [],
+        "disable_tqdm": True,
+        "max_rows": 1,
+        **settings,
+    }
     lora = None
     if adapter:
         peft = pytest.importorskip("peft")

@@ -53,10 +53,21 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
     rounds = GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1))
     args = config(
-        folder, num_generations=GROUP, initial_rollouts=2, per_device_train_batch_size=MICRO, packing=kind["packing"],
-        gradient_accumulation_steps=rounds, max_steps=STEPS, optim="sgd", learning_rate=1.0, max_turn_length=32,
-        max_completion_length=80, save_strategy="steps", save_steps=STEPS, lr_scheduler_type="constant",
-    )  # fmt: skip
+        folder,
+        num_generations=GROUP,
+        initial_rollouts=2,
+        per_device_train_batch_size=MICRO,
+        packing=kind["packing"],
+        gradient_accumulation_steps=rounds,
+        max_steps=STEPS,
+        optim="sgd",
+        learning_rate=1.0,
+        max_turn_length=32,
+        max_completion_length=80,
+        save_strategy="steps",
+        save_steps=STEPS,
+        lr_scheduler_type="constant",
+    )
     model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # see test_ranks
     kept: list[list[str]] = []
     trainer = ARPOTrainer(
@@ -74,8 +85,12 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str
     trainer.train()
     _keep(trainer.model, folder / "end.pt")
     held = sum(value.numel() for value in trainer.backend.model.parameters()) if sharded else 0
-    return {"before": [tree.to_json() for tree in before], "steps": kept, "held": held,
-            "shards": [type(value).__name__ for value in trainer.model.parameters()]}  # fmt: skip
+    return {
+        "before": [tree.to_json() for tree in before],
+        "steps": kept,
+        "held": held,
+        "shards": [type(value).__name__ for value in trainer.model.parameters()],
+    }
 
 
 def _keep(model: Any, file: Path) -> None:
@@ -97,9 +112,12 @@ def gather_fsdp1(policy: Path) -> dict[str, bool]:
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
     whole, made = copy.deepcopy(model), structure(model, torch.device("cpu"))
     sharded = FullyShardedDataParallel(
-        model, auto_wrap_policy=ModuleWrapPolicy({LlamaDecoderLayer}), device_id=torch.device("cpu"),
-        sharding_strategy=ShardingStrategy.FULL_SHARD, use_orig_params=True,
-    )  # fmt: skip
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({LlamaDecoderLayer}),
+        device_id=torch.device("cpu"),
+        sharding_strategy=ShardingStrategy.FULL_SHARD,
+        use_orig_params=True,
+    )
     fill(made, sharded)
     expected = dict(whole.named_parameters())
     return {
@@ -124,8 +142,11 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
     flags = parser.parse_args(["--accelerate_config", "ddp", "--num_processes", "2"])  # what it is for is the test's
     pair = subprocess.Popen(
         launch_command(flags, [str(tiny_policy), str(folder)], __name__),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
     try:
         said, _ = pair.communicate(timeout=600)
     finally:
@@ -224,9 +245,14 @@ def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
     host.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights = loaded.update
     host.accelerator = SimpleNamespace(device=torch.device("cpu"))
     trainer = SimpleNamespace(
-        vllm_generation=host, model=tiny_model, is_fsdp_enabled=True, accelerator=host.accelerator,
-        state=SimpleNamespace(global_step=0), _last_loaded_step=-1, is_in_train=False,
-    )  # fmt: skip
+        vllm_generation=host,
+        model=tiny_model,
+        is_fsdp_enabled=True,
+        accelerator=host.accelerator,
+        state=SimpleNamespace(global_step=0),
+        _last_loaded_step=-1,
+        is_in_train=False,
+    )
     backend = SyncedBackend(mock.AsyncMock(), trainer)
     run(backend.begin())
     expected = dict(tiny_model.named_parameters())

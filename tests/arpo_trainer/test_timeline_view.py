@@ -148,11 +148,27 @@ def test_a_browser_draws_it(run_dir: Path, tmp_path: Path) -> None:
     page, _ = write_timeline(run_dir)
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     done = subprocess.run(
-        [str(CHROMIUM), "--headless", *root, "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
-         "--enable-logging=stderr", "--window-size=1200,900", "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+        [
+            str(CHROMIUM),
+            "--headless",
+            *root,
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-sync",
+            "--disable-background-networking",
+            "--disable-component-update",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--enable-logging=stderr",
+            "--window-size=1200,900",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     opening = re.search(r"<html[^>]*>", done.stdout)
     assert opening
     assert 'data-ready="yes"' in opening[0]

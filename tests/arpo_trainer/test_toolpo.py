@@ -86,10 +86,14 @@ def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
         credit = document["ToolPOTrainer"].credit
 
     trainer = ToolPO(
-        tiny_model, ToolEnv("arpo/Arithmetic-v0", level=3), reward_funcs=odd, processing_class=tokenizer,
-        args=config(tmp_path, algorithm="grpo", attribution="soft", advantage="grpo-no-std", loss_type="dr_grpo",
-                    max_steps=1),
-    )  # fmt: skip
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        reward_funcs=odd,
+        processing_class=tokenizer,
+        args=config(
+            tmp_path, algorithm="grpo", attribution="soft", advantage="grpo-no-std", loss_type="dr_grpo", max_steps=1
+        ),
+    )
     trainer.train()
     trees, batch = trainer.kept[0]
     rows = iter(batch["advantages"])

@@ -74,9 +74,13 @@ def trained(
     before = {name: value.clone() for name, value in model.state_dict().items()}
     recorder = RunRecorder(folder, {"name": "test"})
     trainer = Watched(
-        model, env, args=config(folder), processing_class=tokenizer,
-        on_rollout=recorder.on_rollout, callbacks=[recorder],
-    )  # fmt: skip
+        model,
+        env,
+        args=config(folder),
+        processing_class=tokenizer,
+        on_rollout=recorder.on_rollout,
+        callbacks=[recorder],
+    )
     trainer.train()
     recorder.write_facts(status="finished")
     return trainer, before, folder
@@ -230,9 +234,11 @@ def test_a_lost_sandbox_masks_its_sample(
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
     trainer = Watched(
-        tiny_model, ToolEnv("arpo/Arithmetic-v0", level=3), processing_class=tokenizer,
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        processing_class=tokenizer,
         args=config(tmp_path, max_steps=1, algorithm="grpo", retries=0),
-    )  # fmt: skip
+    )
     trainer.train()
     trees, batch = trainer.kept[0]
     flags = [trajectory.valid for tree in trees for trajectory in tree.trajectories]
@@ -252,9 +258,11 @@ def test_soft_attribution_gives_each_row_its_own(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
     trainer = Watched(
-        tiny_model, ToolEnv("arpo/Arithmetic-v0", level=3), args=config(tmp_path, max_steps=1, attribution="soft"),
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        args=config(tmp_path, max_steps=1, attribution="soft"),
         processing_class=tokenizer,
-    )  # fmt: skip
+    )
     trainer.train()
     trees, batch = trainer.kept[0]
     rows = [tree.row(number) for tree in trees for number in range(GROUP)]

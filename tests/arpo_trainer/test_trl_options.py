@@ -52,12 +52,26 @@ class Watched(ARPOTrainer):
 def made(policy: Path, folder: Path, peft: Any = None, **settings: Any) -> tuple[Watched, Gradients]:
     """A trainer that rolls out two groups of four a step."""
     values: dict[str, Any] = {
-        "output_dir": str(folder), "use_cpu": True, "bf16": False, "algorithm": "grpo", "num_generations": 4,
-        "per_device_train_batch_size": ROWS, "gradient_accumulation_steps": 1, "max_steps": 1, "learning_rate": 1e-2,
-        "lr_scheduler_type": "constant", "max_completion_length": 24, "max_turn_length": 16, "logging_steps": 1,
-        "gradient_checkpointing": False, "save_strategy": "no", "report_to": [], "disable_tqdm": True,
-        "max_grad_norm": 0.0, **settings,
-    }  # fmt: skip
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "algorithm": "grpo",
+        "num_generations": 4,
+        "per_device_train_batch_size": ROWS,
+        "gradient_accumulation_steps": 1,
+        "max_steps": 1,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "constant",
+        "max_completion_length": 24,
+        "max_turn_length": 16,
+        "logging_steps": 1,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "max_grad_norm": 0.0,
+        **settings,
+    }
     watching = Gradients()
     trainer = Watched(
         AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),

@@ -96,9 +96,10 @@ def test_the_range_is_the_one_that_is_installed_with_us() -> None:
 def test_the_model_s_own_end_tokens_end_a_turn_where_trl_does_not_say_so() -> None:
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=[7, 8]))
     host = SimpleNamespace(
-        accelerator=SimpleNamespace(unwrap_model=lambda given: given), model=model,
+        accelerator=SimpleNamespace(unwrap_model=lambda given: given),
+        model=model,
         _tokenizer=SimpleNamespace(eos_token_id=2),
-    )  # fmt: skip
+    )
     assert end_ids(host) == {2, 7, 8}
     host.eos_token_ids = [2, 9]
     assert end_ids(host) == {2, 9}
@@ -107,9 +108,11 @@ def test_the_model_s_own_end_tokens_end_a_turn_where_trl_does_not_say_so() -> No
 def test_a_second_call_of_train_does_not_roll_out_with_the_weights_of_the_first() -> None:
     """After a first call of one step vLLM has the weights of step 0, and so the second call's first step seems done."""
     trainer: Any = SimpleNamespace(
-        vllm_generation=SimpleNamespace(mode="server"), is_in_train=True, state=SimpleNamespace(global_step=0),
+        vllm_generation=SimpleNamespace(mode="server"),
+        is_in_train=True,
+        state=SimpleNamespace(global_step=0),
         _last_loaded_step=0,
-    )  # fmt: skip
+    )
     assert not weights_are_old(trainer)
     forget_rollout(trainer)
     assert weights_are_old(trainer)

@@ -101,11 +101,17 @@ class FakeVLLM:
         if not 0 <= body["temperature"] <= 2:
             return refused(400, f"temperature must be in [0, 2], got {body['temperature']}.")
         if body["logprobs"] > self.max_logprobs:
-            return refused(400, f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: "
-                           f"{self.max_logprobs}")  # fmt: skip
+            return refused(
+                400,
+                f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: "
+                f"{self.max_logprobs}",
+            )
         if len(body["prompt"]) > self.max_model_len:
-            return refused(400, f"This model's maximum context length is {self.max_model_len} tokens. However, your "
-                           f"prompt contains {len(body['prompt'])} input tokens")  # fmt: skip
+            return refused(
+                400,
+                f"This model's maximum context length is {self.max_model_len} tokens. However, your "
+                f"prompt contains {len(body['prompt'])} input tokens",
+            )
         body["max_tokens"] = min(body["max_tokens"], self.max_model_len - len(body["prompt"]))
         if body["max_tokens"] < 1:
             return refused(400, "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)")

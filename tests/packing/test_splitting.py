@@ -66,11 +66,15 @@ def batch(groups: int, size: int, seed: int = 0) -> dict[str, object]:
     ids, mask, keep = pad(rows)
     left = ids.shape[1] - keep
     return {
-        "prompt_ids": ids[:, :left], "prompt_mask": mask[:, :left],
-        "completion_ids": ids[:, left:], "completion_mask": mask[:, left:],
-        "number": torch.arange(len(rows)), "text": [str(i) for i in range(len(rows))],
-        "num_items_in_batch": torch.tensor(7), "old": None,
-    }  # fmt: skip
+        "prompt_ids": ids[:, :left],
+        "prompt_mask": mask[:, :left],
+        "completion_ids": ids[:, left:],
+        "completion_mask": mask[:, left:],
+        "number": torch.arange(len(rows)),
+        "text": [str(i) for i in range(len(rows))],
+        "num_items_in_batch": torch.tensor(7),
+        "old": None,
+    }
 
 
 def test_groups_stay_together_and_are_shuffled() -> None:
@@ -108,8 +112,12 @@ def test_families_are_not_cut_where_they_fit() -> None:
     ids, mask, keep = pad(rows)
     left = ids.shape[1] - keep
     order = deal_rows(
-        {"prompt_ids": ids[:, :left], "prompt_mask": mask[:, :left],
-         "completion_ids": ids[:, left:], "completion_mask": mask[:, left:]},
+        {
+            "prompt_ids": ids[:, :left],
+            "prompt_mask": mask[:, :left],
+            "completion_ids": ids[:, left:],
+            "completion_mask": mask[:, left:],
+        },
         torch.Generator(),
-    )  # fmt: skip
+    )
     assert sorted(order[:4].tolist()) == [2, 3, 4, 5]

@@ -69,12 +69,16 @@ def inputs(seed: int) -> dict[str, Any]:
     left = ids.shape[1] - keep
     shape = torch.Size((len(ids), keep))
     return {
-        "prompt_ids": ids[:, :left], "prompt_mask": mask[:, :left],
-        "completion_ids": ids[:, left:], "completion_mask": mask[:, left:],
-        "tool_mask": (weights(shape, 1) < 1).long(), "advantages": weights(shape, 2),
-        "old_per_token_logps": weights(shape, 3) * 0.3 - 4, "ref_per_token_logps": weights(shape, 4) * 0.3 - 4,
+        "prompt_ids": ids[:, :left],
+        "prompt_mask": mask[:, :left],
+        "completion_ids": ids[:, left:],
+        "completion_mask": mask[:, left:],
+        "tool_mask": (weights(shape, 1) < 1).long(),
+        "advantages": weights(shape, 2),
+        "old_per_token_logps": weights(shape, 3) * 0.3 - 4,
+        "ref_per_token_logps": weights(shape, 4) * 0.3 - 4,
         "num_items_in_batch": mask[:, left:].sum(),
-    }  # fmt: skip
+    }
 
 
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo")
