@@ -174,6 +174,7 @@ class RolloutTree:
         span = Span(len(self.spans), parent, kind, list(ids), **fields)
         if not span.ids:
             raise ValueError(f"a {kind} span must hold at least one token")
+        # the environment samples nothing: its spans have no log-probabilities and entropies
         wanted = len(span.ids) if kind == "model" else 0
         if len(span.logprobs) != wanted or len(span.entropies) != wanted:
             raise ValueError(
@@ -225,6 +226,7 @@ class RolloutTree:
         Args:
             order: the present numbers of all trajectories, in the new order.
         """
+        # walking the reordered trajectories from the prompt puts parents before children, as the tree requires
         place = {old: new for new, old in enumerate(order)}
         self.trajectories = [self.trajectories[old] for old in order]
         walked = [span.index for number in range(len(order)) for span in self.path(number)]
@@ -262,7 +264,7 @@ class RolloutTree:
         data = json.loads(line)
         data["spans"] = [_span(entry) for entry in data["spans"]]
         data["trajectories"] = [Trajectory(**entry) for entry in data["trajectories"]]
-        data["timeline"] = [Event(**entry) for entry in data.get("timeline", [])]
+        data["timeline"] = [Event(**entry) for entry in data.get("timeline", [])]  # older traces have none
         return cls(**data)
 
 

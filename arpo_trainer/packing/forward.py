@@ -72,7 +72,7 @@ def packed_logps(
     layouts = [lay_out(leaves, cut.start, cut.stop) for cut in cuts]
     needed = sum(len(layout) for layout in layouts)
     wanted = max(1, forwards(len(layouts)) if forwards else 1)
-    layouts += [idle_layout()] * (wanted - len(layouts))
+    layouts += [idle_layout()] * (wanted - len(layouts))  # collective forward passes: all processes make as many
     accept_tree_masks()
     if blocks := _in_blocks(input_ids.device):
         layouts = [layout.padded(BLOCK) for layout in layouts]
@@ -96,7 +96,7 @@ def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> An
     """
     arrays = (layout.ids, layout.depths, layout.labels, layout.ends)
     ids, depths, labels, ends = (torch.from_numpy(array).to(device) for array in arrays)
-    before = layers_met()
+    before = layers_met()  # a model that ignores the mask would mix the rows without an error
     output = model(
         input_ids=ids[None],
         attention_mask=block_mask(ends) if blocks else branch_mask(ends),

@@ -61,8 +61,9 @@ def lay_out(leaves: Leaves, first: int, last: int) -> Layout:
         tokens, own = leaves.tokens[leaf], np.arange(start, start + length - common)
         ends[path[common:]] = start  # spans of the last leaf that this one does not share end here
         path = np.concatenate([path[:common], own])
+        # the last token of a row is only predicted, never read
         ids[own], depths[own] = tokens[common:-1], np.arange(common, length)
-        asked = path[leaves.prompts[leaf] - 1 :]
+        asked = path[leaves.prompts[leaf] - 1 :]  # from the last prompt token on, which predicts the first one
         labels[asked] = tokens[leaves.prompts[leaf] :]
         nodes.append(asked)
         start += len(own)

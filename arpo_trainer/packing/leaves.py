@@ -83,13 +83,14 @@ def read_leaves(input_ids: torch.Tensor, attention_mask: torch.Tensor, completio
 
 def depth_first(tokens: Sequence[np.ndarray], names: Sequence[int]) -> list[int]:
     """Return names in the lexicographic order of their rows: a depth-first walk over the leaves of the tree."""
-    keys = [row.astype(">u4").tobytes() for row in tokens]
+    keys = [row.astype(">u4").tobytes() for row in tokens]  # big-endian bytes sort like the numbers
     return [names[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
 
 
 def shared_predictions(ordered: Sequence[np.ndarray]) -> list[int]:
     """Return the number of predictions that each row shares with the one before it."""
     pairs = itertools.pairwise(ordered)
+    # n common tokens are n - 1 common predictions: the last common token has different next tokens
     return [0, *(max(0, common_prefix(a, b) - 1) for a, b in pairs)][: len(ordered)]
 
 

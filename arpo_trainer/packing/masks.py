@@ -65,11 +65,12 @@ def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
         ends: (N,).
         dtype: of their masks.
     """
+    # a token without descendants ends a branch, and the next token starts one
     place = torch.arange(1, len(ends), device=ends.device)
     starts = (torch.nonzero(ends[:-1] <= place)[:, 0] + 1).tolist()
     found = []
     for start, stop in itertools.pairwise([0, *starts, len(ends)]):
-        path = torch.nonzero(ends[:start] > start)[:, 0]
+        path = torch.nonzero(ends[:start] > start)[:, 0]  # earlier tokens whose descendants reach this branch
         hidden = torch.full((stop - start, len(path) + stop - start), -torch.inf, dtype=dtype, device=ends.device)
         within = (path, hidden.triu_(len(path) + 1)) if len(path) else (None, None)
         found.append(Branch(slice(start, stop), *within))
@@ -87,6 +88,8 @@ def block_mask(ends: torch.Tensor) -> BlockMask:
     starts = torch.arange(count, device=ends.device) * BLOCK
     query, key = starts[:, None], starts[None, :]
     before = key < query
+    # a key block is visible to a whole query block if the descendants of all its tokens reach the end of that block,
+    # and to a part of it if those of any token reach its start
     full = before & (blocks.amin(dim=1)[None, :] >= query + BLOCK)
     some = (before & (blocks.amax(dim=1)[None, :] > query) & ~full) | (key == query)
 

@@ -38,7 +38,7 @@ def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> 
     best = [(0, 0, 0)]
     for last in range(len(lengths)):
         size, options = lengths[last], []
-        for first in range(last, -1, -1):
+        for first in range(last, -1, -1):  # the last interval is first..last; grow it until the budget is full
             if first < last:
                 size += lengths[first] - shared[first + 1]
                 if size > budget:
@@ -108,6 +108,7 @@ def _family_order(rows: list[int], ids: np.ndarray, mask: np.ndarray) -> list[in
 def _larger_first(shared: Sequence[int], first: int, last: int) -> list[int]:
     if last - first < 2:
         return list(range(first, last))
+    # leaves that share more than the least are of one child; cut where only the trunk is shared
     least = min(shared[first + 1 : last])
     cuts = [first, *(leaf for leaf in range(first + 1, last) if shared[leaf] == least), last]
     families = sorted(itertools.pairwise(cuts), key=lambda family: (family[0] - family[1], family[0]))

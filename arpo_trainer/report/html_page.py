@@ -54,7 +54,7 @@ def write_page(path: str | Path, page: str) -> Path:
 def _embed(value: Any) -> str:
     """Return JSON that is safe inside a script element: without `<` and NaN."""
     text = json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
-    return text.replace("<", "\\u003c")
+    return text.replace("<", "\\u003c")  # `</script>` in a text would end the element
 
 
 def _clean(value: Any) -> Any:

@@ -143,6 +143,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 def _read_trees(data: RunData, count: int) -> None:
     path = data.folder / "traces.jsonl"
     steps = [step_of(row) for _, row in rows_of(path, data.running)]
+    # two passes over the file: the steps of all trees first, then only the chosen trees in memory
     chosen = set(choose_trees(steps, count))
     data.tree_total, data.tree_steps = len(steps), len(set(steps))
     data.trace_bytes = path.stat().st_size if path.is_file() else 0

@@ -70,6 +70,7 @@ def on_every_rank(work: Callable[[], T]) -> list[T]:
 def share(count: int) -> range:
     """Return the groups of this rank among `count`: contiguous, and at most one more than another rank has."""
     rank, ranks = this_rank(), rank_count()
+    # group g belongs to rank g * ranks // count; these are the smallest g of this rank and of the next one
     return range(-(-rank * count // ranks), -(-(rank + 1) * count // ranks))
 
 
@@ -118,7 +119,7 @@ def play_groups(
 
     played = on_every_rank(play)
     trees = [tree for part, _ in played for tree in part]
-    engine.check_failures(trees)
+    engine.check_failures(trees)  # on the trees of all ranks, so that all ranks raise or none
     return trees, max(seconds for _, seconds in played)
 
 

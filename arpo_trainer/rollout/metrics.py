@@ -68,6 +68,7 @@ behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and
         **_branching(trees, trajectories),
         **_invalid(trajectories),
         "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
+        # timelines also know calls whose results were never appended; trees of older versions have no timeline
         **(_tools(use) if use.trajectories else _tools_of_spans(trees)),
         **(_timing(trees, use) if use.trajectories else {}),
     }
@@ -238,6 +239,7 @@ def _copies(trees: Sequence[RolloutTree]) -> dict[str, float]:
     for tree in trees:
         forks = [event for event in tree.timeline if event.kind == "fork"]
         intervals = [(event.end, event.until) for event in forks for _ in range(event.copies)]
+        # a copy is held from the end of the fork until its branch starts or is denied
         held.append(max((count for _, count in concurrency(intervals)), default=0))
         made += len(intervals)
         branches += sum(trajectory.origin == "branch" for trajectory in tree.trajectories)

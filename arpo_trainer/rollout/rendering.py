@@ -56,6 +56,7 @@ class Renderer:
         for tool in tools if self.protocol.native else ():
             if tool["function"]["name"] not in frame:
                 raise ValueError(_NO_TOOLS.format(what="show tools", name=self.protocol.name))
+        # Without control words the plain template is used, so that the ids are exactly those of other tools.
         if not any(self._control.search(content) for content in contents):
             plain = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
             return self._encode([(self._template(plain, tools), False)])
@@ -122,6 +123,7 @@ class Renderer:
 
     def _delta(self, slots: Sequence[str], ended: bool, tools: Sequence[JsonSchema]) -> str:
         """Return what the template puts between a turn and the next one, with slots for the results."""
+        # the template is rendered with a marker as the turn; what follows the marker is the delta
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
         text = self._template([*turn, *({"role": "tool", "content": slot} for slot in slots)], tools)
         delta = text.rpartition(_TURN)[2]
@@ -145,6 +147,7 @@ class Renderer:
         for piece, foreign in pieces:
             ours += [] if foreign else [(start, start + len(piece))]
             start += len(piece)
+        # `ours` holds the ranges of text that may contain control tokens; all other matches are cut in two
         cuts, position = [0], 0
         while match := self._control.search(text, position):
             while ours and ours[0][1] <= match.start():

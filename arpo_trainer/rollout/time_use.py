@@ -102,7 +102,7 @@ def concurrency(intervals: Iterable[Interval]) -> list[tuple[float, int]]:
     changes: Counter[float] = Counter()
     for start, end in intervals:
         if end > start:
-            changes[start] += 1
+            changes[start] += 1  # changes at the same moment cancel out, so touching intervals make no step
             changes[end] -= 1
     steps: list[tuple[float, int]] = []
     level = 0
@@ -129,7 +129,7 @@ def _add(use: TimeUse, events: Sequence[Event]) -> None:
     for event in events:
         waited = waiting_seconds(event)
         worked = max(0.0, event.end - event.start - waited)
-        if event.kind == "fork":
+        if event.kind == "fork":  # forks are made while the trajectory generates, and must not count twice
             worked = max(0.0, worked - _overlap(event, events))
         if waited:
             use.waiting[event.kind] += waited

@@ -240,7 +240,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
         self._check_vllm()
-        self.rollout_settings()
+        self.rollout_settings()  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()
         self._check_limits()
@@ -252,7 +252,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         if loss == LOSSES["clipped"]:  # TRL's own loss, with any bounds
             return
         low: float = self.epsilon
-        low = loss.low if low == GRPOConfig.epsilon else low
+        low = loss.low if low == GRPOConfig.epsilon else low  # TRL's default counts as not given
         unset = {"epsilon_high": low if loss.low == loss.high else loss.high, "delta": loss.dual}
         for name, value in {"epsilon": low, **{n: v for n, v in unset.items() if getattr(self, n) is None}}.items():
             setattr(self, name, value)
@@ -264,7 +264,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             self.metric_for_best_model = "accuracy"
         if self.eval_strategy != "no" and self.num_generations_eval is None:
             size, rows = self.num_generations or 1, int(self.per_device_eval_batch_size)  # type: ignore[has-type]
-            self.per_device_eval_batch_size = -(-rows // size) * size
+            self.per_device_eval_batch_size = -(-rows // size) * size  # rounded up to whole groups
 
     def token_loss(self) -> Loss:
         """Return the loss with the bounds that are set; TRL's own loss, "clipped", reads its bounds itself."""

@@ -58,6 +58,7 @@ class Moments:
         """Unbiased standard deviation in nats; 1 if it is 0 or there are fewer than two tokens, so that z is 0."""
         if self.count < 2:
             return 1.0
+        # the difference of two large numbers: a variance within the rounding error counts as none
         variance = (self.squares - self.count * self.mean**2) / (self.count - 1)
         return math.sqrt(variance) if variance > _NO_VARIANCE * self.squares / self.count else 1.0
 

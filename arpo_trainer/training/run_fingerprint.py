@@ -81,6 +81,7 @@ def fingerprint(trainer: Any) -> dict[str, Any]:
         "env": _environment(trainer.env),
         "adapters": _adapters(trainer.accelerator.unwrap_model(trainer.model)),
     }
+    # through JSON, so that it compares equal to what a checkpoint holds (tuples become lists)
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
 
