@@ -13,9 +13,9 @@ from arpo_env import ToolEnv
 from arpo_trainer import RolloutTree
 from arpo_trainer.algorithms.toolpo import action_reward, call_marks, fold_preference, toolpo_advantages
 from arpo_trainer.tree import Trajectory
-from tests.arpo_trainer.test_learning import odd
-from tests.arpo_trainer.test_trainer import GROUP, Watched, config
 from tests.arpo_trainer.test_tree import small_tree
+from tests.arpo_trainer.training.test_learning import odd
+from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
 
 WORDS = ["<think>", "maybe", "<pyth", "on>", "</think>", "so", "1+1", "</python>", "42", "<python>"]
 
@@ -78,7 +78,7 @@ def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
     document: dict[str, Any] = {}
-    text = (Path(__file__).resolve().parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[3] / "docs" / "learning.md").read_text(encoding="utf-8")
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(code, document)
 

@@ -12,7 +12,7 @@ import pytest
 import trl
 
 from benchmarks.importance import BOUND, of_rows, of_tokens
-from tests.arpo_trainer.test_trainer import config
+from tests.arpo_trainer.training.test_trainer import config
 
 
 @pytest.mark.parametrize(

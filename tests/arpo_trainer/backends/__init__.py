@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.backends.conformance")
+pytest.register_assert_rewrite("tests.arpo_trainer.backends.conformance")

@@ -25,7 +25,7 @@ from arpo_trainer.training.resume import ResumableTrainer
 from arpo_trainer.training.run_fingerprint import fingerprint
 from arpo_trainer.training.trl_hooks import HookedGRPOTrainer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
-from tests.arpo_trainer.test_trainer import config
+from tests.arpo_trainer.training.test_trainer import config
 
 # two steps a rollout: a checkpoint after step 3 lies in the middle of one. One request at a time: its numbers do not
 # depend on which others happened to be computed with it
@@ -74,7 +74,7 @@ def runs(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFac
     ]
     (folder / "jobs.json").write_text(json.dumps(jobs))
     files = [str(folder / name) for name in ("jobs.json", "ends.json")]
-    script = [sys.executable, "-m", "tests.arpo_trainer.resume_runs", *files]
+    script = [sys.executable, "-m", "tests.arpo_trainer.training.resume_runs", *files]
     done = subprocess.run(script, capture_output=True, text=True, check=True, timeout=500)
     assert json.loads((folder / "ends.json").read_text()) == [0, -9, -9, 0], done.stderr
     assert f"{half} is not complete" in done.stderr

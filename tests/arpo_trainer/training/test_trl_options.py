@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
-from tests.packing.batches import assert_equal_gradients
+from tests.arpo_trainer.packing.batches import assert_equal_gradients
 
 ROWS = 8
 

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from arpo_trainer.packing.layout import lay_out
 from arpo_trainer.packing.leaves import read_leaves
 from arpo_trainer.packing.masks import BLOCK, block_mask, branches
-from tests.packing.batches import pad, random_batch
+from tests.arpo_trainer.packing.batches import pad, random_batch
 
 
 def dense_mask(ends: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.run.recorder import RunRecorder
 from arpo_trainer.training.evaluation import evaluation_tasks
-from tests.arpo_trainer.test_trainer import config
+from tests.arpo_trainer.training.test_trainer import config
 
 STEPS, TASKS = 3, 6
 

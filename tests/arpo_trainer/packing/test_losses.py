@@ -12,9 +12,16 @@ from arpo_trainer.algorithms.losses import LOSSES, Aggregation, aggregate
 from arpo_trainer.packing import packed_logps
 from arpo_trainer.training.trl_losses import LOSS_TYPES
 from tests.arpo_trainer.byte_policy import write_byte_policy
-from tests.arpo_trainer.test_trl_options import made
-from tests.packing.batches import assert_equal_gradients, flat, gradients, random_batch, tiny_model, weights
-from tests.packing.test_trl import inputs
+from tests.arpo_trainer.packing.batches import (
+    assert_equal_gradients,
+    flat,
+    gradients,
+    random_batch,
+    tiny_model,
+    weights,
+)
+from tests.arpo_trainer.packing.test_trl import inputs
+from tests.arpo_trainer.training.test_trl_options import made
 
 TREES = range(20)
 

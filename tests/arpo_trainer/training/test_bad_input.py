@@ -21,8 +21,8 @@ from arpo_trainer.rollout.rendering import check_tokenizer
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL, NoSignalWarning, RewardCheck
 from arpo_trainer.training.trainer import task_dataset
-from tests.arpo_trainer.test_engine import CALL, DONE, ScriptedPolicy, play
-from tests.arpo_trainer.test_trainer import GROUP, config
+from tests.arpo_trainer.rollout.test_engine import CALL, DONE, ScriptedPolicy, play
+from tests.arpo_trainer.training.test_trainer import GROUP, config
 from tests.conftest import tiny_llama
 
 

@@ -18,7 +18,7 @@ from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_m
 from arpo_trainer.run.settings_file import read_settings
 from arpo_trainer.tree import RolloutTree, Trajectory
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "rollout.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "rollout.md"
 
 
 def test_the_scale_is_the_published_one_where_its_setting_holds(shared: Path) -> None:

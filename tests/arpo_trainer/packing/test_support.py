@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoConfig, AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
 
 from arpo_trainer.packing import why_not_packable
-from tests.packing.batches import SIZES, tiny_model
+from tests.arpo_trainer.packing.batches import SIZES, tiny_model
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gemma"])

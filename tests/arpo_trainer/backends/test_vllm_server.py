@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from arpo_trainer.backends import VLLMServerBackend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
-from tests.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
-from tests.backends.fake_vllm import FakeVLLM, refused
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
+from tests.arpo_trainer.backends.fake_vllm import FakeVLLM, refused
 from tests.conftest import tiny_llama
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 PROGRAM = """
 import asyncio, json, sys
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from arpo_trainer.backends.lockstep import Lockstep
 from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
 from arpo_trainer.backends.base import GenerationError, Request
-from tests.backends.recording_engine import RecordingLLM
+from tests.arpo_trainer.backends.recording_engine import RecordingLLM
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)

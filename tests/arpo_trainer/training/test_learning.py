@@ -17,7 +17,7 @@ from arpo_trainer.algorithms.credit_assignment import deduplication_scale, token
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.rewards import RewardCheck
 from arpo_trainer.training.rollout_batch import RolloutBatch
-from tests.arpo_trainer.test_trainer import GROUP, Watched, config
+from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
 
 
 def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:

@@ -12,7 +12,7 @@ import torch
 from arpo_trainer.packing import deal_rows, regroup, split_leaves
 from arpo_trainer.packing.layout import lay_out
 from arpo_trainer.packing.leaves import Leaves, read_leaves
-from tests.packing.batches import pad, random_tree
+from tests.arpo_trainer.packing.batches import pad, random_tree
 
 
 def leaves_of(seed: int, most: int = 7) -> Leaves:

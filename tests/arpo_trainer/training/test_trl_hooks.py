@@ -27,9 +27,9 @@ from arpo_trainer.training.trl_hooks import (
     missing_methods,
     weights_are_old,
 )
-from tests.arpo_trainer.test_trainer import GROUP, config
+from tests.arpo_trainer.training.test_trainer import GROUP, config
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def parameters(function: Any) -> list[str]:

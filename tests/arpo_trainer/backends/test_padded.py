@@ -11,7 +11,7 @@ import torch
 
 from arpo_trainer.backends import PaddedBackend
 from arpo_trainer.backends.base import Backend, Request
-from tests.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "initializer_range": 0.2, "tie_word_embeddings": False}
 ENDS = {"eos_token_id": 2, "pad_token_id": 2, "bos_token_id": 1}

@@ -126,7 +126,7 @@ def test_without_a_second_chance_the_samples_are_marked(box: Box, tokenizer: Any
 
 @pytest.mark.docker
 def test_a_program_that_is_interrupted_leaves_no_container(tokenizer: Any, box: Box) -> None:
-    script = "from tests.arpo_trainer.test_faults import play_for_ever; play_for_ever()"
+    script = "from tests.arpo_trainer.rollout.test_faults import play_for_ever; play_for_ever()"
     program = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -27,9 +27,9 @@ from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structu
 from arpo_trainer.rollout.distributed import play_groups, this_rank
 from arpo_trainer.run.launch import add_launch_flags, launch_command
 from arpo_trainer.training.policy_backend import SyncedBackend
-from tests.arpo_trainer.fsdp_on_cpu import fsdp
-from tests.arpo_trainer.test_ranks import OneAtATime, trees
-from tests.arpo_trainer.test_trainer import config
+from tests.arpo_trainer.rollout.test_distributed import OneAtATime, trees
+from tests.arpo_trainer.training.fsdp_on_cpu import fsdp
+from tests.arpo_trainer.training.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 2, 2
 STEPS = 2
@@ -145,7 +145,7 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     try:
         said, _ = pair.communicate(timeout=600)

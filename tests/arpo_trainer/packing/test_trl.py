@@ -11,7 +11,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 from arpo_trainer.packing import packed_logps
-from tests.packing.batches import SIZES, assert_equal_gradients, gradients, random_batch, tiny_model, weights
+from tests.arpo_trainer.packing.batches import (
+    SIZES,
+    assert_equal_gradients,
+    gradients,
+    random_batch,
+    tiny_model,
+    weights,
+)
 
 
 class Packed(GRPOTrainer):  # type: ignore[misc]  # trl is untyped

@@ -15,7 +15,7 @@ import torch
 from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
 from arpo_trainer.backends.base import Backend
 from arpo_trainer.training.policy_backend import trainer_backend
-from tests.backends.recording_engine import RecordingLLM
+from tests.arpo_trainer.backends.recording_engine import RecordingLLM
 from tests.conftest import tiny_llama
 
 

@@ -28,7 +28,7 @@ from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Re
 from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.timeline import Stopwatch
 from tests.arpo_trainer.test_train import containers_of
-from tests.arpo_trainer.test_trainer import config
+from tests.arpo_trainer.training.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 3, 2  # of two processes each has 6 rows, and half of the second group
 
@@ -183,7 +183,7 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     try:
         said, _ = pair.communicate(timeout=600)
