@@ -122,6 +122,7 @@ def _load(text: str, default_split: Callable[[EnvSpec], str]) -> tuple[str, Task
     """Return the name and the tasks of [MODULE:]ENV[:SPLIT][=PATH]; of an endless source the first ones."""
     where, _, path = text.partition("=")
     env_id, _, split = where.partition(":")
+    # MODULE:ENV and ENV:SPLIT look the same; what is no known id and reads like a module is one
     if split and not has_spec(env_id) and all(part.isidentifier() for part in env_id.split(".")):  # a module
         name, _, split = split.partition(":")
         env_id = f"{env_id}:{name}"

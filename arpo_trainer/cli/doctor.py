@@ -71,7 +71,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _vllm() -> Finding:
-    cure = "pip install 'arpo-gym[vllm]', for `use_vllm: true`; `arpo rollout --vllm-server` needs none here"
+    cure = "pip install 'arpo-gym[vllm]', for `use_vllm: true`; `arpo rollout --vllm-server` does not need it"
     if not _installed("vllm"):
         return Finding("vLLM", False, "not installed: rollouts run on transformers", cure, needed=False)
     return Finding("vLLM", True, importlib.metadata.version("vllm"))

@@ -23,7 +23,7 @@ from arpo_trainer.costs.episode_usage import (
 from arpo_trainer.costs.memory import MemoryNeeds, checkpoint_bytes, memory
 from arpo_trainer.costs.model_shape import ModelShape
 from arpo_trainer.costs.sharding import ProcessLayout
-from arpo_trainer.costs.step_schedule import StepSchedule, step_schedule
+from arpo_trainer.costs.step_schedule import StepSchedule, checkpoint_count, occasions, step_interval, step_schedule
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.training.config import ARPOConfig
 
@@ -222,7 +222,7 @@ def estimate(
         shape=shape,
         memory=needs,
         layout=layout,
-        checkpoints=_checkpoints(args, plan),
+        checkpoints=checkpoint_count(args, plan),
         checkpoint_bytes=checkpoint_bytes(shape, args, dtype) if shape else 0,
         trace_bytes=traces,
         notes=notes,
@@ -256,35 +256,10 @@ def _evaluations(
         return None
     episode = episode_limits(held_out, args)
     tasks = min(run.eval_tasks, held_out.tasks.size or run.eval_tasks)  # endless or unavailable sources have no size
-    during = _occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
-    every = _every(args.eval_steps or args.logging_steps, plan)
+    during = occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
+    every = step_interval(args.eval_steps or args.logging_steps, plan)
     repeated = during and str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "steps"
     known = bool(
         repeated and plan.steps % every == 0 and not args.load_best_model_at_end
     )  # then the last one is also the one after training
     return EvaluationCosts(2 + during - known, tasks, episode, service_use(held_out, episode, run.search_price))
-
-
-def _checkpoints(args: ARPOConfig, plan: StepSchedule) -> int:
-    strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
-    made = _occasions(strategy, args.save_steps, args, plan) if strategy != "best" else 1
-    if strategy == "steps" and plan.steps % _every(args.save_steps, plan):
-        made += 1  # the last step always has one
-    return min(made, args.save_total_limit or made)
-
-
-def _occasions(strategy: str, every: float | None, args: ARPOConfig, plan: StepSchedule) -> int:
-    """Return how often something happens that transformers does every few steps, or once per epoch."""
-    if strategy == "steps":
-        return plan.steps // _every(every or args.logging_steps, plan)
-    if strategy != "epoch":
-        return 0
-    if plan.tasks is None:
-        return 1
-    a_pass: int = plan.tasks // plan.prompts * (args.steps_per_generation or 1) * args.num_iterations
-    return -(-plan.micro_batches // a_pass)
-
-
-def _every(steps: float, plan: StepSchedule) -> int:
-    """Return a number of steps; one below 1 is a share of all steps."""
-    return max(1, round(steps * plan.steps) if steps < 1 else int(steps))

@@ -95,3 +95,29 @@ def _loop(args: ARPOConfig, epoch: int | None, accumulation: int) -> tuple[int, 
     steps: int = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * a_pass)
     whole, rest = divmod(steps, a_pass)
     return steps, whole * epoch + min(rest * accumulation, epoch)
+
+
+def checkpoint_count(args: ARPOConfig, plan: StepSchedule) -> int:
+    """Return the number of checkpoints that stay on disk."""
+    strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
+    made = occasions(strategy, args.save_steps, args, plan) if strategy != "best" else 1
+    if strategy == "steps" and plan.steps % step_interval(args.save_steps, plan):
+        made += 1  # the last step always has one
+    return min(made, args.save_total_limit or made)
+
+
+def occasions(strategy: str, every: float | None, args: ARPOConfig, plan: StepSchedule) -> int:
+    """Return how often something happens that transformers does every few steps, or once per epoch."""
+    if strategy == "steps":
+        return plan.steps // step_interval(every or args.logging_steps, plan)
+    if strategy != "epoch":
+        return 0
+    if plan.tasks is None:
+        return 1
+    a_pass: int = plan.tasks // plan.prompts * (args.steps_per_generation or 1) * args.num_iterations
+    return -(-plan.micro_batches // a_pass)
+
+
+def step_interval(steps: float, plan: StepSchedule) -> int:
+    """Return a number of steps; one below 1 is a share of all steps."""
+    return max(1, round(steps * plan.steps) if steps < 1 else int(steps))
