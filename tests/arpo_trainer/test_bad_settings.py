@@ -51,7 +51,7 @@ def test_a_batch_of_no_rows_is_refused(size: Any) -> None:
         ({"use_vllm": True, "vllm_mode": "colocated"}, "vllm_mode"),
         ({"use_vllm": True, "vllm_importance_sampling_mode": "token"}, "vllm_importance_sampling_mode"),
         ({"use_vllm": True, "vllm_gpu_memory_utilization": 45.0}, "is a share of the GPU"),
-        ({"use_vllm": True, "vllm_tensor_parallel_size": 4}, "take a number that divides them"),
+        ({"use_vllm": True, "vllm_tensor_parallel_size": 4}, "use a number that divides them"),
     ],
 )
 def test_what_would_fail_on_a_gpu_is_refused_here(setting: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -54,9 +54,15 @@ def arpo(folder: Path, *arguments: str, said: str = "") -> str:
     script.parent.mkdir(exist_ok=True)
     script.write_text(CONSOLE_SCRIPT, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(script), *arguments], input=said, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        [sys.executable, str(script), *arguments],
+        input=said,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -82,9 +88,24 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
 
 def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
     arpo(
-        folder, "rollout", ID, "--env-set", "protocol=lines", "--model", str(policy), "--tasks", "2",
-        "--num-generations", "2", "--algorithm", "grpo", "--max-turn-length", "12", "--output", "out",
-    )  # fmt: skip
+        folder,
+        "rollout",
+        ID,
+        "--env-set",
+        "protocol=lines",
+        "--model",
+        str(policy),
+        "--tasks",
+        "2",
+        "--num-generations",
+        "2",
+        "--algorithm",
+        "grpo",
+        "--max-turn-length",
+        "12",
+        "--output",
+        "out",
+    )
     trees = list(read_traces(folder / "out" / "traces.jsonl"))
     assert [tree.task["source"] for tree in trees] == ["", ""]
     assert "Write one line: CALL TOOL" in trees[0].prompt
@@ -114,11 +135,23 @@ def test_it_is_trained_on_and_found_again_on_resume(
     here: Path, policy: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {
-        "model": str(policy), "env": ID, "eval_env": "mine/Capital-v0", "eval_tasks": 1, "max_steps": 1, "bf16": False,
-        "num_generations": 2, "initial_rollouts": 2, "per_device_train_batch_size": 2, "max_completion_length": 300,
-        "max_turn_length": 8, "save_strategy": "steps", "save_steps": 1, "save_final_model": False, "threads": 1,
+        "model": str(policy),
+        "env": ID,
+        "eval_env": "mine/Capital-v0",
+        "eval_tasks": 1,
+        "max_steps": 1,
+        "bf16": False,
+        "num_generations": 2,
+        "initial_rollouts": 2,
+        "per_device_train_batch_size": 2,
+        "max_completion_length": 300,
+        "max_turn_length": 8,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "save_final_model": False,
+        "threads": 1,
         "output_dir": str(tmp_path / "run"),
-    }  # fmt: skip
+    }
     path = tmp_path / "my.yaml"
     path.write_text(json.dumps(settings), encoding="utf-8")
     train = ["train", "--config", str(path)]

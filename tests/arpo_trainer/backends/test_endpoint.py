@@ -1,0 +1,220 @@
+"""An OpenAI-compatible endpoint as the policy: what is asked, how its text becomes a generation, what is retried."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from arpo_trainer.backends import EndpointBackend
+from arpo_trainer.backends.base import Generation, GenerationError, Request
+from tests.arpo_env.local_server import Call, LocalServer
+
+MESSAGES = ({"role": "system", "content": "Use tools."}, {"role": "user", "content": "What is 6*7?"})
+STOPS = ("</python>", "</search>", "</answer>")
+Answer = Callable[[Call], None]
+
+
+def asking(stop: Sequence[str] = STOPS, tokens: int = 50, **more: Any) -> Request:
+    return Request((5, 6, 7), tokens, tuple(stop), seed=3, messages=MESSAGES, **more)
+
+
+def saying(text: str | None, finish: str = "stop", **choice: Any) -> dict[str, Any]:
+    """A chat's reply, as OpenAI and vLLM write it."""
+    said = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish, **choice}
+    return {"object": "chat.completion", "model": "m", "choices": [said], "usage": {"prompt_tokens": 20}}
+
+
+def always(reply: Any, status: int = 200, **headers: str) -> Answer:
+    return lambda call: call.reply(reply, status, **headers)
+
+
+def in_turn(*answers: Answer) -> Answer:
+    left = list(answers)
+    return lambda call: (left.pop(0) if len(left) > 1 else left[0])(call)
+
+
+def ask(tokenizer: Any, answer: Answer, request: Request | None = None, **options: Any) -> tuple[Generation, Any]:
+    """Ask a server that answers like this; return what came of it, and the server."""
+    with LocalServer(answer) as server:
+        backend = EndpointBackend("m", server.address + "/v1", tokenizer=tokenizer, **{"patience": 5, **options})
+
+        async def main() -> Generation:
+            await backend.begin()
+            try:
+                return await backend.generate(request or asking())
+            finally:
+                await backend.end()
+
+        return asyncio.run(asyncio.wait_for(main(), 60)), server
+
+
+def test_a_chat_is_asked_with_the_messages(tokenizer: Any) -> None:
+    _, server = ask(tokenizer, always(saying("42")), asking(STOPS * 2), api_key="hunter2")
+    seen = server.seen[0]
+    assert seen.path == "/v1/chat/completions"
+    assert seen.headers["authorization"] == "Bearer hunter2"
+    assert seen.json() == {
+        "model": "m",
+        "messages": list(MESSAGES),
+        "max_tokens": 50,
+        "temperature": 1.0,
+        "seed": 3,
+        "stop": [*STOPS, "</python>"],  # OpenAI takes four
+    }
+
+
+def test_a_plain_endpoint_is_asked_with_the_ids_as_text(tokenizer: Any) -> None:
+    ids = tuple(tokenizer.encode("6*7 is", add_special_tokens=False))
+    reply = {"choices": [{"text": " 42", "finish_reason": "length"}]}
+    got, server = ask(tokenizer, always(reply), Request(ids, 5), chat=False)
+    assert server.seen[0].path == "/v1/completions"
+    assert server.seen[0].json()["prompt"] == "6*7 is"
+    assert (tokenizer.decode(got.ids), got.finish) == (" 42", "length")
+
+
+def test_extra_fields_replace_and_remove(tokenizer: Any) -> None:
+    extra = {"max_tokens": None, "max_completion_tokens": 9}
+    _, server = ask(tokenizer, always(saying("42")), extra=extra)
+    body = server.seen[0].json()
+    assert body["max_completion_tokens"] == 9
+    assert "max_tokens" not in body
+
+
+ENDINGS = [
+    ("a <python>print(1)", {}, "a <python>print(1)</python>", "stop"),  # cut off: the open tag says which
+    ("a <python>print(1)</python>", {}, "a <python>print(1)</python>", "stop"),  # left there
+    ("<search>x</search> <answer>1", {}, "<search>x</search>", "stop"),  # the endpoint knows no stop strings
+    ("<search> or <answer>1", {}, "<search> or <answer>1</answer>", "stop"),
+    ("a < b", {"stop_reason": "</answer>"}, "a < b</answer>", "stop"),  # vLLM says which
+    ("the end", {}, "the end<|im_end|>", "eos"),
+    ("<python>prin", {"finish": "length"}, "<python>prin", "length"),
+    ("", {}, "<|im_end|>", "eos"),
+    (None, {"finish": "length"}, "<|im_end|>", "length"),  # all its tokens went into reasoning
+]
+
+
+@pytest.mark.parametrize(("text", "choice", "want", "finish"), ENDINGS)
+def test_the_stop_string_is_put_back(
+    tokenizer: Any, text: str | None, choice: dict[str, Any], want: str, finish: str
+) -> None:
+    got, _ = ask(tokenizer, always(saying(text, **choice)))
+    assert (tokenizer.decode(got.ids), got.finish) == (want, finish)
+    assert got.logprobs == got.entropies == [0.0] * len(got.ids)
+
+
+def test_the_limit_holds_in_the_tokenizers_tokens(tokenizer: Any) -> None:
+    got, _ = ask(tokenizer, always(saying("123456789 <answer>9")), asking(tokens=4))
+    assert (len(got.ids), got.finish) == (4, "length")
+
+
+def test_logprobs_are_taken_as_far_as_the_tokens_agree(tokenizer: Any) -> None:
+    def token(text: str, *values: float) -> dict[str, Any]:
+        return {"token": text, "logprob": values[0], "top_logprobs": [{"token": "?", "logprob": v} for v in values[1:]]}
+
+    content = [
+        token("4", -0.7, -0.7, -0.7),
+        token("2", -0.1, -0.1, -2.5),
+        token("!?", -1.0, -1.0),
+        token("3", -1.0, -1.0),
+    ]
+    got, server = ask(tokenizer, always(saying("42!3", logprobs={"content": content})), topk=2)
+    assert server.seen[0].json()["top_logprobs"] == 2
+    assert got.logprobs == [-0.7, -0.1, 0.0, 0.0, 0.0]
+    assert got.entropies[0] == pytest.approx(math.log(2))
+    assert 0 < got.entropies[1] < 0.69
+    assert got.entropies[2:] == [0.0, 0.0, 0.0]
+
+
+def test_a_token_without_likelier_ones_has_no_numbers(tokenizer: Any) -> None:
+    content = [{"token": tokenizer.decode(tokenizer.encode("42")[:1]), "logprob": -1.0, "top_logprobs": []}]
+    got, _ = ask(tokenizer, always(saying("42", logprobs={"content": content})), topk=3)
+    assert set(got.logprobs + got.entropies) == {0.0}
+
+
+def test_what_an_answer_says_is_no_reason_for_a_cure(tokenizer: Any) -> None:
+    with pytest.raises(GenerationError, match="answered with no completion") as failed:
+        ask(tokenizer, always(saying(None, message={"content": ["text"]})))
+    assert "'stop'" in str(failed.value)
+    assert "Give extra" not in str(failed.value)
+
+
+def test_a_plain_endpoints_logprobs_are_taken(tokenizer: Any) -> None:
+    logprobs = {"tokens": [" is"], "token_logprobs": [-0.5], "top_logprobs": [{" is": -0.5, " was": -1.0}]}
+    reply = {"choices": [{"text": " is", "finish_reason": "length", "logprobs": logprobs}]}
+    got, _ = ask(tokenizer, always(reply), Request((5, 6), 1), chat=False, topk=2)
+    assert got.logprobs == [-0.5]
+    assert got.entropies[0] > 0
+
+
+def test_retry_after_is_obeyed(tokenizer: Any) -> None:
+    busy = always({"error": {"message": "slow down"}}, 429, Retry_After="1")
+    start = time.monotonic()
+    got, server = ask(tokenizer, in_turn(busy, always(saying("42"))))
+    assert got.finish == "eos"
+    assert len(server.seen) == 2
+    assert time.monotonic() - start >= 1
+
+
+def test_passing_failures_are_asked_again(tokenizer: Any) -> None:
+    odd = always({"error": {"message": "upstream", "code": 502}})  # status 200, as some routers do it
+    got, server = ask(tokenizer, in_turn(always("oh", 500), odd, always(saying("42"))))
+    assert (got.finish, len(server.seen)) == ("eos", 3)
+
+
+REFUSALS = [
+    (401, "bad key sk-hunter2", r"status 401: bad key \*\*\*. Set OPENAI_API_KEY"),
+    (404, "no such model", "OPENAI_BASE_URL"),
+    (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
+    (400, "maximum context length is 8192", "fewer tokens"),
+]
+
+
+@pytest.mark.parametrize(("status", "message", "cure"), REFUSALS)
+def test_refusals_name_the_cure_and_no_key(tokenizer: Any, status: int, message: str, cure: str) -> None:
+    answer = in_turn(always({"error": {"message": message}}, status), always(saying("42")))
+    with pytest.raises(GenerationError, match=cure) as error:
+        ask(tokenizer, answer, api_key="sk-hunter2")
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("reply", [{"choices": []}, {}, [], b"<html>", {"choices": [{"message": 3}]}])
+def test_an_answer_that_is_none_is_quoted(tokenizer: Any, reply: Any) -> None:
+    with pytest.raises(GenerationError, match=r"answered with no completion|not JSON"):
+        ask(tokenizer, always(reply))
+
+
+def test_an_endpoint_that_is_not_there_is_named(tokenizer: Any) -> None:
+    backend = EndpointBackend("m", "http://127.0.0.1:9/v1", tokenizer=tokenizer, patience=0.1)
+    with pytest.raises(GenerationError, match=r"http://127\.0\.0\.1:9/v1 could not be reached"):
+        asyncio.run(backend.generate(asking()))
+
+
+def test_what_cannot_work_is_refused_at_once(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="set OPENAI_API_KEY"):
+        EndpointBackend("m", tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="endpoint of m needs an address"):
+        EndpointBackend("m", "localhost", tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="estimator 'exact'"):
+        EndpointBackend("m", "http://localhost/v1", tokenizer=tokenizer, topk=5, estimator="exact")
+    with pytest.raises(ValueError, match="needs messages"):
+        asyncio.run(EndpointBackend("m", "http://localhost/v1", tokenizer=tokenizer).generate(Request((1, 2), 3)))
+
+
+def test_the_environment_says_where_and_who(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalServer(always(saying("42"))) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.address + "/v1/")
+        monkeypatch.setenv("OPENAI_API_KEY", "hunter2")
+        backend = EndpointBackend("m", tokenizer=tokenizer)
+        told: list[list[float]] = []
+        asyncio.run(backend.generate(asking(window=2), lambda first: told.append(list(first))))
+        assert server.seen[0].headers["authorization"] == "Bearer hunter2"
+    assert told == [[0.0, 0.0]]
+    assert (backend.trains, backend.wants_messages) == (False, True)
+    assert backend.time.seconds > 0
