@@ -21,7 +21,7 @@ from arpo_trainer.tree import read_traces
 from envs_registry import Task
 from tests.arpo_trainer.byte_policy import write_byte_policy
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ID = "my_envs:mine/Capital-v0"
 CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli import main\nsys.exit(main())\n"
 
