@@ -27,7 +27,7 @@ from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.timeline import Stopwatch
-from tests.arpo_trainer.test_train import containers_of
+from tests.arpo_trainer.cli.test_play_command import containers_of
 from tests.arpo_trainer.training.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 3, 2  # of two processes each has 6 rows, and half of the second group

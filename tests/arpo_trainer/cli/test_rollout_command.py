@@ -60,7 +60,7 @@ def test_one_greedy_trajectory_a_task_is_an_evaluation(
 def test_the_summary_counts_failures_branches_and_waits() -> None:
     shown = dict(summary_table([sample_tree(group, 4, 4, 3) for group in (0, 1)]))
     assert shown["NOT SCORED"] == "SessionLost 2"
-    assert "of 8 that were kept for them" in shown["BRANCHES"]
+    assert "of the 8 in the budget" in shown["BRANCHES"]
     assert "settle" in shown["WAITS"]
     assert "python" in shown["TOOL CALLS"]
     assert shown["SOLVED"].endswith("of 2 tasks at least once")

@@ -21,7 +21,7 @@ from arpo_trainer.tree import read_traces
 from envs_registry import Task
 from tests.arpo_trainer.byte_policy import write_byte_policy
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ID = "my_envs:mine/Capital-v0"
 CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli import main\nsys.exit(main())\n"
 
@@ -88,9 +88,24 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
 
 def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
     arpo(
-        folder, "rollout", ID, "--env-set", "protocol=lines", "--model", str(policy), "--tasks", "2",
-        "--num-generations", "2", "--algorithm", "grpo", "--max-turn-length", "12", "--output", "out",
-    )  # fmt: skip
+        folder,
+        "rollout",
+        ID,
+        "--env-set",
+        "protocol=lines",
+        "--model",
+        str(policy),
+        "--tasks",
+        "2",
+        "--num-generations",
+        "2",
+        "--algorithm",
+        "grpo",
+        "--max-turn-length",
+        "12",
+        "--output",
+        "out",
+    )
     trees = list(read_traces(folder / "out" / "traces.jsonl"))
     assert [tree.task["source"] for tree in trees] == ["", ""]
     assert "Write one line: CALL TOOL" in trees[0].prompt

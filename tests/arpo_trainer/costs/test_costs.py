@@ -11,12 +11,12 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.costs.episode_usage import asked, episode_limits, group_sampling
+from arpo_trainer.costs.episode_usage import episode_limits, group_tokens, service_use
 from arpo_trainer.costs.estimate import Costs, estimate
 from arpo_trainer.costs.memory import memory
 from arpo_trainer.costs.model_shape import ModelShape, model_shape, shape_of
 from arpo_trainer.costs.sharding import ProcessLayout
-from arpo_trainer.costs.step_schedule import schedule
+from arpo_trainer.costs.step_schedule import step_schedule
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.dry_run import dry_run
 from arpo_trainer.run.launch import config_file
@@ -43,7 +43,7 @@ def config(folder: Path | str = "out", **settings: Any) -> ARPOConfig:
 
 
 def test_a_schedule_counted_by_hand() -> None:
-    plan = schedule(config(num_iterations=2, steps_per_generation=4, max_steps=-1, num_train_epochs=1.5), 14)
+    plan = step_schedule(config(num_iterations=2, steps_per_generation=4, max_steps=-1, num_train_epochs=1.5), 14)
     # 16 rows a rollout are 4 prompts; 14 tasks fill 3 rollouts, each used for 8 micro-batches: 24 a pass, 12 steps
     assert (plan.prompts, plan.trajectories, plan.updates, plan.uses) == (4, 16, 4.0, 2)
     assert (plan.steps, plan.micro_batches, plan.rollouts) == (18, 36, 5)
@@ -52,7 +52,7 @@ def test_a_schedule_counted_by_hand() -> None:
 
 def test_more_processes_play_more_prompts_a_rollout() -> None:
     with planning(8):
-        plan = schedule(config(num_generations=16), None)
+        plan = step_schedule(config(num_generations=16), None)
     assert (plan.processes, plan.trajectories, plan.prompts, plan.rollouts) == (8, 64, 4, 3)
     assert plan.trained_rows == 3 * 64
     with pytest.raises(ValueError, match="multiple of num_generations"):  # what eight can do, one cannot
@@ -60,14 +60,16 @@ def test_more_processes_play_more_prompts_a_rollout() -> None:
 
 
 def test_too_few_tasks_for_a_rollout_are_refused() -> None:
-    with pytest.raises(ValueError, match="a rollout plays 2 prompts, and there are 1 tasks: nothing would be trained"):
-        schedule(config(), 1)
+    with pytest.raises(
+        ValueError, match="a rollout plays 2 prompts, but there are only 1 tasks: nothing would be trained"
+    ):
+        step_schedule(config(), 1)
 
 
 def test_an_unknown_number_of_tasks_needs_max_steps() -> None:
-    assert schedule(config(), None).rollouts == 3
-    with pytest.raises(ValueError, match="give max_steps"):
-        schedule(config(max_steps=-1), None)
+    assert step_schedule(config(), None).rollouts == 3
+    with pytest.raises(ValueError, match="set max_steps"):
+        step_schedule(config(max_steps=-1), None)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_a_schedule_is_what_trl_does(settings: dict[str, Any], tokenizer: Any, t
     trainer = Counting(tiny_llama(len(tokenizer)), lambda completions, **_: [0.0] * len(completions), args=args,
                        train_dataset=tasks, processing_class=tokenizer, rollout_func=play)  # fmt: skip
     trainer.train()
-    plan = schedule(args, len(tasks))
+    plan = step_schedule(args, len(tasks))
     assert trainer.state.global_step == plan.steps
     assert counted == {
         "rollouts": plan.rollouts,
@@ -127,27 +129,25 @@ def test_the_limits_of_an_episode() -> None:
 def test_tokens_of_a_group_with_and_without_branches() -> None:
     env = ToolEnv("arpo/Arithmetic-v0")
     episode = episode_limits(env, config())
-    plain = group_sampling(episode, config(algorithm="grpo"))
+    plain = group_tokens(episode, config(algorithm="grpo"))
     assert (plain.most, plain.assumed) == (400, (200, 200))
-    branching = group_sampling(episode, config(algorithm="arpo", initial_rollouts=1))
+    branching = group_tokens(episode, config(algorithm="arpo", initial_rollouts=1))
     assert branching.assumed == (50 + 3 * 25, 200)  # three branches write half of what a root writes
-    assert group_sampling(episode, config(algorithm="aepo", num_iterations=2)).assumed == (2 * 50 + 2 * 25, 200)
+    assert group_tokens(episode, config(algorithm="aepo", num_iterations=2)).assumed == (2 * 50 + 2 * 25, 200)
 
 
 def test_searches_have_the_price_of_their_provider(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
     web = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="tavily", tools=["search"],
                   pages="passages", max_turns=9, max_tool_calls=3)  # fmt: skip
-    found = asked(web, episode_limits(web, config()))
+    found = service_use(web, episode_limits(web, config()))
     assert (found.backend, found.searches, found.usd, found.pages) == ("tavily", 3, 8.0, 15)
-    assert asked(web, episode_limits(web, config()), 2.5).usd == 2.5
+    assert service_use(web, episode_limits(web, config()), 2.5).usd == 2.5
     unknown = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="serpapi")
-    assert asked(unknown, episode_limits(unknown, config())).usd is None
+    assert service_use(unknown, episode_limits(unknown, config())).usd is None
     own = ToolEnv("arpo/MultiHop-v0")
-    assert (asked(own, episode_limits(own, config())).backend, asked(own, episode_limits(own, config())).usd) == (
-        "world",
-        0,
-    )
+    found = service_use(own, episode_limits(own, config()))
+    assert (found.backend, found.usd) == ("world", 0)
 
 
 def test_the_price_of_a_run_has_its_evaluation_in_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from arpo_trainer.cli.arpo_command import _parser, main
 from arpo_trainer.cli.command_options import read_env_options, read_settings_options, settle_old_names
 from arpo_trainer.run.recipes import read_settings
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def parsed(*argv: str) -> Any:

@@ -1,13 +1,8 @@
-"""Runs from settings files, and the command line."""
+"""Runs from settings files: what is refused before they start, their environments, and one from start to end."""
 
 from __future__ import annotations
 
 import json
-import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -219,105 +214,3 @@ def test_a_whole_run_from_a_file(
     assert (out / "model" / "config.json").exists()
     shown = capsys.readouterr()
     assert "step   1  reward" in shown.out + shown.err
-
-
-def test_envs_lists_what_there_is(capsys: Any) -> None:
-    assert main(["envs"]) == 0
-    assert "arpo/GSM8K-v0" in capsys.readouterr().out
-
-
-def test_doctor_says_what_is_there(capsys: Any) -> None:
-    main(["doctor"])
-    out = capsys.readouterr().out
-    for what in ("Python", "torch", "Docker", "bubblewrap", "demo model"):
-        assert what in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
-        (["train", "--config", "arithmetik-cpu"], "Did you mean: arithmetic-cpu"),
-        (["play", "arpo/Arithmetic-v0", "--env-set", "level"], "write name=value"),
-        (["train", "--recipe", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
-    ],
-)
-def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
-    assert main(arguments) == 1
-    assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["report", "{folder}"], r"holds no run \(run\.json, .*give the output_dir of a run"),
-        (["train", "--config", "{folder}/binary"], r"binary is not a YAML file .*give a file of `name: value` lines"),
-        (["train", "--config", "{folder}/list"], "expected `name: value` lines"),
-        (
-            ["train", "--config", "any", "--accelerate_config", "ddp", "--num_processes", "-1"],
-            "must be at least 1, got -1",
-        ),
-        (
-            ["train", "--recipe", "arithmetic-cpu", "--set", "wxyz=3"],
-            "no setting 'wxyz'. Settings are the fields of ARPOConfig",
-        ),
-        (["cache", "import", "{folder}/new.sqlite", "{folder}/binary.jsonl"], r"binary\.jsonl, line 1: no record"),
-    ],
-)
-def test_what_is_no_such_file_is_named(arguments: list[str], words: str, tmp_path: Path, capsys: Any) -> None:
-    for name in ("binary", "binary.jsonl"):
-        (tmp_path / name).write_bytes(b"\x00\xff\xfe")
-    (tmp_path / "list").write_text("[1, 2]")
-    assert main([argument.format(folder=tmp_path) for argument in arguments]) == 1
-    assert re.search(words, capsys.readouterr().err)
-    assert not (tmp_path / "report.html").exists()
-
-
-def test_an_episode_by_hand(isolation: str) -> None:
-    turns = "<think>c</think><python>\n6 * 7\n</python>\n<think>d</think><answer>\\boxed{1}</answer>\n"
-    done = subprocess.run(
-        [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"],
-        input=turns, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "<result>\n42\n</result>" in done.stdout
-    assert "answered, reward 0.0; the answer is" in done.stdout
-
-
-def containers_of(pid: int) -> list[str]:
-    """Containers that a process has opened."""
-    import docker
-
-    client = docker.from_env()
-    try:
-        return [c.id for c in client.containers.list(all=True, filters={"label": f"arpo.sandbox.client={pid}"})]
-    finally:
-        client.close()
-
-
-def test_ctrl_c_leaves_no_container_behind(isolation: str) -> None:
-    if not isolation.startswith("docker"):
-        pytest.skip(f"the sandbox here is {isolation}, not Docker")
-    command = [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"]
-    player = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert player.stdin
-    assert player.stdout
-    player.stdin.write("<think>c</think><python>6 * 7</python>\n")
-    player.stdin.flush()
-    while player.stdout.readline() != "</result>\n":
-        pass
-    assert len(containers_of(player.pid)) == 1
-    player.send_signal(signal.SIGINT)
-    _, errors = player.communicate(timeout=30)
-    assert player.returncode == 130
-    assert "interrupted" in errors
-    assert "Traceback" not in errors
-    for _ in range(50):
-        if not containers_of(player.pid):
-            break
-        time.sleep(0.1)
-    assert containers_of(player.pid) == []
-
-
-def test_an_episode_by_a_model(tiny_policy: Path, isolation: str, capsys: Any) -> None:
-    assert main(["play", "arpo/Arithmetic-v0", "--model", str(tiny_policy), "--env-set", "level=3"]) == 0
-    assert "the answer is" in capsys.readouterr().out
