@@ -16,6 +16,7 @@ from arpo_trainer.entropy import ESTIMATORS
 from arpo_trainer.entropy_factor import Moments, entropy_factor
 from arpo_trainer.losses import LOSSES, Loss, get_loss
 from arpo_trainer.names import check_name
+from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.processes import planned_processes, process_count
 from arpo_trainer.reanchoring import check_reanchoring, no_op
 from arpo_trainer.setting_types import check_types
@@ -129,11 +130,12 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default=None,
         metadata={"help": "New tokens in one turn of the model. Default: max_completion_length."},
     )
-    packing: str = field(
-        default="flat",
+    packing: str = field(  # becomes True or False unless it is "auto"; a union is more than argument parsers take
+        default="auto",
         metadata={
-            "help": "'tree' computes what the rows of a micro-batch share once, with the same numbers up to rounding; "
-            "'flat' each row in full."
+            "help": "True computes what the rows of a micro-batch share once, with the same numbers up to rounding, and "
+            "fails where a model does not allow it; False computes each row in full. 'auto' packs where tests have "
+            "compared the two (kind of model, device, sharding), and else trains on full rows and logs why."
         },
     )
     packing_tokens: int | None = field(
@@ -197,7 +199,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         return planned_processes() or started
 
     def __post_init__(self) -> None:
-        check_types(self, {**_READ, **ARPOConfig.__annotations__})
+        check_types(self, {**_READ, **ARPOConfig.__annotations__, "packing": ""})
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"):
@@ -212,7 +214,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_name("advantage", self.advantage, ADVANTAGES)
         self._fit_loss()
         check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
-        check_name("packing", self.packing, ("tree", "flat"))
+        self.packing = packing_setting(self.packing)  # type: ignore[assignment]
         check_name("attribution", self.attribution, ATTRIBUTIONS)
         check_sampling(self)
         lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}

@@ -2,7 +2,7 @@
 
 Weights, gradients and optimizer states are counted. What a layer keeps for the backward pass is the measured number of
 bytes a token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not write its scores out);
-a micro-batch is taken to be full. Not in it: the CUDA context, what allocators keep unused, NCCL's buffers, Python.
+a micro-batch is taken to be full, and packed rows to share no more than their prompt. Not in it: the CUDA context, what allocators keep unused, NCCL's buffers, Python.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.costs.launch import Launch
+from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.shape import Shape
 
 # bytes a token that a layer keeps, by what they grow with: (hidden, queries, inner, queries + keys where normed)
@@ -61,7 +62,13 @@ def memory(
     mixed = width == 4 and (args.bf16 or args.fp16)
     kind = "mixed" if mixed else "float32" if width == 4 else "bfloat16"
     kept = _kept(shape, args, launch, width)
-    training = _training(shape, args, launch, prompt + room, kind, on_cpu)
+    prompts = prompts_computed(args, will_pack(args, shape, launch, on_cpu))
+    rows = args.per_device_train_batch_size
+    training = _training(shape, args, launch, rows * room + prompts * prompt, kind, on_cpu)
+    if spared := (rows - prompts) * prompt:  # attention still meets them in each row
+        width = 4 if kind == "float32" else 2
+        layers = 1 if args.gradient_checkpointing else shape.layers
+        training["keys and values of shared prompts"] = spared * 2 * shape.queries * width * layers
     if launch.deepspeed and (args.bf16 or args.fp16):
         kind = "bfloat16"
     rollout, elsewhere = _rollout(shape, args, launch, prompt + room, kind)
@@ -95,15 +102,14 @@ def _moments(args: ARPOConfig, width: int) -> float:
 
 
 def _training(shape: Shape, args: ARPOConfig, launch: Launch, tokens: int, kind: str, on_cpu: bool) -> dict[str, int]:
-    rows = args.per_device_train_batch_size * tokens
     per_token = sum(
         size * factor for size, factor in zip((shape.hidden, shape.queries, shape.inner, 0), _KEPT[kind], strict=True)
     ) + (_KEPT[kind][3] * (shape.queries + shape.keys) if shape.normed else 0)
     between = shape.hidden * (2 if kind == "bfloat16" else 4) * shape.layers
     layers = between + per_token if args.gradient_checkpointing else shape.layers * per_token
-    tile = min(rows, _TILE[0]) * min(shape.vocabulary, _TILE[1]) * 4
+    tile = min(tokens, _TILE[0]) * min(shape.vocabulary, _TILE[1]) * 4
     parts = {
-        "activations of a micro-batch": rows * layers,
+        "activations of a micro-batch": tokens * layers,
         "logits of a tile": tile * (_CPU_TILES if on_cpu else _GPU_TILES),
         "gradient of the head": shape.vocabulary * shape.hidden * 4 if not shape.adapted else 0,
         "16-bit copies of the weights": 2 * shape.parameters if kind == "mixed" and launch.sharding == "ddp" else 0,

@@ -15,6 +15,7 @@ from arpo_env.budget import BYTES_A_TOKEN
 from arpo_trainer.config import ARPOConfig
 from arpo_trainer.costs.launch import Launch
 from arpo_trainer.costs.memory import Memory, checkpoint_bytes, memory
+from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.schedule import Schedule, schedule
 from arpo_trainer.costs.shape import Shape
 from arpo_trainer.costs.usage import Asked, Episode, Sampling, asked, episode_limits, group_sampling
@@ -74,6 +75,7 @@ class Costs:
         group: tokens one prompt's trajectories cost to sample.
         asked: of services outside, for one trajectory.
         prompts: their tokens.
+        prompts_computed: of one micro-batch, at most: one for each row, or for each group where rows are packed.
         passes: forward passes over a rollout's rows without a gradient: old and reference log-probabilities.
         evaluations: None without evaluation.
         demonstrations: of the cold start.
@@ -91,6 +93,7 @@ class Costs:
     group: Sampling
     asked: Asked
     prompts: Prompts
+    prompts_computed: int
     passes: int
     evaluations: Evaluations | None
     demonstrations: int
@@ -124,8 +127,9 @@ class Costs:
 
     @property
     def computed(self) -> int:
-        """Tokens that go through the model with a gradient, at most; trees that are packed have fewer."""
-        return round(self.schedule.trained_rows * (self.prompts.mean + self.episode.room))
+        """Tokens that go through the model with a gradient, at most; packed rows compute a group's prompt once."""
+        prompts = self.schedule.trained_rows / self.schedule.rows * self.prompts_computed
+        return round(prompts * self.prompts.mean + self.schedule.trained_rows * self.episode.room)
 
     @property
     def calls(self) -> int:
@@ -202,6 +206,7 @@ def estimate(
         group=group,
         asked=asked(env, episode, run.search_price),
         prompts=prompts,
+        prompts_computed=prompts_computed(args, will_pack(args, shape, launch, on_cpu)),
         passes=_passes(args),
         evaluations=_evaluations(run, args, held_out, plan),
         demonstrations=run.cold_start_examples,

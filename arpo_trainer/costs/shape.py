@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from arpo_trainer.packing.support import why_not_packable, why_not_proven
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -26,6 +28,8 @@ class Shape:
         vocabulary: rows of the head.
         dtype: that the checkpoint names for its weights.
         normed: whether queries and keys have norms of their own (Qwen3).
+        packable: whether its rows can be packed (`why_not_packable`).
+        proven: whether tests have compared packed rows of its kind with flat ones (`why_not_proven`).
     """
 
     parameters: int
@@ -39,6 +43,8 @@ class Shape:
     vocabulary: int
     dtype: str = "float32"
     normed: bool = False
+    packable: bool = True
+    proven: bool = False
 
     @property
     def adapted(self) -> bool:
@@ -92,7 +98,8 @@ def shape_of(model: Any, peft_config: Any = None) -> Shape:
     trained = _adapters(model, peft_config) if peft_config is not None else parameters
     dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     return Shape(parameters=parameters, trained=trained, largest=largest, vocabulary=config.vocab_size, dtype=dtype,
-                 normed=normed, **widths)  # fmt: skip
+                 normed=normed, packable=why_not_packable(model) is None, proven=why_not_proven(model) is None,
+                 **widths)  # fmt: skip
 
 
 def _inner(config: Any) -> int:

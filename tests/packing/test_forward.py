@@ -111,7 +111,7 @@ def test_a_branch_meets_the_keys_of_its_own_rows_alone(monkeypatch: pytest.Monke
 
 
 def test_a_model_that_makes_its_own_masks_is_refused_and_not_trained_on_wrong_numbers() -> None:
-    with pytest.raises(NotImplementedError, match=r"DogeForCausalLM makes attention masks of its own.*packing='flat'"):
+    with pytest.raises(NotImplementedError, match=r"DogeForCausalLM makes attention masks of its own.*packing=False"):
         packed_logps(tiny_model("doge"), *random_batch(3))
 
 
