@@ -2,13 +2,15 @@
 
 `demonstrations` plays the real environment with scripted turns: half of them call the tool, half answer at once,
 so the format is shown but not which of the two pays: that is left to be learned. `cold_start` fits the model to
-them with transformers' `Trainer`; prompts and tool results are masked out of the loss.
+them with transformers' `Trainer`; prompts and tool results are masked out of the loss. Demonstrations begin with the same
+system prompt, so a batch of them is a prefix tree too, and is packed like one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,6 +120,7 @@ def cold_start(
     learning_rate: float = 5e-5,
     bf16: bool = True,
     seed: int = 0,
+    packing: bool | str = "auto",
     callbacks: Sequence[Callable[..., Any]] = (),
 ) -> None:
     """Fit the model, in place, to the examples' labelled tokens.
@@ -132,10 +135,12 @@ def cold_start(
         learning_rate: of AdamW, falling linearly to 0.
         bf16: compute in bfloat16 (weights stay as they are).
         seed: of the order.
+        packing: False computes each example in full. Otherwise what the examples of a batch share is computed once, if
+            one process trains on a CPU and `why_not_packable` and `why_not_proven` allow it.
         callbacks: transformers callbacks.
     """
     import torch
-    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
     from arpo_trainer.ranks import rank_count
 
@@ -153,7 +158,51 @@ def cold_start(
         seed=seed,
         remove_unused_columns=False,
     )
-    collator = DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=IGNORED)
-    trainer = Trainer(model, arguments, data_collator=collator, train_dataset=examples, callbacks=list(callbacks))
-    trainer.train()
-    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # take the autocast off `forward` again
+    with _packed_head(model) if packing is not False and _packs(model) else contextlib.nullcontext() as loss:
+        trainer = Trainer(model, arguments, data_collator=_padded, train_dataset=examples, callbacks=list(callbacks))
+        trainer.compute_loss = loss or trainer.compute_loss
+        trainer.train()
+        trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # take the autocast off `forward` again
+
+
+def _padded(examples: Sequence[Example]) -> dict[str, Any]:
+    """Return a batch, padded on the right: the first column holds a token of every example."""
+    import torch
+
+    fill = {"input_ids": 0, "labels": IGNORED, "attention_mask": 0}
+    rows = [{**example, "attention_mask": [1] * len(example["input_ids"])} for example in examples]
+    return {
+        name: torch.nn.utils.rnn.pad_sequence([torch.tensor(row[name]) for row in rows], True, value)
+        for name, value in fill.items()
+    }
+
+
+def _packs(model: Any) -> bool:
+    """Return whether packed rows of a model are known to give the numbers of flat ones here."""
+    import torch
+
+    from arpo_trainer.packing.support import why_not_packable, why_not_proven
+    from arpo_trainer.ranks import rank_count
+    from arpo_trainer.trl_seams import HAS_FUSED_HEAD
+
+    alone_on_cpu = rank_count() == 1 and not torch.cuda.is_available()
+    return alone_on_cpu and HAS_FUSED_HEAD and not (why_not_packable(model) or why_not_proven(model))
+
+
+@contextlib.contextmanager
+def _packed_head(model: Any) -> Iterator[Callable[..., Any]]:
+    """Put TRL's fused head on a model, and yield the loss of a packed batch: the mean over all labelled tokens."""
+    from trl.trainer.utils import add_fused_lm_head
+
+    from arpo_trainer.packing import packed_logps
+
+    def loss(model: Any, inputs: dict[str, Any], **_: Any) -> Any:
+        labels = inputs["labels"][:, 1:]
+        scored = packed_logps(model, inputs["input_ids"], inputs["attention_mask"], labels.shape[1])
+        return -scored.logps[labels != IGNORED].mean()
+
+    add_fused_lm_head(model)
+    try:
+        yield loss
+    finally:
+        del model.forward  # the head stands before the class's own

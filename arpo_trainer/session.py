@@ -224,6 +224,7 @@ class Session:
             learning_rate=run.cold_start_learning_rate,
             bf16=self.args.bf16,
             seed=seed,
+            packing=self.args.packing,
         )
 
         def save() -> None:
