@@ -2,8 +2,8 @@
 
 `demonstrations` plays the real environment with scripted turns: half of them call the tool, half answer at once,
 so the format is shown but not which of the two pays: that is left to be learned. `cold_start` fits the model to
-them with transformers' `Trainer`; prompts and tool results are masked out of the loss. Demonstrations begin with the same
-system prompt, so a batch of them is a prefix tree too, and is packed like one.
+them with transformers' `Trainer`; prompts and tool results are masked out of the loss. All demonstrations begin with
+the same system prompt, so a batch of them is a prefix tree, and is packed like one.
 """
 
 from __future__ import annotations

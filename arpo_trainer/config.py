@@ -130,11 +130,12 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default=None,
         metadata={"help": "New tokens in one turn of the model. Default: max_completion_length."},
     )
-    packing: str = field(  # becomes True or False unless it is "auto"; a union is more than argument parsers take
+    # becomes True or False unless it is "auto"; annotated as what argument parsers take
+    packing: str = field(
         default="auto",
         metadata={
-            "help": "True computes what the rows of a micro-batch share once, with the same numbers up to rounding, and "
-            "fails where a model does not allow it; False computes each row in full. 'auto' packs where tests have "
+            "help": "True computes what the rows of a micro-batch share once, with the same numbers up to rounding; it "
+            "fails where a model does not allow that. False computes each row in full. 'auto' packs where tests have "
             "compared the two (kind of model, device, sharding), and else trains on full rows and logs why."
         },
     )

@@ -2,7 +2,8 @@
 
 Weights, gradients and optimizer states are counted. What a layer keeps for the backward pass is the measured number of
 bytes a token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not write its scores out);
-a micro-batch is taken to be full, and packed rows to share no more than their prompt. Not in it: the CUDA context, what allocators keep unused, NCCL's buffers, Python.
+a micro-batch is taken to be full, and packed rows to share no more than their prompt. Not in it: the CUDA context, what
+allocators keep unused, NCCL's buffers, Python.
 """
 
 from __future__ import annotations
