@@ -21,16 +21,17 @@ def will_pack(args: ARPOConfig, shape: Shape | None, launch: Launch, on_cpu: boo
         launch: how the model lies on the processes.
         on_cpu: whether it trains on CPU.
     """
+    packing: bool | str = args.packing
     attention = (args.model_init_kwargs or {}).get("attn_implementation") or "sdpa"
-    if args.packing is False or shape is None or not shape.packable or attention not in ATTENTION:
+    if packing is False or shape is None or not shape.packable or attention not in ATTENTION:
         return False
     plain = on_cpu and not (launch.deepspeed or args.torch_compile or args.use_liger_kernel)
-    return args.packing is True or (plain and shape.proven)
+    return packing is True or (plain and shape.proven)
 
 
 def prompts_computed(args: ARPOConfig, packs: bool) -> int:
     """Return how many prompts one micro-batch computes at most: one for each row, or one for each group in it."""
-    rows, group = args.per_device_train_batch_size, args.num_generations or 1
+    rows, group = int(args.per_device_train_batch_size), int(args.num_generations or 1)
     if not packs:
         return rows
     whole_groups = rows * (args.steps_per_generation or 1) % group == 0  # in what a process rolls out
