@@ -134,6 +134,8 @@ def _rollout(
         "keys and values of running requests": rows * tokens * cached,
         "logits of running requests": 4 * rows * shape.vocabulary * 4,
     }
+    if kind == "mixed" and launch.sharding == "ddp":  # autocast keeps its casts of trained weights for a rollout
+        parts["16-bit copies of the weights"] = 2 * shape.trained
     if launch.share("weights") < 1:
         parts["weights of a whole copy"] = shape.parameters * (2 if args.bf16 or args.fp16 else 4)
     return parts, ()

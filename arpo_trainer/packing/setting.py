@@ -22,7 +22,8 @@ def packing_setting(value: object) -> bool | str:
         return value
     if isinstance(value, str) and value in _EARLIER:
         new = _EARLIER[value]
-        warnings.warn(f"packing={value!r} is now packing={new}", DeprecationWarning, stacklevel=2)
+        # the caller of `ARPOConfig(...)`, behind its __init__ and __post_init__
+        warnings.warn(f"packing={value!r} is now packing={new}", DeprecationWarning, stacklevel=4)
         return new
     if isinstance(value, str) and value.lower() in _WORDS:
         return _WORDS[value.lower()]

@@ -53,12 +53,15 @@ class PackedGRPOTrainer(SeamedGRPOTrainer):
     def _why_not_proven(self) -> str | None:
         """Return what of this run is in no test that compares packed rows with flat ones, or None."""
         device, fsdp = self.accelerator.device.type, getattr(self.accelerator.state, "fsdp_plugin", None)
+        where = ""
         if device != "cpu":
-            return f"packed rows have been compared with flat ones on CPUs only, not on {device!r}; True packs anyway"
-        if self.is_deepspeed_enabled or (fsdp is not None and fsdp.fsdp_version == 1):
-            return "packed rows have not been compared with flat ones under DeepSpeed or FSDP1; True packs anyway"
-        if self.args.torch_compile or self.args.use_liger_kernel:
-            return "packed rows have not been compared with flat ones under torch_compile or Liger; True packs anyway"
+            where = f"on {device}"
+        elif self.is_deepspeed_enabled or (fsdp is not None and fsdp.fsdp_version == 1):
+            where = "under DeepSpeed or FSDP1"
+        elif self.args.torch_compile or self.args.use_liger_kernel:
+            where = "under torch_compile or with Liger kernels"
+        if where:
+            return f"packed rows have not been compared with flat ones {where}; packing=True packs all the same"
         return next(filter(None, map(why_not_proven, self._models())), None)
 
     def _models(self) -> list[Any]:
