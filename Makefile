@@ -35,7 +35,7 @@ sandbox: setup
 	@scripts/sandbox.sh
 
 model: setup
-	@$(PY) -m arpo_trainer.models
+	@$(PY) -m arpo_trainer.run.demo_model
 
 demo: setup
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line sandbox model

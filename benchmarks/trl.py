@@ -40,10 +40,10 @@ import torch
 
 import arpo_env
 from arpo_env import ToolEnv
-from arpo_trainer.models import ensure_model
-from arpo_trainer.recording import versions
+from arpo_trainer.run.demo_model import ensure_model
+from arpo_trainer.run.recorder import versions
 from envs_registry import Task
-from sandbox.cache import cache_directory
+from sandbox.cache_directory import cache_directory
 
 RESULTS = Path(__file__).parent / "results"
 SIDES = ("trl", "flat", "packed")
@@ -103,8 +103,8 @@ def ensure_taught(base: Path) -> Path:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl.chat_template_utils import qwen2_5_chat_template
 
-    from arpo_trainer.coldstart import IGNORED, cold_start
-    from arpo_trainer.rendering import Renderer
+    from arpo_trainer.rollout.rendering import Renderer
+    from arpo_trainer.run.cold_start import IGNORED, cold_start
 
     folder = cache_directory() / "benchmark-trl"
     if (folder / "config.json").is_file():
@@ -141,7 +141,7 @@ def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, 
     from trl import GRPOConfig, GRPOTrainer
 
     from arpo_trainer import ARPOConfig, ARPOTrainer
-    from arpo_trainer.trainer import task_rows
+    from arpo_trainer.training.trainer import task_rows
 
     with_tools = CASES[case] is not None
     settings: dict[str, Any] = {

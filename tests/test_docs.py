@@ -135,10 +135,10 @@ def test_the_code_of_the_rollout_page_runs(
     """Its functions are called, on a tiny model; the algorithm it adds is taken out again."""
     from transformers import AutoTokenizer
 
-    from arpo_env.background import run
+    from arpo_env.event_loop import run
     from arpo_trainer import Engine, RolloutSettings, write_traces
-    from arpo_trainer.algorithms import ALGORITHMS
-    from arpo_trainer.branching import BRANCHES
+    from arpo_trainer.algorithms.branching import BRANCHES
+    from arpo_trainer.algorithms.registry import ALGORITHMS
 
     page, functions = open_page("rollout.md")
     try:

@@ -6,10 +6,10 @@ count it.
 
 from __future__ import annotations
 
-from arpo_trainer.config import ARPOConfig
-from arpo_trainer.costs.launch import Launch
-from arpo_trainer.costs.shape import Shape
+from arpo_trainer.costs.model_shape import Shape
+from arpo_trainer.costs.sharding import Launch
 from arpo_trainer.packing.support import ATTENTION
+from arpo_trainer.training.config import ARPOConfig
 
 
 def will_pack(args: ARPOConfig, shape: Shape | None, launch: Launch, on_cpu: bool) -> bool:

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 
 from arpo_trainer.backends import PaddedBackend, TransformersBackend
-from arpo_trainer.generation import Generation, Request
+from arpo_trainer.backends.base import Generation, Request
 from tests.backends.conformance import rollout
 from tests.conftest import tiny_llama
 

@@ -1,0 +1,100 @@
+"""`PackedGRPOTrainer`: TRL's `GRPOTrainer`, whose micro-batches go through the model as prefix trees.
+
+Rows are dealt to micro-batches so that siblings meet, and where rows are packed their log-probabilities are computed
+here, those of the old and the reference policy too. Losses, accumulation and everything else stay TRL's.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from arpo_trainer.packing.forward import packed_logps
+from arpo_trainer.packing.splitting import regroup
+from arpo_trainer.packing.support import why_not_packable, why_not_proven
+from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, SeamedGRPOTrainer
+
+logger = logging.getLogger(__name__)
+
+
+class PackedGRPOTrainer(SeamedGRPOTrainer):
+    """Adds `args.packing` (True, False or "auto") and `args.packing_tokens` to `GRPOTrainer`.
+
+    Attributes:
+        packs: whether rows are packed.
+    """
+
+    packs = False
+
+    def choose_packing(self) -> None:
+        """Decide whether rows are packed from now on, and log the reason if "auto" decides against it.
+
+        Raises:
+            ValueError: `packing=True`, and this model or this TRL does not allow it.
+        """
+        if self.args.packing is False:
+            return
+        reason = self._why_not_packable()
+        if reason and self.args.packing is True:
+            raise ValueError(f"packing=True: {reason}. Set packing='auto' or False to train on flat rows")
+        if self.args.packing is not True:
+            reason = reason or self._why_not_proven()
+        if reason:
+            logger.info("packing='auto' trains on flat rows: %s", reason)
+        self.packs = reason is None
+
+    def _why_not_packable(self) -> str | None:
+        if not HAS_FUSED_HEAD:
+            return "this TRL puts no fused head on the model, which packed rows need; pip install 'trl>=1.16'"
+        return next(filter(None, map(why_not_packable, self._models())), None)
+
+    def _why_not_proven(self) -> str | None:
+        """Return what of this run is in no test that compares packed rows with flat ones, or None."""
+        device, fsdp = self.accelerator.device.type, getattr(self.accelerator.state, "fsdp_plugin", None)
+        where = ""
+        if device != "cpu":
+            where = f"on {device}"
+        elif self.is_deepspeed_enabled or (fsdp is not None and fsdp.fsdp_version == 1):
+            where = "under DeepSpeed or FSDP1"
+        elif self.args.torch_compile or self.args.use_liger_kernel:
+            where = "under torch_compile or with Liger kernels"
+        if where:
+            return f"packed rows have not been compared with flat ones {where}; packing=True packs all the same"
+        return next(filter(None, map(why_not_proven, self._models())), None)
+
+    def _models(self) -> list[Any]:
+        models = [self.model] if self.ref_model is None else [self.model, self.ref_model]
+        return [self.accelerator.unwrap_model(model) for model in models]
+
+    def deal(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Let siblings meet, where rows are packed."""
+        if not self.packs:
+            return micro_batches
+        seed = (self.args.seed * 1_000_003 + self.state.global_step) * 4_096 + self.accelerator.process_index
+        return regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))
+
+    def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Compute what rows share once."""
+        if not self.packs or forward.aux_loss:
+            return None
+        budget = forward.batch_size * forward.input_ids.shape[1]  # what the flat rows would have taken
+        budget = min(budget, self.args.packing_tokens or budget)
+        with self.accelerator.autocast():
+            packed = packed_logps(
+                forward.model, forward.input_ids, forward.attention_mask, forward.logits_to_keep, budget=budget,
+                compute_entropy=forward.entropy, forwards=self._forwards(),
+            )  # fmt: skip
+        self.add_metric("arpo/packing", packed.flat / max(1, packed.computed))
+        return packed.logps, packed.entropies
+
+    def _forwards(self) -> Any:
+        """Return what makes the count of forwards the same on all processes: each is a joint act, or may be.
+
+        Where weights are sharded they are gathered; DDP hands the main process's buffers to the others.
+        """
+        if self.accelerator.num_processes == 1:
+            return None
+        device = self.accelerator.device
+        return lambda own: int(self.accelerator.gather(torch.tensor([own], device=device)).max())
