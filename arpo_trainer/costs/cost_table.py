@@ -67,7 +67,9 @@ def _tokens(costs: Costs) -> Iterator[Line]:
     shared = "" if low == high else f"; branches that share {SHARED:.0%}, or no branches"
     yield "sampled, assumed", guess, f"assumption: trajectories of {ROOM_USED:.0%} of that{shared}"
     yield "in the loss, at most", f"{costs.learned:,}", "tokens of the model, counted each time they are used"
-    yield "computed with gradient, at most", f"{costs.computed:,}", "rows of prompt, model and environment"
+    packed = costs.prompts_computed < costs.schedule.rows
+    what = "packed: one prompt for its rows in a micro-batch" if packed else "rows of prompt, model and environment"
+    yield "computed with gradient, at most", f"{costs.computed:,}", what
     if costs.passes:
         yield (
             "passes without gradient",

@@ -22,6 +22,7 @@ from arpo_trainer.costs.episode_usage import (
 )
 from arpo_trainer.costs.memory import MemoryNeeds, checkpoint_bytes, memory
 from arpo_trainer.costs.model_shape import ModelShape
+from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.costs.step_schedule import StepSchedule, checkpoint_count, occasions, step_interval, step_schedule
 from arpo_trainer.rollout.rendering import Renderer
@@ -87,6 +88,7 @@ class Costs:
         group: the tokens that are sampled for the trajectories of one prompt.
         asked: what one trajectory may request from external services.
         prompts: the tokens of the prompts.
+        prompts_computed: the most prompts that one micro-batch computes: one per row, or per group if rows are packed.
         passes: forward passes over a rollout's rows without a gradient: old and reference log-probabilities.
         evaluations: None without evaluation.
         demonstrations: demonstrations of the cold start.
@@ -104,6 +106,7 @@ class Costs:
     group: GroupTokens
     asked: ServiceUse
     prompts: PromptLengths
+    prompts_computed: int
     passes: int
     evaluations: EvaluationCosts | None
     demonstrations: int
@@ -137,8 +140,9 @@ class Costs:
 
     @property
     def computed(self) -> int:
-        """Tokens that the model computes with a gradient, at most; packed trees compute fewer."""
-        return round(self.schedule.trained_rows * (self.prompts.mean + self.episode.room))
+        """Tokens that the model computes with a gradient, at most; packed rows compute a group's prompt once."""
+        prompts = self.schedule.trained_rows / self.schedule.rows * self.prompts_computed
+        return round(prompts * self.prompts.mean + self.schedule.trained_rows * self.episode.room)
 
     @property
     def calls(self) -> int:
@@ -216,6 +220,7 @@ def estimate(
         group=group,
         asked=service_use(env, episode, run.search_price),
         prompts=prompts,
+        prompts_computed=prompts_computed(args, will_pack(args, shape, layout, on_cpu)),
         passes=_passes(args),
         evaluations=_evaluations(run, args, held_out, plan),
         demonstrations=run.cold_start_examples,

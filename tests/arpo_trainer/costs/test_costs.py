@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from arpo_trainer.costs.episode_usage import episode_limits, group_tokens, servi
 from arpo_trainer.costs.estimate import Costs, estimate
 from arpo_trainer.costs.memory import memory
 from arpo_trainer.costs.model_shape import ModelShape, model_shape, shape_of
+from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.costs.step_schedule import step_schedule
 from arpo_trainer.run.arguments import RunArguments
@@ -179,6 +182,51 @@ def test_memory_counted_by_hand() -> None:
         "logits of running requests": 4 * 2 * 10 * 4,
     }
     assert needs.peak == 16_000 + sum(needs.training.values())
+
+
+def test_packed_rows_compute_a_prompt_once_for_their_group() -> None:
+    proven = replace(SMALL, proven=True)
+    flat = memory(proven, config(packing=False), ProcessLayout(), prompt=10, room=20, on_cpu=True).training
+    packed = memory(proven, config(), ProcessLayout(), prompt=10, room=20, on_cpu=True).training
+    assert flat["activations of a micro-batch"] == 4 * 30 * 2 * (24 * 8 + 16 * 8 + 16 * 16)
+    assert packed["activations of a micro-batch"] == (10 + 4 * 20) * 2 * (24 * 8 + 16 * 8 + 16 * 16)
+    assert packed["logits of a tile"] == 8 * 90 * 10 * 4
+    assert packed["keys and values of shared prompts"] == 3 * 10 * 2 * 8 * 4 * 2
+    assert "keys and values of shared prompts" not in flat
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "layout", "on_cpu", "packs"),
+    [
+        ({}, {"proven": True}, ProcessLayout(), True, True),
+        ({}, {}, ProcessLayout(), True, False),
+        ({}, {"proven": True}, ProcessLayout(), False, False),
+        ({}, {"proven": True}, ProcessLayout(2, "zero2"), True, False),
+        ({"packing": True}, {}, ProcessLayout(2, "zero2"), False, True),
+        ({"packing": True}, {"packable": False}, ProcessLayout(), True, False),
+        ({"packing": False}, {"proven": True}, ProcessLayout(), True, False),
+        ({"model_init_kwargs": {"attn_implementation": "eager"}}, {"proven": True}, ProcessLayout(), True, False),
+    ],
+)
+def test_a_run_packs_where_its_trainer_would(
+    settings: dict[str, Any], shape: dict[str, Any], layout: ProcessLayout, on_cpu: bool, packs: bool
+) -> None:
+    assert will_pack(config(**settings), replace(SMALL, **shape), layout, on_cpu) == packs
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "steps", "prompts"),
+    [(4, 4, 2, 1), (8, 4, 1, 2), (2, 4, 2, 1), (3, 6, 2, 1), (4, 6, 3, 2), (2, 8, 1, 2), (5, 4, 4, 2), (1, 4, 4, 1)],
+)
+def test_prompts_in_a_micro_batch(rows: int, group: int, steps: int, prompts: int) -> None:
+    args: Any = SimpleNamespace(per_device_train_batch_size=rows, num_generations=group, steps_per_generation=steps)
+    assert prompts_computed(args, packs=True) == prompts
+    assert prompts_computed(args, packs=False) == rows
+
+
+def test_a_shape_says_whether_its_rows_pack(tiny_model: Any) -> None:
+    assert shape_of(tiny_model).proven
+    assert shape_of(tiny_model).packable
 
 
 def test_checkpointing_keeps_one_layer() -> None:
