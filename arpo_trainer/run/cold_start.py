@@ -2,8 +2,8 @@
 
 `demonstrations` plays the real environment with scripted turns: one share of them calls the tool, the rest answer at
 once. They show the format, but not which of the two is better; that is left to RL. `cold_start` fits the model to them
-with transformers' `Trainer`; prompts and tool results are masked out of the loss. `cold_started_model` does both once
-for each set of settings and keeps the model in the cache.
+with transformers' `Trainer`; prompts and tool results are masked out of the loss. `cold_start_cache` does both once
+for each set of settings and keeps the model.
 """
 
 from __future__ import annotations
