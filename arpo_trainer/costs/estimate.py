@@ -148,8 +148,8 @@ class Costs:
     @property
     def searches(self) -> int:
         """Searches of training and evaluation, at most."""
-        held_out = self.evaluations
-        return self.trajectories * self.services.searches + (held_out.answers * held_out.services.searches if held_out else 0)
+        evaluation = self.evaluations.answers * self.evaluations.services.searches if self.evaluations else 0
+        return self.trajectories * self.services.searches + evaluation
 
     @property
     def search_usd(self) -> float | None:
