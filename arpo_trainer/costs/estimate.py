@@ -64,13 +64,13 @@ class EvaluationCosts:
         times: the number of evaluations, with those before and after training.
         tasks: the number of tasks in each.
         episode: the limits of one answer.
-        asked: what one answer may request from external services.
+        services: what one answer may request from external services.
     """
 
     times: int
     tasks: int
     episode: EpisodeLimits
-    asked: ServiceUse
+    services: ServiceUse
 
     @property
     def answers(self) -> int:
@@ -86,7 +86,7 @@ class Costs:
         schedule: steps, rollouts, trajectories.
         episode: the limits of one trajectory.
         group: the tokens that are sampled for the trajectories of one prompt.
-        asked: what one trajectory may request from external services.
+        services: what one trajectory may request from external services.
         prompts: the tokens of the prompts.
         prompts_computed: the most prompts that one micro-batch computes: one per row, or per group if rows are packed.
         passes: forward passes over a rollout's rows without a gradient: old and reference log-probabilities.
@@ -104,7 +104,7 @@ class Costs:
     schedule: StepSchedule
     episode: EpisodeLimits
     group: GroupTokens
-    asked: ServiceUse
+    services: ServiceUse
     prompts: PromptLengths
     prompts_computed: int
     passes: int
@@ -152,15 +152,15 @@ class Costs:
     @property
     def searches(self) -> int:
         """Searches of training and evaluation, at most."""
-        held_out = self.evaluations
-        return self.trajectories * self.asked.searches + (held_out.answers * held_out.asked.searches if held_out else 0)
+        evaluation = self.evaluations.answers * self.evaluations.services.searches if self.evaluations else 0
+        return self.trajectories * self.services.searches + evaluation
 
     @property
     def search_usd(self) -> float | None:
         """The price of all searches, at most; None if it is not known."""
-        parts = [(self.trajectories * self.asked.searches, self.asked.usd)]
+        parts = [(self.trajectories * self.services.searches, self.services.usd)]
         if self.evaluations:
-            parts.append((self.evaluations.answers * self.evaluations.asked.searches, self.evaluations.asked.usd))
+            parts.append((self.evaluations.answers * self.evaluations.services.searches, self.evaluations.services.usd))
         if any(usd is None for searches, usd in parts if searches):
             return None
         return sum(searches * (usd or 0.0) / 1000 for searches, usd in parts)
@@ -218,7 +218,7 @@ def estimate(
         schedule=plan,
         episode=episode,
         group=group,
-        asked=service_use(env, episode, run.search_price),
+        services=service_use(env, episode, run.search_price),
         prompts=prompts,
         prompts_computed=prompts_computed(args, will_pack(args, shape, layout, on_cpu)),
         passes=_passes(args),

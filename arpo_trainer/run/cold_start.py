@@ -3,8 +3,8 @@
 `demonstrations` plays the real environment with scripted turns: one share of them calls the tool, the rest answer at
 once. They show the format, but not which of the two is better; that is left to RL. `cold_start` fits the model to them
 with transformers' `Trainer`; prompts and tool results are masked out of the loss. All demonstrations begin with the
-same system prompt, so a batch of them is a prefix tree and is packed like one. `cold_started_model` does both once for
-each set of settings and keeps the model in the cache.
+same system prompt, so a batch of them is a prefix tree and is packed like one. `cold_start_cache` does both once for
+each set of settings and keeps the model.
 """
 
 from __future__ import annotations
