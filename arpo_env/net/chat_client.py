@@ -20,7 +20,8 @@ from arpo_env.net.urls import canonical_address, checked_address
 Message = Mapping[str, str]
 
 _OPENAI = "https://api.openai.com/v1"
-_THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)  # some templates open it in the prompt
+# Some chat templates open the thought in the prompt, so that the reply has only its end.
+_THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
 _CURES = {
     401: "Set OPENAI_API_KEY to a key of that server",
     403: "Set OPENAI_API_KEY to a key that may use this model",
