@@ -90,6 +90,7 @@ class McpTool(Tool):
     async def _ask(self, arguments: dict[str, Any]) -> Answer:
         try:
             result = await event_loop.run_on_loop(self._call(arguments))
+        # only stateless calls may be repeated, since the lost call may have been executed
         except ConnectionLost:
             if not self._stateless:
                 raise
@@ -186,6 +187,7 @@ def _list_tools(server: McpServer, record: ServerRecord) -> dict[str, RemoteTool
 
     Later episodes may be created on the background loop, where blocking on that loop would deadlock.
     """
+    # recorded and live tool lists of the same server may differ
     kept = () if record.cache is None else (record.server, record.cache.path, record.cache.mode)
     key = (os.getpid(), server, *kept)
     if key not in _known_tools:
