@@ -185,9 +185,7 @@ def test_a_log_without_its_file_is_kept_and_named(file: Path) -> None:
     before = log.read_bytes()
     assert before
     for mode in ("record", "replay"):
-        with pytest.raises(
-            CacheError, match=r"cache\.sqlite-wal is in .* without its file .*Copy cache\.sqlite there"
-        ):
+        with pytest.raises(CacheError, match=r"cache\.sqlite-wal is in .* without its file .*Copy cache\.sqlite there"):
             list(Cache(folder / "cache.sqlite", mode=mode).store.records())
     assert log.read_bytes() == before
     shutil.copy(file, folder)
