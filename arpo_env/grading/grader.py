@@ -1,4 +1,4 @@
-"""What a grader is: `Grader.grade(answer, task)` gives a `Score`, or raises `GradingError` if it could not decide."""
+"""The grader interface: `Grader.grade(answer, task)` returns a `Score`, or raises `GradingError` if undecided."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from envs_registry import Task
-
-
-class GradingError(RuntimeError):
-    """Raised when a grader could not decide (time-out, crash, no reply): the sample is invalid, not wrong."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from arpo_env.errors import ServiceError as ServiceError
 from arpo_env.event_loop import background_loop, run, run_on_loop
 from arpo_env.net.http_errors import Failure, from_exception, from_response
 from arpo_env.net.proxies_and_certificates import CannotConnect, open_client
@@ -34,19 +35,6 @@ if TYPE_CHECKING:
 _LEAST = 0.02  # seconds; with less patience left no request is started
 _LONGEST_PAUSE = 30.0  # seconds; a server that asks for more is not waited for
 _MOST_HEADERS = 100
-
-
-class ServiceError(RuntimeError):
-    """Raised when an external service could not do its work; the sample is void, not wrong.
-
-    Attributes:
-        service: its name.
-        status: HTTP status, or None if there was no answer.
-    """
-
-    def __init__(self, service: str, message: str, status: int | None = None) -> None:
-        super().__init__(f"{service}: {message}")
-        self.service, self.status = service, status
 
 
 @dataclass(frozen=True)

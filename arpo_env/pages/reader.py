@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arpo_env.errors import ServiceError
 from arpo_env.net.daemon_threads import DaemonThreads
-from arpo_env.net.http import ServiceError
 from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.net.urls import without_login
 from arpo_env.pages import jina_reader as jina_service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arpo_env.cache.cache import Cache, normalise_query
-from arpo_env.net.http import ServiceError
+from arpo_env.errors import ServiceError
 from arpo_env.search.search_backend import Hit, SearchBackend
 
 

@@ -13,8 +13,8 @@ import json
 import logging
 from typing import Any
 
+from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run
-from arpo_env.net.http import ServiceError
 from arpo_env.search.search_backend import Hit, SearchBackend
 from sandbox.http.json_server import JsonHandler, JsonServer
 

@@ -57,7 +57,8 @@ def _day(seconds: float) -> str:
 
 def _import(arguments: argparse.Namespace) -> int:
     from arpo_env.cache.cache import Cache
-    from arpo_env.cache.import_export import ARPO_PROVIDER, import_arpo_json, import_jsonl
+    from arpo_env.cache.import_export import import_jsonl
+    from arpo_env.search.published_cache import ARPO_PROVIDER, import_arpo_json
 
     cache, exported = Cache(arguments.file), arguments.source.suffix == ".jsonl"
     if exported and arguments.provider:

@@ -36,8 +36,10 @@ def web(call: Call) -> None:
     here = f"http://{call.seen.headers['host']}"
     if call.seen.path == "/search":
         pages = ("good", "gone", "broken", "hostile", "hostile")
-        found = [{"title": f"T {n}", "url": f"{here}/{page}", "content": f"snippet {n} about the moon landing"}
-                 for n, page in enumerate(pages)]  # fmt: skip
+        found = [
+            {"title": f"T {n}", "url": f"{here}/{page}", "content": f"snippet {n} about the moon landing"}
+            for n, page in enumerate(pages)
+        ]
         call.reply({"results": found})
     elif call.seen.path in ("/robots.txt", "/gone"):
         call.reply(b"no", 404)
@@ -158,7 +160,7 @@ def test_judges_of_all_episodes_share_one_model() -> None:
 
 def test_mcp_tools_are_called_in_many_episodes() -> None:
     pytest.importorskip("mcp")
-    server = shlex.join([sys.executable, str(Path(__file__).with_name("mcp_server.py"))])
+    server = shlex.join([sys.executable, str(Path(__file__).parent / "tools" / "mcp_server.py")])
     from arpo_env.tools.mcp_tools import close_connections, mcp_tools
 
     def tools() -> list[Tool]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from tests.envs_registry.sample_rows import sample_file
+from tests.envs_registry.datasets.sample_rows import sample_file
 
 
 def test_envs_is_a_table_with_size_tools_scorer_and_licence_and_says_what_is_gated(

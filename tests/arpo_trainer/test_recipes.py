@@ -19,7 +19,7 @@ from arpo_trainer.run.train import RunArguments, split_settings
 from arpo_trainer.run.training_run import Session
 from envs_registry import get_spec
 from tests.conftest import tiny_llama
-from tests.envs_registry.sample_rows import ROWS, sample_file
+from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 ON_CPU = ("arithmetic-cpu", "multihop-cpu")

@@ -127,7 +127,7 @@ def test_a_run_without_a_search_or_judge_is_refused_before_anything_is_loaded(
     settings = {"env_kwargs": {"data": str(rows)}, "output_dir": str(tmp_path / "out"), "bf16": False}
     with pytest.raises(RuntimeError, match="no search is configured: set ARPO_SEARCH"):
         train({**settings, "env": "arpo/HotpotQA-v0", "eval_env_kwargs": {}})
-    with pytest.raises(ValueError, match="'judge' asks a chat model"):
+    with pytest.raises(ValueError, match="scorer='judge' needs a chat model"):
         train({**settings, "env": "arpo/SimpleQA-v0", "eval_env_kwargs": {}})
     assert not (tmp_path / "out").exists()
 

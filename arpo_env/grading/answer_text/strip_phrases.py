@@ -1,14 +1,14 @@
-"""The sentence around an answer: `strip_phrases` takes "The answer is" off, and "答案是".
+"""`strip_phrases` removes the sentence around an answer, such as "The answer is" or "答案是".
 
-Every word of what is taken off is known: the words of the lists here, names of quantities, and words of the question. A
-sentence with any other word stays as it is, and is no answer: it may say "twice the answer is 5".
+Only known words are removed: those in the lists of this module, names of quantities, and words of the question. A
+sentence with any other word is kept and is then not a valid answer, since it may say "twice the answer is 5".
 """
 
 from __future__ import annotations
 
 import re
 
-from arpo_env.grading.answer_text.allowed_words import changes, counts
+from arpo_env.grading.answer_text.allowed_words import changes_number, names_what_is_counted
 
 _LEADS = (
     r"therefore|thus|hence|so|then|finally|consequently|accordingly|overall|in\s+conclusion|in\s+summary|in\s+total|"
@@ -85,10 +85,11 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
     """Return a prepared answer without the sentence around it.
 
     Args:
-        text: the answer.
-        known: the words that the question has, from `arpo_env.grading.answer_text.allowed_words.words_of`.
+        text: the prepared answer.
+        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.question_words`.
     """
     before = None
+    # phrases may be stacked: "Therefore, the answer is equal to 5"
     while text != before:
         before = text
         text = text.strip(" ,;:").strip()
@@ -103,7 +104,7 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
 
 
 def _is_known(match: re.Match[str], known: frozenset[str]) -> bool:
-    """Say whether the words before a Chinese verb are known: from the list, or pairs of letters of the question."""
+    """Return whether the words before a Chinese verb are known: from the list, or character pairs of the question."""
     if match.re is not _HAN_LEAD:
         return True
     said = match["whose"] or match["who"] or ""
@@ -113,7 +114,7 @@ def _is_known(match: re.Match[str], known: frozenset[str]) -> bool:
 
 
 def is_quantity(text: str, known: frozenset[str]) -> bool:
-    """Say whether words name a quantity: "Area of the triangle", "total cost"."""
+    """Return whether words name a quantity: "Area of the triangle", "total cost"."""
     return len(text) > 1 and _is_subject(text, known)
 
 
@@ -125,14 +126,15 @@ def _is_subject(text: str, known: frozenset[str]) -> bool:
     return all(
         word in _SUBJECTS or word in known or _is_named(word, as_written)
         for word, as_written in zip(words, written, strict=True)
-    ) and not (_REFUSED.intersection(words) or any(changes(word) and word not in _SUBJECTS for word in words))
+    ) and not (_REFUSED.intersection(words) or any(changes_number(word) and word not in _SUBJECTS for word in words))
 
 
 def _is_named(word: str, as_written: str) -> bool:
-    """Say whether a word names something: a variable, the corners of a figure, a person, or what can be counted."""
+    """Return whether a word names something: a variable, the corners of a figure, a person, or a countable thing."""
+    # a LaTeX command is mathematics, not a name
     if as_written.startswith("\\"):
         return False
     if re.fullmatch(r"[a-z](?:\+[a-z])+|[a-z]_?\d?", word) or re.fullmatch(r"[A-Z]{2,8}", as_written):
         return True
     person = re.fullmatch(r"[A-Z][a-z]+(?:'s?)?", as_written) and not word.endswith(("ly", "uple"))
-    return not changes(word) and (bool(person) or counts([word.removesuffix("'s").strip("'")]))
+    return not changes_number(word) and (bool(person) or names_what_is_counted([word.removesuffix("'s").strip("'")]))

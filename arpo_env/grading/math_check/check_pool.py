@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Any
 
-from arpo_env.grading.grader import GradingError
+from arpo_env.errors import GradingError
 from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerError, WorkerPool, WorkerTimeout
 
 _log = logging.getLogger(__name__)

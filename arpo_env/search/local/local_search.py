@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from arpo_env.net.http import ServiceError
+from arpo_env.errors import ServiceError
 from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, is_corpus
 from arpo_env.search.local.index_folder import FORMAT, META, Engine, IndexInfo, build_index, choose_engine, engine_class
 from arpo_env.search.local.query_words import ParsedQuery

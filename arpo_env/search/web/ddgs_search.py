@@ -9,8 +9,8 @@ import asyncio
 import importlib.util
 from typing import Any
 
+from arpo_env.errors import ServiceError
 from arpo_env.net.daemon_threads import run_in_daemon_thread
-from arpo_env.net.http import ServiceError
 from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.search.web.request_formats import clean_query, query_language

@@ -1,7 +1,7 @@
-r"""Numbers read exactly: the fast path of the math grader.
+r"""Reads numbers exactly, without algebra: the fast path of the math grader.
 
-`as_number` reads a plain number; `as_value` also reads scientific notation, mixed numbers, recurring decimals, base
-subscripts, percentages and numbers in words. Nothing is computed: `2^{10}`, `3+4` and `12!` are no numbers here.
+`as_number` reads a plain number. `as_value` also reads scientific notation, mixed numbers, recurring decimals, base
+subscripts, percentages and number words. Nothing is computed: `2^{10}`, `3+4` and `12!` are not numbers here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from arpo_env.grading.answer_text.number_words import SCALES, read_ordinal, read_words
 
-_LONGEST = 1000  # characters; nobody's answer is longer, and Python reads no number of over 4300 digits
+_LONGEST = 1000  # characters; no real answer is longer, and Python refuses numbers of over 4300 digits
 _NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+|\d+\.|\d+/\d+)%?")
 _FRACTION = re.compile(
     r"(?P<sign>[-+]?)\s*(?:\\frac\s*\{\s*(?P<top>[-+]?[\d,]+)\s*\}\s*\{\s*(?P<bottom>[-+]?[\d,]+)\s*\}"
@@ -34,20 +34,20 @@ _RECURRING = re.compile(
     rf"(?P<sign>[-+]?)(?P<whole>\d*)\.(?P<fixed>\d*)(?:{_BAR}(?:\{{(?P<block>\d+)\}}|(?P<digit>\d))(?P<more>[^a-z]*(?:\\dot.*)?)"
     r"|\((?P<bracket>\d+)\)|(?P<dots>\s*(?:\\[lc]?dots[a-z]?)(?:\{\})?)|(?P<word>\s*(?:repeating|recurring|循环)))"
 )
-_EXACT_DIGITS = 10  # a gold answer with as many digits after the point is what a computer printed of another number
+_EXACT_DIGITS = 10  # a gold answer with this many decimals is a computer's rounded output of another number
 
 
 @dataclass(frozen=True)
 class Value:
-    """An exact number as it was written.
+    """An exact number and the form in which it was written.
 
     Attributes:
-        number: the value; for a number with a base subscript, its digits read as decimal ones; for 20 %, 20.
+        number: the value; for a number with a base subscript, its digits read as decimal digits; for 20 %, 20.
         base: the subscript, or None.
         decimals: digits after the point if it was written as a decimal number, else 0.
         percent: whether a percent sign follows.
         form: "integer", "decimal", "fraction", "mixed", "scientific", "recurring", "based", "scaled" or "words".
-        parts: the whole numbers of a fraction as they were written, else ().
+        parts: the integers of a fraction as written, else ().
     """
 
     number: Fraction
@@ -59,7 +59,7 @@ class Value:
 
 
 def as_number(text: str) -> Fraction | None:
-    r"""Read a plain number exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; else None."""
+    r"""Parse a plain number exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; else None."""
     if len(text) > _LONGEST or _is_raised(text):
         return None
     plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("−", "-")
@@ -77,7 +77,7 @@ def as_number(text: str) -> Fraction | None:
 
 
 def as_value(text: str) -> Value | None:
-    """Read a number in any of the forms that need no algebra; the text must be prepared (`normalize_latex`)."""
+    """Parse a number in any form that needs no algebra; the text must be prepared (`normalize_latex`)."""
     if not text or len(text) > _LONGEST or _is_raised(text):
         return None
     text = _unbracketed(text.strip())
@@ -87,6 +87,7 @@ def as_value(text: str) -> Value | None:
     if match := re.fullmatch(r"(?:minus|negative|负)\s*(?=[\d\\])(.+)", text, re.IGNORECASE):
         inner = as_value(match[1])
         return None if inner is None or inner.number <= 0 else replace(inner, number=-inner.number)
+    # from the most to the least common form
     for read in (_plain, _fraction, _mixed, _scientific, _recurring, _based, _scaled, _in_words):
         if (value := read(text)) is not None:
             return value
@@ -94,39 +95,42 @@ def as_value(text: str) -> Value | None:
 
 
 def same_value(answer: Value, gold: Value) -> bool:
-    """Say whether two numbers are equal; what a percent sign means is for the caller.
+    """Return whether two numbers are equal. The caller decides what a percent sign means.
 
-    A fraction without a finite decimal form also equals its decimal form of six digits or more, rounded or cut; and a
-    gold answer of ten decimals or more equals the fraction that it was computed from. Digits without a base pass for
-    digits with one: the question named the base.
+    A fraction without a finite decimal form also equals its decimal form of six or more digits, rounded or truncated. A
+    gold answer of ten or more decimals equals the fraction from which it was computed. Digits without a base are
+    accepted for digits with one, since the question named the base.
     """
+    # digits in another base are another number
     if gold.base is not None and answer.base not in (None, gold.base):
         return False
     if answer.base is not None and gold.base is None:
         return False
     if answer.number == gold.number:
         return True
+    # A printed gold answer such as 0.3333333333 stands for 1/3, but never for another short decimal such as 0.33.
     if is_printed(gold) and (answer.decimals >= 6 or not is_finite(answer.number)):
         return is_rounded(gold, answer.number) or is_rounded(answer, gold.number)
     return answer.decimals >= 6 and not is_finite(gold.number) and is_rounded(answer, gold.number)
 
 
 def is_rounded(decimal: Value, number: Fraction) -> bool:
-    """Say whether a decimal number is another number, rounded or cut at its last digit."""
+    """Return whether a decimal number is another number, rounded or truncated at its last digit."""
     if not decimal.decimals:
         return False
     step = Fraction(1, 10**decimal.decimals)
     gap = abs(decimal.number) - abs(number)
+    # Rounding is off by at most half a step in either direction, truncation by less than a step towards zero.
     return decimal.number * number > 0 and -step < gap <= step / 2
 
 
 def is_printed(value: Value) -> bool:
-    """Say whether a gold answer is a long decimal number that a computer printed of another one, perhaps of a root."""
+    """Return whether a gold answer is a long decimal that a computer printed for another number, perhaps a root."""
     return value.decimals >= _EXACT_DIGITS
 
 
 def is_finite(number: Fraction) -> bool:
-    """Say whether a number has a finite decimal form."""
+    """Return whether a number has a finite decimal form."""
     rest = number.denominator
     for prime in (2, 5):
         while rest % prime == 0:
@@ -135,7 +139,7 @@ def is_finite(number: Fraction) -> bool:
 
 
 def _unbracketed(text: str) -> str:
-    """Drop brackets and a plus sign around a number: "(-3)", "{5}", "+5"."""
+    """Remove brackets and a plus sign around a number: "(-3)", "{5}", "+5"."""
     while match := re.fullmatch(r"(-?)\s*(?:\(([^()]*)\)|\{([^{}]*)\})", text):
         inner = (match[2] or match[3] or "").strip()
         if match[1] and inner.startswith(("-", "+")):
@@ -167,7 +171,7 @@ def _mixed(text: str) -> Value | None:
     if match is None:
         return None
     top, bottom = (int(part) for part in match.groups()[2:] if part is not None)
-    if not 0 < top < bottom:  # 7006 3/1 is a sum
+    if not 0 < top < bottom:  # "7006 3/1" is not a mixed number
         return None
     number = (int(match["whole"]) + Fraction(top, bottom)) * (-1 if match["sign"] == "-" else 1)
     return Value(number, form="mixed", parts=(int(match["whole"]), top, bottom))
@@ -176,13 +180,14 @@ def _mixed(text: str) -> Value | None:
 def _scientific(text: str) -> Value | None:
     match = _SCIENTIFIC.fullmatch(text)
     body = as_number(match["body"]) if match else None
+    # "2500 \times 10^3" is a product to be computed; "2.5e3" is a number
     if match is None or body is None or ("10" in text[match.end("body") :] and abs(body) >= 1000):
         return None
     return Value(body * Fraction(10) ** int(match["power"]), form="scientific")
 
 
 def _recurring(text: str) -> Value | None:
-    r"""Read 0.\overline{3}, 0.1\dot{6}, 0.\dot{1}4285\dot{7}, 0.(3), 0.333\ldots and "0.3 repeating"."""
+    r"""Parse 0.\overline{3}, 0.1\dot{6}, 0.\dot{1}4285\dot{7}, 0.(3), 0.333\ldots and "0.3 repeating"."""
     match = _RECURRING.fullmatch(text)
     if match is None:
         return None
@@ -201,10 +206,11 @@ def _recurring(text: str) -> Value | None:
         block = tail[1]
         fixed = re.sub(rf"(?:{block})+$", "", fixed)
     elif match["word"]:
-        if len(set(fixed)) != 1:  # of 0.16 nobody knows what repeats
+        if len(set(fixed)) != 1:  # in "0.16 repeating" the block is ambiguous
             return None
         fixed, block = "", fixed[0]
     assert block is not None
+    # a block of n digits after m fixed ones has the value block / (10^m (10^n - 1))
     whole = Fraction(f"{match['whole'] or 0}.{fixed or 0}") + Fraction(
         int(block), 10 ** len(fixed) * (10 ** len(block) - 1)
     )
@@ -238,6 +244,8 @@ def _in_words(text: str) -> Value | None:
 def _decimals(text: str) -> int:
     match = re.search(r"\.(\d+)", text)
     return len(match[1]) if match else 0
+
+    # NFKC would read "2³" as 23
 
 
 def _is_raised(text: str) -> bool:

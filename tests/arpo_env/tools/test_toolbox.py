@@ -202,10 +202,13 @@ def test_a_search_has_as_long_as_the_environment_gives_a_call() -> None:
 @pytest.mark.parametrize(
     ("tools", "words"),
     [
-        ("python", r"tools is a list, as in \['python'\]"), ([5], "not 5"), ([lambda: 5], "gave 5, not a Tool"),
-        (["pyton"], "Did you mean 'python'"), (["python", "python"], "two tools are named"),
+        ("python", r"tools must be a list such as \['python'\]"),
+        ([5], "not 5"),
+        ([lambda: 5], "returned 5, not a Tool"),
+        (["pyton"], "Did you mean 'python'"),
+        (["python", "python"], "two tools are named"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_tool_is_refused(tools: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ToolEnv("arpo/Arithmetic-v0", tools=tools)

@@ -113,14 +113,18 @@ def test_the_schema_is_the_function_s() -> None:
         ("<weather>Lima</weather>", "Lima, 1 days: 12 C"),
         ('<weather>{"city": "Lima", "days": 3, "unit": "F"}</weather>', "Lima, 3 days: 12 F"),
         ('<weather>{"days": 3}</weather>', '{"days": 3}, 1 days: 12 C'),  # no city among the names: a text
-        ('<weather>{"city": "Lima", "days": "3"}</weather>', "Error: the argument days of weather must be integer, "
-         "not string."),
-        ('<weather>{"city": "Lima", "unit": "K"}</weather>', "Error: the argument unit of weather must be one of "
-         "'C', 'F', not string."),
+        (
+            '<weather>{"city": "Lima", "days": "3"}</weather>',
+            "Error: the argument days of weather must be integer, not string.",
+        ),
+        (
+            '<weather>{"city": "Lima", "unit": "K"}</weather>',
+            "Error: the argument unit of weather must be one of 'C', 'F', not string.",
+        ),
         ("<later>Lima</later>", "Lima later"),
         ("<nothing></nothing>", "called"),
     ],
-)  # fmt: skip
+)
 def test_tags_call_it(turn: str, shown: str) -> None:
     assert result(make(weather, later, nothing), turn) == shown
 
@@ -263,14 +267,14 @@ def answer(text: str) -> str:
     ("entry", "words"),
     [
         (untyped, "parameter 'city' of untyped needs a type annotation"),
-        (variadic, r"parameter '\*cities' of variadic cannot be given by name"),
+        (variadic, r"parameter '\*cities' of variadic cannot be passed by name; declare named parameters"),
         (of_an_object, "a tool takes str, int"),
         (unknown_name, "annotations of unknown_name cannot be read: name 'NoSuchType' is not defined; import it"),
-        (made_of, "made_of in `tools` cannot be a tool: it returns tools.*functools.partial"),
-        (Needy, r"Needy in `tools` needs arguments; bind them with functools\.partial"),
-        (lambda: 5, "gave 5, not a Tool .*say what it returns, as in `def now"),
-        (Counter(), "a Tool belongs to one episode: give the class Counter"),
-        (int, "a tool is a name, a typed function, or what makes a Tool; not <class 'int'>"),
+        (made_of, "made_of in `tools` cannot be a tool: a factory of tools takes no arguments.*functools.partial"),
+        (Needy, r"Needy in `tools` has required arguments; bind them with functools\.partial"),
+        (lambda: 5, "returned 5, not a Tool .*annotate its return type, as in `def now"),
+        (Counter(), "a Tool instance belongs to one episode; pass the class Counter"),
+        (int, "a tool is a name, a typed function, or a factory of tools, not <class 'int'>"),
         (answer, "a tool named 'answer' cannot be called by a tag; rename it"),
         (5, "not 5"),
     ],

@@ -1,6 +1,6 @@
-"""A chat model behind an OpenAI-compatible server, for summaries and verdicts: `await chat.complete(messages)`.
+"""A chat model at an OpenAI-compatible server, for summaries and verdicts: `await chat.complete(messages)`.
 
-It is not the policy, which is generated token by token elsewhere. The `openai` package is not needed.
+It is not the policy, whose text is generated elsewhere. It does not need the `openai` package.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arpo_env.cache.cache import SERVER, Cache
+from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
-from arpo_env.net.http import Http, Reply, ServiceError
+from arpo_env.net.http import Http, Reply
 from arpo_env.net.redaction import redact
 from arpo_env.net.urls import canonical_address, checked_address
 
@@ -30,22 +31,22 @@ _CURES = {
 
 
 class ChatModel:
-    """A model that answers messages. Many episodes may share one, on any threads and event loops.
+    """A model that replies to messages. Many episodes may share it, on any threads and event loops.
 
     Args:
-        model: its name at the server.
-        base_url: address of the server, which usually ends in "/v1"; default the variable OPENAI_BASE_URL, else OpenAI.
-        api_key: default the variable OPENAI_API_KEY; a local server may need none.
-        timeout: seconds for one try.
-        retries: further tries after 429, 5xx or a broken connection.
-        concurrency: most requests at the same time.
-        extra: more fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; a field that is
-            None is left out.
-        cache: where replies are kept. With a temperature above 0 it keeps the first sample.
+        model: name of the model at the server.
+        base_url: URL of the server, usually ending in "/v1"; defaults to OPENAI_BASE_URL, else OpenAI's URL.
+        api_key: defaults to OPENAI_API_KEY; a local server may need none.
+        timeout: time limit of one attempt in seconds.
+        retries: additional attempts after status 429 or 5xx, or a broken connection.
+        concurrency: maximum number of concurrent requests.
+        extra: additional fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; fields
+            that are None are omitted.
+        cache: where replies are recorded. With a temperature above 0 it keeps the first sample.
         kind: kind of the cache's records.
 
     Raises:
-        ValueError: the address is not valid.
+        ValueError: `base_url` is not a valid URL.
     """
 
     def __init__(
@@ -68,12 +69,12 @@ class ChatModel:
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
-        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON, best first
+        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What determines a reply besides the model and the messages, as JSON; part of a cache's key."""
+        """Everything but the model and the messages that decides a reply, as JSON; part of cache keys."""
         extra = {"extra": self._extra} if self._extra else {}
         return {SERVER: canonical_address(self.base_url), **extra}
 
@@ -89,13 +90,13 @@ class ChatModel:
 
         Args:
             messages: {"role", "content"}, in order.
-            temperature: None leaves it to the server.
-            max_tokens: of the reply, reasoning included; None leaves it to the server.
-            json_schema: of the object that the reply should be. A server without schemas is asked for any JSON, or for
-                nothing special, so the caller must check the reply.
+            temperature: None uses the server's default.
+            max_tokens: limit of the reply, including reasoning; None uses the server's default.
+            json_schema: schema of the object that the reply should be. If the server does not support schemas, it is
+                asked for any JSON, or for no format at all, so check the reply.
 
         Raises:
-            ServiceError: no usable reply.
+            ServiceError: there is no usable reply.
         """
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
         body |= {"temperature": temperature, "max_tokens": max_tokens} | self._extra
@@ -116,7 +117,7 @@ class ChatModel:
                     continue
                 raise
             if schema:
-                self._forms = forms[forms.index(form) :]  # forms that the server refused are not tried again
+                self._forms = forms[forms.index(form) :]  # formats that the server rejected are not tried again
             return text
         raise AssertionError("unreachable")
 
@@ -153,7 +154,7 @@ def _without_thoughts(text: str) -> str:
 
 def _why_empty(choice: Mapping[str, Any]) -> str:
     if choice.get("finish_reason") == "length":
-        return "the reply is empty: all its tokens went into reasoning. Raise max_tokens, or turn thinking off"
+        return "the reply is empty because reasoning used all tokens; raise max_tokens or turn thinking off"
     refusal = choice["message"].get("refusal")
     return f"refused: {str(refusal)[:200]}" if refusal else "the reply is empty"
 

@@ -18,7 +18,7 @@ from envs_registry.generated.multihop_questions import Chain, Compare, Form, Mee
 from envs_registry.generated.multihop_relations import KINDS
 from envs_registry.generated.multihop_world import World
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOME = range(300)
 
 
