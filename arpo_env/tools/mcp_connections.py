@@ -101,6 +101,7 @@ class Connection:
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
+        # The future lets callers wait for the connection, which the task below opens and closes.
         self._client: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -160,6 +161,7 @@ class Connection:
         """Wait until the request is done, the connection ends, or the time limit is reached (returns None)."""
         asked = asyncio.ensure_future(request)
         try:
+            # A lost connection ends the task, while the request may never be answered.
             await asyncio.wait({asked, self._task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
                 return self._result(asked)
@@ -195,6 +197,7 @@ class Connection:
     def _connection_error(self, error: Exception, errors: IO[str]) -> Exception:
         if isinstance(error, RuntimeError) and "pip install" in str(error):
             return error
+        # task groups inside the client wrap the cause several times
         while isinstance(error, BaseExceptionGroup) and isinstance(error.exceptions[0], Exception):
             error = error.exceptions[0]
         errors.seek(0)

@@ -99,6 +99,7 @@ class ServerRecord:
         request: dict[str, Any] = {"tool": tool, "arguments": arguments}
         if history is None:
             return await self._call_stateless(request, ask)
+        # A hash keeps keys short, since every call of an episode repeats its whole history.
         digest = hashlib.sha256(canonical([list(call) for call in history]).encode()).hexdigest()
         request |= {"calls before": len(history), "history": digest}
 

@@ -90,6 +90,7 @@ class McpTool(Tool):
     async def _ask(self, arguments: dict[str, Any]) -> Answer:
         try:
             result = await event_loop.run_on_loop(self._call(arguments))
+        # only stateless calls may be repeated, since the lost call may have been executed
         except ConnectionLost:
             if not self._stateless:
                 raise
@@ -186,6 +187,7 @@ def _list_tools(server: McpServer, record: ServerRecord) -> dict[str, RemoteTool
 
     Later episodes may be created on the background loop, where blocking on that loop would deadlock.
     """
+    # recorded and live tool lists of the same server may differ
     kept = () if record.cache is None else (record.server, record.cache.path, record.cache.mode)
     key = (os.getpid(), server, *kept)
     if key not in _known_tools:
@@ -202,7 +204,7 @@ async def _ask_for_tools(server: McpServer) -> list[RemoteTool]:
 def _check_listed(name: str, listed: Mapping[str, Any]) -> str:
     if name not in listed:
         hint = nearest_hint(name, listed, " Did you mean {!r}?", likeness=0.4)
-        raise ValueError(f"the server has no tool {name!r}; there are: {', '.join(sorted(listed))}.{hint}")
+        raise ValueError(f"the server has no tool {name!r}; available: {', '.join(sorted(listed))}.{hint}")
     return name
 
 

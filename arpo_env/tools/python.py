@@ -64,6 +64,7 @@ class PythonTool(Tool):
         except ValueError as error:  # the code is too long to send
             return ToolResult(f"Error: {error}", "error", time.perf_counter() - started)
         text = shorten(execution.text, self._max_characters) or "(no output)"
+        # set by `fork` if the session had ended by then
         ended, self._ended = self._ended, False
         if not execution.alive and not self._fresh:
             await self._drop()

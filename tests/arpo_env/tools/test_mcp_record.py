@@ -21,7 +21,7 @@ from arpo_env.tools.mcp_connections import McpServer
 from arpo_env.tools.mcp_record import Answer, RemoteTool, ServerRecord
 from arpo_env.tools.mcp_tools import McpTool, close_connections
 from envs_registry import Task
-from tests.arpo_env.test_mcp import SCRIPT, free_port, start_http
+from tests.arpo_env.tools.test_mcp_tools import SCRIPT, free_port, start_http
 
 TASK = Task("t", "q", ("4",), kind="math")
 SERVER = """
