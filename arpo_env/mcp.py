@@ -139,7 +139,7 @@ def mcp_tools(
     Args:
         server: a command line, or an http(s) address.
         allow: names, as the server has them, of the only tools to take; None takes all.
-        prefix: put before each name, as in "time_".
+        prefix: put before each name, such as `time_`.
         timeout: seconds one call may take.
         stateless: no call depends on another; see `McpTool`.
         max_characters: a longer result keeps its head and tail.

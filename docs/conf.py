@@ -17,6 +17,7 @@ except importlib.metadata.PackageNotFoundError:  # from a source tree
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown"}
 default_role = "code"
+smartquotes = False
 nitpicky = True
 # Other projects' types are not linked: that would need their inventories from the network at build time.
 # Neither are a few type variables and inner types of ours, which no page describes.

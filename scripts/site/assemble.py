@@ -20,6 +20,7 @@ from scripts.site.api import api_reference
 from scripts.site.command_line import command_reference
 from scripts.site.environments import all_environments, family
 from scripts.site.included import included_file, inline_picture
+from scripts.site.metrics import metric_tables
 from scripts.site.settings import settings_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +31,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "environments": all_environments,
     "family": family,
     "file": included_file,
+    "metrics": metric_tables,
     "picture": inline_picture,
     "settings": settings_table,
 }

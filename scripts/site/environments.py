@@ -65,23 +65,23 @@ def specs_of(name: str) -> list[EnvSpec]:
 
 
 def _columns(rows: Iterable[DataSet]) -> str:
-    header = ("id", "on the hub", "question", "answers", "task id", "level", "further columns", "options")
-    return "\n## Columns of the data\n\n" + table(header, [_columns_of(row) for row in rows])
+    text = "\n## Columns of the data\n\n"
+    text += "The question is the first of its columns that a row has. Answers of all their columns are accepted.\n\n"
+    return text + table(("id", "on the hub", "columns"), [_columns_of(row) for row in rows])
 
 
-def _columns_of(row: DataSet) -> tuple[str, ...]:
-    configs = "".join(f", {code(config)}" for config in row.configs if config) if len(row.configs) == 1 else ""
+def _columns_of(row: DataSet) -> tuple[str, str, str]:
+    config = f", {code(row.configs[0])}" if len(row.configs) == 1 and row.configs[0] else ""
     further = [*row.reads, *([row.kind_column] if row.kind_column else [])]
-    return (
-        code(f"arpo/{row.name}-v0"),
-        code(row.hub) + configs,
-        _either(row.question),
-        _either(row.answers),
-        code(row.row_id),
-        code(row.level),
-        _names(further),
-        _names(f"{name}=True" for name, _ in row.filters),
-    )
+    parts = [
+        f"question: {_names(row.question)}",
+        f"answers: {_names(row.answers)}",
+        f"id: {code(row.row_id)}",
+        *([f"level: {code(row.level)}"] if row.level else []),
+        *([f"also: {_names(further)}"] if further else []),
+        *([f"options: {_names(f'{name}=True' for name, _ in row.filters)}"] if row.filters else []),
+    ]
+    return code(f"arpo/{row.name}-v0"), code(row.hub) + config, "; ".join(parts)
 
 
 def _with_terms(spec: EnvSpec) -> str:
@@ -95,7 +95,3 @@ def _calls(spec: EnvSpec) -> str:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(code(name) for name in names)
-
-
-def _either(names: Sequence[str]) -> str:
-    return " or ".join(code(name) for name in names)

@@ -1,4 +1,4 @@
-"""Tables of settings: the own fields of `ARPOConfig`, and dataclasses whose docstring describes each attribute."""
+"""Lists of settings: the own fields of `ARPOConfig`, and dataclasses whose docstring describes each attribute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 import re
 from typing import Any
 
-from scripts.site.markdown import code, table
+from scripts.site.markdown import code
 
 CLASSES = {
     "ARPOConfig": "arpo_trainer.config",
@@ -21,21 +21,22 @@ CLASSES = {
 
 
 def settings_table(name: str) -> str:
-    """Return the table of a class of settings: name, type, default, meaning.
+    """Return a definition list of a class of settings: name, type and default, then the meaning.
 
     Raises:
         ValueError: a field without a description.
     """
     settings = getattr(importlib.import_module(CLASSES[name]), name)
-    fields = own_fields(settings)
-    rows = [(code(field.name), code(_type(field)), _default(field), _meaning(settings, field)) for field in fields]
-    return table(("setting", "type", "default", "meaning"), rows)
+    return "\n".join(
+        f"**{code(field.name)}** {code(_type(field))}, {_default(field)}\n: {_meaning(settings, field)}\n"
+        for field in own_fields(settings)
+    )
 
 
 def own_fields(settings: Any) -> list[dataclasses.Field[Any]]:
-    """Return the fields that a dataclass itself declares, those of its bases left out, and none that are private."""
-    public = (field for field in dataclasses.fields(settings) if field.init and not field.name.startswith("_"))
-    return [field for field in public if field.name in settings.__annotations__]
+    """Return the public fields that a dataclass itself declares, without those of its bases."""
+    fields = {field.name: field for field in dataclasses.fields(settings) if field.init}
+    return [fields[name] for name in settings.__annotations__ if name in fields and not name.startswith("_")]
 
 
 def attribute_docs(settings: Any) -> dict[str, str]:
@@ -54,9 +55,9 @@ def _type(field: dataclasses.Field[Any]) -> str:
 
 def _default(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return code(repr(field.default))
+        return f"default {code(repr(field.default))}"
     if field.default_factory is not dataclasses.MISSING:
-        return code(repr(field.default_factory()))
+        return f"default {code(repr(field.default_factory()))}"
     return "required"
 
 
