@@ -22,7 +22,9 @@ def main(argv: list[str] | None = None) -> int:
 
     source = output.with_name(f"{output.name}-source")
     assemble(source)
-    return build_main(["--fail-on-warning", "--keep-going", "-q", "-b", "html", str(source), str(output)])
+    arguments = ["--fail-on-warning", "--keep-going", "-q", "-b", "html"]
+    status: int = build_main([*arguments, str(source), str(output)])
+    return status
 
 
 if __name__ == "__main__":
