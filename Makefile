@@ -36,7 +36,7 @@ sandbox: setup
 	@scripts/sandbox.sh
 
 model: setup
-	@$(PY) -m arpo_trainer.models
+	@$(PY) -m arpo_trainer.run.demo_model
 
 demo: sandbox model
 	@$(WITH_SANDBOX) TOKENIZERS_PARALLELISM=false $(VENV)/bin/arpo train --config $(CONFIG) $(foreach s,$(SET),--set $(s))

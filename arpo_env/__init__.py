@@ -6,59 +6,64 @@
 The environments themselves come with their tools, protocol and reward; `arpo_trainer` learns on them.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arpo_env.lazy_names import lazy_names
+from arpo_env.moved_modules import MOVED
 from arpo_env.registration import register, register_all
+from sandbox.moved_names import moved_modules
 
 if TYPE_CHECKING:
-    from arpo_env.cache import Cache, CacheMiss
-    from arpo_env.chat import ChatModel
+    from arpo_env.cache.cache import Cache, CacheMiss
     from arpo_env.env import ToolEnv
-    from arpo_env.function_tool import tool
     from arpo_env.grading import Grader, GradingError, Score, make_grader
-    from arpo_env.http import ServiceError
-    from arpo_env.mcp import mcp_tools
+    from arpo_env.net.chat_client import ChatModel
+    from arpo_env.net.http import ServiceError
     from arpo_env.pages import PageReader
-    from arpo_env.protocol import Protocol
     from arpo_env.protocols import make_protocol, register_protocol
     from arpo_env.protocols.arpo_tags import ArpoTags
+    from arpo_env.protocols.protocol import Protocol
     from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward, reference_reward
-    from arpo_env.search import Hit, SearchBackend, SearchTool, build_index, open_search, register_backend
-    from arpo_env.tools import PythonTool, Tool, ToolResult
+    from arpo_env.search import Hit, SearchBackend, build_index, open_search, register_backend
+    from arpo_env.tools.function_tool import tool
+    from arpo_env.tools.mcp_tools import mcp_tools
+    from arpo_env.tools.python import PythonTool
+    from arpo_env.tools.search_tool import SearchTool
+    from arpo_env.tools.tool import Tool, ToolResult
     from arpo_env.vector import ToolVectorEnv
 
 _HOMES = {
     "ArpoTags": "protocols.arpo_tags",
-    "Cache": "cache",
-    "CacheMiss": "cache",
-    "ChatModel": "chat",
+    "Cache": "cache.cache",
+    "CacheMiss": "cache.cache",
+    "ChatModel": "net.chat_client",
     "Grader": "grading",
     "GradingError": "grading",
     "Hit": "search",
     "PageReader": "pages",
-    "Protocol": "protocol",
-    "PythonTool": "tools",
+    "Protocol": "protocols.protocol",
+    "PythonTool": "tools.python",
     "RewardTerm": "rewards",
     "Rewards": "rewards",
     "Score": "grading",
     "SearchBackend": "search",
-    "SearchTool": "search",
-    "ServiceError": "http",
-    "Tool": "tools",
+    "SearchTool": "tools.search_tool",
+    "ServiceError": "net.http",
+    "Tool": "tools.tool",
     "ToolEnv": "env",
-    "ToolResult": "tools",
+    "ToolResult": "tools.tool",
     "ToolVectorEnv": "vector",
     "build_index": "search",
     "is_correct": "rewards",
     "make_grader": "grading",
     "make_protocol": "protocols",
-    "mcp_tools": "mcp",
+    "mcp_tools": "tools.mcp_tools",
     "open_search": "search",
     "paper_reward": "rewards",
     "reference_reward": "rewards",
     "register_backend": "search",
     "register_protocol": "protocols",
-    "tool": "function_tool",
+    "tool": "tools.function_tool",
 }
 
 __all__ = [
@@ -98,11 +103,6 @@ __all__ = [
 
 register_all()
 
+__getattr__ = lazy_names("arpo_env", _HOMES)
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for, which keeps `import arpo_env` cheap."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'arpo_env' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"arpo_env.{_HOMES[name]}"), name)
+moved_modules({f"arpo_env.{old}": f"arpo_env.{new}" for old, new in MOVED.items()})

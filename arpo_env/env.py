@@ -30,18 +30,18 @@ from typing import Any, get_args
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from arpo_env.acting import act
-from arpo_env.background import run
 from arpo_env.budget import NO_ROOM, Budget
 from arpo_env.episode import Episode, Turn
+from arpo_env.event_loop import run
 from arpo_env.grading import Grader, make_grader
-from arpo_env.grading.choose import check_name
-from arpo_env.protocol import Language, Protocol, Style
+from arpo_env.grading.grader_registry import check_name
 from arpo_env.protocols import make_protocol
+from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
-from arpo_env.spaces import UnicodeText
-from arpo_env.toolbox import Toolbox, ToolName, close_tools, fork_tools
+from arpo_env.text_space import UnicodeText
+from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools
+from arpo_env.turn import act
 from envs_registry import EnvSpec, Task, get_spec, load_source
 from envs_registry.setup_check import check_setup
 from envs_registry.sources import UnknownOptionError

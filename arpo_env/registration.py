@@ -18,12 +18,12 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import parse_env_id
 
-from arpo_env.content import content_of, same_content
+from arpo_env.same_definition import content_of, same_content
 from envs_registry import EnvSpec, register_source
-from envs_registry.own_tasks import Tasks, own_loader, own_splits
 from envs_registry.sources import has_source
 from envs_registry.spec import get_spec, has_spec, on_register
 from envs_registry.spec import register as add_specs
+from envs_registry.user_tasks import Tasks, own_loader, own_splits
 
 _PARTS = tuple(field.name for field in dataclasses.fields(EnvSpec) if field.name != "id")
 _contents: dict[str, Any] = {}  # what was registered, in a form that can be compared

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env.episode import Episode
+from arpo_env.grading.grader import Grader, GradingError, Score
 from arpo_env.grading.math_grader import decide
-from arpo_env.grading.published import reward_f1
-from arpo_env.grading.qa import qa_scores
-from arpo_env.grading.score import Grader, GradingError, Score
+from arpo_env.grading.published_metrics import reward_f1
+from arpo_env.grading.qa_grader import qa_scores
 from envs_registry import Task
 
 MULTI_TOOL_BONUS = 0.1

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.search.hit import SearchBackend
+from arpo_env.search.search_backend import SearchBackend
 from envs_registry import TaskSource
 
 if TYPE_CHECKING:
-    from arpo_env.cache import Cache
-    from arpo_env.chat import ChatModel
-    from arpo_env.pages.cached import CachedPages, Reader
-    from arpo_env.pages.summary import PageSummariser
+    from arpo_env.cache.cache import Cache
+    from arpo_env.net.chat_client import ChatModel
+    from arpo_env.pages.cached_pages import CachedPages, Reader
+    from arpo_env.pages.page_summary import PageSummariser
 
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
 PAGES = ("snippets", "passages", "summaries")
@@ -87,7 +87,7 @@ class Services:
             if self.cache_mode in (None, "live"):
                 return None
             raise ValueError(f"cache_mode={self.cache_mode!r} needs cache=..., the file of the record")
-        from arpo_env.cache import Cache
+        from arpo_env.cache.cache import Cache
 
         if isinstance(self.cache, str | Path):
             return Cache(self.cache, self.cache_mode or "record")
@@ -120,7 +120,7 @@ class Services:
 
     def _world(self, source: Any) -> SearchBackend:
         if self._world_search is None:
-            from arpo_env.search.world import WorldSearch
+            from arpo_env.search.local.generated_world import WorldSearch
 
             self._world_search = WorldSearch(source.passages, source.seed)
         return self._world_search
@@ -128,7 +128,7 @@ class Services:
     @functools.cached_property
     def _configured(self) -> SearchBackend:
         from arpo_env.search import default_search, open_search
-        from arpo_env.search.cached import CachedSearch
+        from arpo_env.search.cached_search import CachedSearch
 
         asked = self.record is None or self.record.mode != "replay"
         backend = default_search(asked=asked) if self.search is None else open_search(self.search, asked=asked)
@@ -139,7 +139,7 @@ class Services:
         """What reads pages; None where snippets are enough."""
         if self.pages == "snippets":
             return None
-        from arpo_env.pages.cached import CachedPages
+        from arpo_env.pages.cached_pages import CachedPages
         from arpo_env.pages.reader import PageReader
 
         reader = PageReader() if self.page_reader is None else self.page_reader
@@ -154,7 +154,7 @@ class Services:
         recorded = self.record is not None and self.record.mode == "replay"
         if self.pages == "snippets" or self.page_reader is not None or recorded:
             return
-        from arpo_env.pages.parser import check_libraries
+        from arpo_env.pages.parser_pool import check_libraries
 
         check_libraries()
 
@@ -163,7 +163,7 @@ class Services:
         """What summarises pages for a query; None unless asked for."""
         if self.pages != "summaries":
             return None
-        from arpo_env.pages.summary import PageSummariser
+        from arpo_env.pages.page_summary import PageSummariser
 
         return PageSummariser(self._chat(self.page_model), self.record)
 
@@ -173,7 +173,7 @@ class Services:
         return self._chat(self.judge_model) if self.judge_model else None
 
     def _chat(self, model: str) -> ChatModel:
-        from arpo_env.chat import ChatModel
+        from arpo_env.net.chat_client import ChatModel
 
         return ChatModel(model, base_url=self.model_url)
 

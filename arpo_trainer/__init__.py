@@ -5,22 +5,27 @@ trainer = ARPOTrainer("model-folder", env, args=ARPOConfig(output_dir="out", num
 trainer.train()
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from arpo_env.lazy_names import lazy_names
+from arpo_trainer.moved_modules import MOVED
+from arpo_trainer.optional_dependencies import naming_extras
+from sandbox.moved_names import moved_modules
 
 if TYPE_CHECKING:
-    from arpo_trainer.advantages import group_advantages
-    from arpo_trainer.attribution import token_advantages
+    from arpo_trainer.algorithms.advantages import group_advantages
+    from arpo_trainer.algorithms.branching import branch_score
+    from arpo_trainer.algorithms.budgets import split_budget
+    from arpo_trainer.algorithms.credit_assignment import token_advantages
     from arpo_trainer.backends import TransformersBackend
-    from arpo_trainer.branching import branch_score
-    from arpo_trainer.budgets import split_budget
-    from arpo_trainer.config import ARPOConfig
-    from arpo_trainer.engine import Engine
-    from arpo_trainer.evaluation import evaluate
-    from arpo_trainer.generation import Backend, Generation, Request
-    from arpo_trainer.report import write_report
-    from arpo_trainer.rewards import env_reward
-    from arpo_trainer.settings import RolloutSettings
-    from arpo_trainer.trainer import ARPOTrainer
+    from arpo_trainer.backends.base import Backend, Generation, Request
+    from arpo_trainer.report.html_report import write_report
+    from arpo_trainer.rollout.engine import Engine
+    from arpo_trainer.rollout.settings import RolloutSettings
+    from arpo_trainer.training.config import ARPOConfig
+    from arpo_trainer.training.evaluation import evaluate
+    from arpo_trainer.training.rewards import env_reward
+    from arpo_trainer.training.trainer import ARPOTrainer
     from arpo_trainer.tree import RolloutTree, read_traces, write_traces
 
 __all__ = [
@@ -45,29 +50,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ARPOConfig": "config",
-    "ARPOTrainer": "trainer",
-    "Backend": "generation",
-    "Engine": "engine",
-    "Generation": "generation",
-    "Request": "generation",
-    "RolloutSettings": "settings",
+    "ARPOConfig": "training.config",
+    "ARPOTrainer": "training.trainer",
+    "Backend": "backends.base",
+    "Engine": "rollout.engine",
+    "Generation": "backends.base",
+    "Request": "backends.base",
+    "RolloutSettings": "rollout.settings",
     "RolloutTree": "tree",
     "TransformersBackend": "backends",
-    "branch_score": "branching",
-    "env_reward": "rewards",
-    "evaluate": "evaluation",
-    "group_advantages": "advantages",
+    "branch_score": "algorithms.branching",
+    "env_reward": "training.rewards",
+    "evaluate": "training.evaluation",
+    "group_advantages": "algorithms.advantages",
     "read_traces": "tree",
-    "split_budget": "budgets",
-    "token_advantages": "attribution",
-    "write_report": "report",
+    "split_budget": "algorithms.budgets",
+    "token_advantages": "algorithms.credit_assignment",
+    "write_report": "report.html_report",
     "write_traces": "tree",
 }
 
+__getattr__ = lazy_names("arpo_trainer", _HOMES, naming_extras)
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: the command line works without torch."""
-    from arpo_trainer.extras import public_name
-
-    return public_name(__name__, _HOMES, name)
+moved_modules({f"arpo_trainer.{old}": f"arpo_trainer.{new}" for old, new in MOVED.items()})

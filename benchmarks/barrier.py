@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.branching import Point
-from arpo_trainer.budgets import split_budget
-from arpo_trainer.entropy import segment_entropy
-from arpo_trainer.generation import Backend, Generation, Request
-from arpo_trainer.published import as_published
-from arpo_trainer.rendering import Renderer
-from arpo_trainer.settings import RolloutSettings
+from arpo_trainer.algorithms.branching import Point
+from arpo_trainer.algorithms.budgets import split_budget
+from arpo_trainer.algorithms.entropy import segment_entropy
+from arpo_trainer.algorithms.published_code import as_published
+from arpo_trainer.backends.base import Backend, Generation, Request
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Trajectory
 from envs_registry import Task
@@ -72,7 +72,7 @@ class _Prompt:
 
 @dataclass
 class BarrierEngine:
-    """Plays tasks in rounds; the arguments are those of `arpo_trainer.engine.Engine`.
+    """Plays tasks in rounds; the arguments are those of `arpo_trainer.rollout.engine.Engine`.
 
     The rule is the library's own row of the published one, so `algorithm` is "arpo-reference", "aepo-reference"
     (without its pre-monitoring, which the published scripts switch off) or "grpo".

@@ -22,12 +22,12 @@ from typing import Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # or its sandbox.py would pass for the package
-from arpo_env.grading.exact import as_value
-from arpo_env.grading.latex import prepare
+from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.answer_text.units import split_unit
+from arpo_env.grading.grader import GradingError
+from arpo_env.grading.math_check.exact_numbers import as_value
 from arpo_env.grading.math_grader import MathGrader
-from arpo_env.grading.published import reward_f1
-from arpo_env.grading.score import GradingError
-from arpo_env.grading.units import split_unit
+from arpo_env.grading.published_metrics import reward_f1
 
 RESULTS = Path(__file__).parent / "results" / "grading.json"
 SETS = {"math500": 500, "aime24": 30, "aime25": 30, "gsm8k": 120}

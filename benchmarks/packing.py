@@ -29,7 +29,7 @@ if (here := str(Path(__file__).resolve().parent)) in sys.path:
 import torch
 
 from arpo_trainer.packing import packed_logps
-from arpo_trainer.recording import versions
+from arpo_trainer.run.recorder import versions
 from arpo_trainer.tree import read_traces
 
 RESULTS = Path(__file__).parent / "results"
@@ -213,7 +213,7 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = read_arguments()
     if arguments.model is None:
-        from arpo_trainer.models import ensure_model
+        from arpo_trainer.run.demo_model import ensure_model
 
         arguments.model = str(ensure_model())
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)

@@ -34,10 +34,10 @@ from typing import Any
 sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from arpo_env import ToolEnv
-from arpo_env.tools import PythonTool
+from arpo_env.tools.python import PythonTool
 from arpo_trainer.backends import TransformersBackend
-from arpo_trainer.engine import Engine, RolloutSettings
-from arpo_trainer.recording import versions
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.run.recorder import versions
 from arpo_trainer.tree import RolloutTree
 from benchmarks.barrier import BarrierEngine
 from benchmarks.rollout_script import Script, SimulatedBackend
@@ -86,7 +86,7 @@ def tiny(generations: int, folder: Path) -> World:
     """Return the world of the tiny policy; it is trained first, which takes seconds."""
     import torch
 
-    from arpo_trainer.coldstart import cold_start, demonstrations
+    from arpo_trainer.run.cold_start import cold_start, demonstrations
 
     torch.set_num_threads(1)
     shown: Any = ToolEnv("arpo/Arithmetic-v0", level=LEVELS)
@@ -186,10 +186,10 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from arpo_trainer.config import ARPOConfig
-    from arpo_trainer.session import Session
-    from arpo_trainer.settings_file import read_settings
-    from arpo_trainer.train import idle_threads, resolve_model, split_settings
+    from arpo_trainer.run.settings_file import read_settings
+    from arpo_trainer.run.train import idle_threads, resolve_model, split_settings
+    from arpo_trainer.run.training_run import Session
+    from arpo_trainer.training.config import ARPOConfig
 
     torch.set_num_threads(idle_threads())
     settings = read_settings(recipe, CHANGES.get(recipe, []))

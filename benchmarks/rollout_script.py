@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_trainer.generation import Backend, Generation, OnWindow, Request
+from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
 from arpo_trainer.stopwatch import Stopwatch
 from benchmarks.rollout_world import MARK, Delay
 

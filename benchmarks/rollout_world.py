@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arpo_env.schema import function_schema
-from arpo_env.search.tool import search
-from arpo_env.tools import Tool, ToolResult, python
+from arpo_env.tools.json_schema import function_schema
+from arpo_env.tools.python import python
+from arpo_env.tools.search_tool import search
+from arpo_env.tools.tool import Tool, ToolResult
 from arpo_trainer.stopwatch import Stopwatch
 
 _NINETY_NINE = 2.3263  # standard deviations of a normal distribution up to its 99th percentile

@@ -181,7 +181,8 @@ def _threaded(engine: str, folder: Path, search: Search, queries: list[str], sec
 
 def read_pages(numbers: list[int]) -> dict[str, dict[str, float]]:
     """Return the CPU seconds for pages of so many links, and for texts of so many dots."""
-    from arpo_env.pages import parsing, passage
+    from arpo_env.pages import parser_process as parsing
+    from arpo_env.pages import passage
 
     costs = {}
     signal.signal(signal.SIGVTALRM, parsing._slow)

@@ -5,13 +5,15 @@ load_source("arithmetic", split="test", level=2).task(0).question
 """
 
 from envs_registry import catalogue as _catalogue
-from envs_registry.data_set import DataSet, Play
-from envs_registry.files import DataFileError
-from envs_registry.hub import HubError
-from envs_registry.loading import DataSetSource, register_data_sets
+from envs_registry.datasets.data_files import DataFileError
+from envs_registry.datasets.data_set import DataSet, Play
+from envs_registry.datasets.hub import HubError
+from envs_registry.datasets.loading import DataSetSource, register_data_sets
+from envs_registry.moved_modules import MOVED
 from envs_registry.sources import TaskSource, load_source, register_source
 from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register, resolve_id
 from envs_registry.task import Task
+from sandbox.moved_names import moved_modules
 
 __all__ = [
     "DataFileError",
@@ -33,3 +35,5 @@ __all__ = [
 ]
 
 del _catalogue
+
+moved_modules({f"envs_registry.{old}": f"envs_registry.{new}" for old, new in MOVED.items()})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from envs_registry.deep_search_sets import DEEP_SEARCH_SETS
-from envs_registry.loading import register_data_sets
-from envs_registry.math_sets import MATH_SETS
-from envs_registry.multihop_sets import MULTIHOP_SETS
+from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
+from envs_registry.datasets.loading import register_data_sets
+from envs_registry.datasets.math_sets import MATH_SETS
+from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
+from envs_registry.datasets.training_sets import TRAINING_SETS
 from envs_registry.spec import EnvSpec, register
-from envs_registry.training_sets import TRAINING_SETS
 
 DATA_SETS = (*MATH_SETS, *MULTIHOP_SETS, *DEEP_SEARCH_SETS, *TRAINING_SETS)
 

@@ -16,14 +16,16 @@ its forks, no capabilities, Landlock, seccomp, limits on memory, processes, disk
 that is out of reach. `Sandbox.isolation` says what was found of it; docs/sandbox.md is the threat model.
 """
 
-from sandbox.default import default_sandbox
-from sandbox.docker_check import DockerDiagnosis, check_docker
+from sandbox.backends.docker_check import DockerDiagnosis, check_docker
+from sandbox.config.limits import Limits
+from sandbox.default_sandbox import default_sandbox
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionEnded, SessionLost
 from sandbox.execution import Execution, Status
-from sandbox.image import build_image
+from sandbox.files.directory_listing import FileInfo
+from sandbox.images.build import build_image
 from sandbox.interpreter import Interpreter, SyncInterpreter
-from sandbox.limits import Limits
-from sandbox.listing import FileInfo
+from sandbox.moved_modules import MOVED
+from sandbox.moved_names import moved_modules
 from sandbox.sandbox import Sandbox
 
 __all__ = [
@@ -45,3 +47,5 @@ __all__ = [
     "check_docker",
     "default_sandbox",
 ]
+
+moved_modules({f"sandbox.{old}": f"sandbox.{new}" for old, new in MOVED.items()})

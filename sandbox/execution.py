@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sandbox.wire import MOST_PICTURES, PICTURE_BYTES
+from sandbox.server.wire import MOST_PICTURES, PICTURE_BYTES
 
 Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
 _PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"

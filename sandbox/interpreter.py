@@ -10,15 +10,15 @@ from concurrent.futures import Future
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from sandbox.arguments import checked_cell, checked_forks, checked_seed
-from sandbox.connection import Reply
 from sandbox.errors import SessionLost
 from sandbox.execution import Execution
-from sandbox.family import Session
-from sandbox.listing import FileInfo, list_files
-from sandbox.steps import Steps, finish, finish_async
-from sandbox.transfer import fetch, store
-from sandbox.wire import FORK, RUN
+from sandbox.files.directory_listing import FileInfo, list_files
+from sandbox.files.file_transfer import fetch, store
+from sandbox.pool.connection import Reply
+from sandbox.pool.session_group import Session
+from sandbox.server.wire import FORK, RUN
+from sandbox.sync_async import Steps, finish, finish_async
+from sandbox.validation import checked_cell, checked_forks, checked_seed
 
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox

@@ -8,21 +8,21 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from sandbox.arguments import checked_cell
+from sandbox.backends.docker_hosts import Host, hosts_of
+from sandbox.config.limits import Limits
+from sandbox.config.pool_plan import Plan
+from sandbox.config.server_options import Options
 from sandbox.errors import SandboxError, SessionLost
 from sandbox.execution import Execution
-from sandbox.family import Session
-from sandbox.fresh import FreshInterpreter, check_setup
-from sandbox.hosts import Host, hosts_of
-from sandbox.initial_files import Files, checked_files, writes
+from sandbox.files.file_transfer import check_reply
+from sandbox.files.initial_files import Files, checked_files, writes
+from sandbox.fresh_interpreter import FreshInterpreter, check_setup
 from sandbox.interpreter import Interpreter, SyncInterpreter
-from sandbox.limits import Limits
-from sandbox.options import Options
-from sandbox.plan import Plan
-from sandbox.pool import Pool
-from sandbox.steps import Steps, finish, finish_async
-from sandbox.transfer import check_reply
-from sandbox.wire import OPEN, RUN
+from sandbox.pool.pool import Pool
+from sandbox.pool.session_group import Session
+from sandbox.server.wire import OPEN, RUN
+from sandbox.sync_async import Steps, finish, finish_async
+from sandbox.validation import checked_cell
 
 _TRIES = 3
 _ANSWER = 30.0

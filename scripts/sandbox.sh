@@ -62,7 +62,7 @@ ready_docker() {
 
 ready_packages() {
     say "sandbox: the packages that the code may use, if they are not there"
-    .venv/bin/python -c 'from sandbox.profiles import packages_directory; packages_directory("math")'
+    .venv/bin/python -c 'from sandbox.images.profiles import packages_directory; packages_directory("math")'
 }
 
 case "${SANDBOX:-auto}" in

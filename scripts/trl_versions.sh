@@ -13,7 +13,7 @@ export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false ARPO_SANDBOX=${ARPO_SANDBO
 
 if [ $# -eq 0 ]; then
     # shellcheck disable=SC2046
-    set -- $(sed -n '/^TESTED = /s/[^0-9. ]//gp' arpo_trainer/trl_seams.py)
+    set -- $(sed -n '/^TESTED = /s/[^0-9. ]//gp' arpo_trainer/training/trl_hooks.py)
 fi
 transformers=$("$PY" -c 'import importlib.metadata; print(importlib.metadata.version("transformers"))')
 table="TRL       transformers  result"

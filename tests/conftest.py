@@ -55,7 +55,7 @@ def shared() -> Path:
 def own_names() -> Iterator[None]:
     """Forgets the environments, task sources and protocols that a test registers, and its modules own_* and my_envs."""
     from arpo_env import protocols, registration
-    from envs_registry import arithmetic, multihop, sources, spec  # noqa: F401  (the generators register themselves)
+    from envs_registry import sources, spec
 
     tables: list[dict[Any, Any]] = [
         gym.registry, spec._SPECS, sources._LOADERS, registration._contents, protocols._registered
@@ -94,7 +94,7 @@ def env(isolation: str) -> Any:
 @pytest.fixture(scope="session")
 def model_folder() -> Path:
     """SmolLM2-135M-Instruct as a Hugging Face folder; fetched on first use."""
-    from arpo_trainer.models import ensure_model
+    from arpo_trainer.run.demo_model import ensure_model
 
     try:
         return ensure_model()
@@ -136,7 +136,7 @@ def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
 @pytest.fixture(scope="session")
 def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that has learned to write the tags and to call the tool: a folder."""
-    from arpo_trainer.coldstart import cold_start, demonstrations
+    from arpo_trainer.run.cold_start import cold_start, demonstrations
 
     env = gym.make("arpo/Arithmetic-v0", level=3)
     assert isinstance(env, ToolEnv)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from arpo_trainer.extras import EXTRAS
+from arpo_trainer.optional_dependencies import EXTRAS
 
 
 class Without:
@@ -38,7 +38,7 @@ class Without:
 
 
 def command(arguments: list[str]) -> int:
-    from arpo_trainer.cli import main
+    from arpo_trainer.cli.arpo_command import main
 
     try:
         return main(arguments)

@@ -159,9 +159,9 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
     pytest.importorskip("torch")
     from arpo_env import ToolEnv
     from arpo_trainer import ARPOConfig, RolloutSettings
-    from arpo_trainer.advantages import ADVANTAGES, batch_advantages
-    from arpo_trainer.algorithms import ALGORITHMS
-    from arpo_trainer.branching import BRANCHES
+    from arpo_trainer.algorithms.advantages import ADVANTAGES, batch_advantages
+    from arpo_trainer.algorithms.branching import BRANCHES
+    from arpo_trainer.algorithms.registry import ALGORITHMS
 
     page, functions = open_page("tutorials/own-algorithm.md")
     try:
@@ -218,7 +218,7 @@ def test_a_backend_of_one_s_own_answers(tiny_policy: Path) -> None:
     from transformers import AutoTokenizer
 
     from arpo_env import ToolEnv
-    from arpo_env.background import run
+    from arpo_env.event_loop import run
     from arpo_trainer import Engine, RolloutSettings
 
     page, functions = open_page("how-to/generation-backends.md")

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from arpo_trainer import backends, packing
-from arpo_trainer.cli import _parser, main
-from arpo_trainer.extras import EXTRAS
+from arpo_trainer.cli.arpo_command import _parser, main
+from arpo_trainer.optional_dependencies import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(tempfile.mkdtemp(prefix="arpo-extras-"))
@@ -49,7 +49,7 @@ CORPUS, ROWS, PARQUET = (str(DATA / name) for name in ("corpus.jsonl", "rows.jso
 RUN, CACHE, NO_DOCKER = str(DATA / "run"), str(DATA / "cache.sqlite"), "unix:///nonexistent.sock"
 HOTPOT = f'"arpo/HotpotQA-v0", data={ROWS!r}, search={CORPUS!r}, pages="passages"'
 MATH_GRADER = (
-    "from arpo_env import make_grader; from arpo_env.background import run\n"
+    "from arpo_env import make_grader; from arpo_env.event_loop import run\n"
     "assert run(make_grader('math').equal('2^{1/2}', r'\\sqrt{2}'))"
 )
 COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where it fails, by environment ("*": any)
@@ -106,11 +106,14 @@ CODE: dict[str, tuple[str, dict[str, str]]] = {
         f"import arpo_env, gymnasium as g\ng.make({HOTPOT}).unwrapped.check()",
         {"base": "search"},
     ),
-    "the demo model": ("from arpo_trainer.models import *; ensure_model(Path('/nonexistent/x'))", {"*": "train"}),
+    "the demo model": (
+        "from arpo_trainer.run.demo_model import *; ensure_model(Path('/nonexistent/x'))",
+        {"*": "train"},
+    ),
 }
 OF_TRAINING = {
-    "LoRA": ("from arpo_trainer.train import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
-    "GGUF": ("from arpo_trainer.models import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
+    "LoRA": ("from arpo_trainer.run.train import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
+    "GGUF": ("from arpo_trainer.run.demo_model import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
 }
 
 
@@ -206,10 +209,10 @@ def test_the_doctor_finds_no_fault_where_only_environments_are_installed(
 ) -> None:
     from sandbox import DockerDiagnosis
 
-    monkeypatch.setattr("arpo_trainer.doctor._installed", lambda name: name not in EXTRAS["train"])
+    monkeypatch.setattr("arpo_trainer.cli.doctor._installed", lambda name: name not in EXTRAS["train"])
     monkeypatch.setattr("sandbox.check_docker", lambda: DockerDiagnosis("ok", "engine", ""))
     assert main(["doctor"]) == 0
     assert re.search(r"--   training +not installed.*\n.*pip install 'arpo-gym\[train\]'", capsys.readouterr().out)
-    monkeypatch.setattr("arpo_trainer.doctor._installed", lambda name: name not in ("accelerate", "vllm"))
+    monkeypatch.setattr("arpo_trainer.cli.doctor._installed", lambda name: name not in ("accelerate", "vllm"))
     assert main(["doctor"]) == 1
     assert re.search(r"LACK accelerate +not installed.*\n.*arpo-gym\[train\]", capsys.readouterr().out)

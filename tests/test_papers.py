@@ -11,15 +11,15 @@ from typing import Any, cast
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.background import run
-from arpo_env.tools import PythonTool
-from arpo_trainer.advantages import ADVANTAGES
-from arpo_trainer.algorithms import ALGORITHMS
-from arpo_trainer.attribution import ATTRIBUTIONS
-from arpo_trainer.branching import BRANCHES
-from arpo_trainer.budgets import BUDGETS
-from arpo_trainer.losses import LOSSES
-from arpo_trainer.path import Path
+from arpo_env.event_loop import run
+from arpo_env.tools.python import PythonTool
+from arpo_trainer.algorithms.advantages import ADVANTAGES
+from arpo_trainer.algorithms.branching import BRANCHES
+from arpo_trainer.algorithms.budgets import BUDGETS
+from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
+from arpo_trainer.algorithms.losses import LOSSES
+from arpo_trainer.algorithms.registry import ALGORITHMS
+from arpo_trainer.rollout.live_trajectory import Path
 
 ROOT = File(__file__).resolve().parents[1]
 PACKAGES = "arpo_env|arpo_trainer|envs_registry|sandbox"

@@ -69,8 +69,8 @@ def test_public_parameters_take_a_path_as_text_and_as_path(package: str) -> None
 def test_a_run_is_written_read_and_shown(kind: type, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from arpo_trainer import read_traces, write_report, write_traces
-    from arpo_trainer.recording import RunRecorder
-    from arpo_trainer.timeline_view import write_timeline
+    from arpo_trainer.report.timeline_page import write_timeline
+    from arpo_trainer.run.recorder import RunRecorder
     from tests.arpo_trainer.sample_timeline import sample_tree
 
     folder, tree = tmp_path / "run", sample_tree()
@@ -85,8 +85,8 @@ def test_a_run_is_written_read_and_shown(kind: type, tmp_path: Path) -> None:
 def test_settings_take_folders(kind: type, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from arpo_trainer import ARPOConfig
-    from arpo_trainer.settings_file import read_settings
-    from arpo_trainer.train import split_settings
+    from arpo_trainer.run.settings_file import read_settings
+    from arpo_trainer.run.train import split_settings
 
     (tmp_path / "my.yaml").write_text("max_steps: 1\n")
     settings = read_settings(kind(tmp_path / "my.yaml"), [])

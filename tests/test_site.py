@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("torch", reason="the settings of the trainer need torch")
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.advantages import ADVANTAGES
-from arpo_trainer.algorithms import ALGORITHMS
-from arpo_trainer.attribution import ATTRIBUTIONS
-from arpo_trainer.branching import BRANCHES
-from arpo_trainer.budgets import BUDGETS
-from arpo_trainer.losses import LOSSES
+from arpo_trainer.algorithms.advantages import ADVANTAGES
+from arpo_trainer.algorithms.branching import BRANCHES
+from arpo_trainer.algorithms.budgets import BUDGETS
+from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
+from arpo_trainer.algorithms.losses import LOSSES
+from arpo_trainer.algorithms.registry import ALGORITHMS
 from envs_registry import all_specs
 from scripts.site.api import PACKAGES
 from scripts.site.assemble import assemble

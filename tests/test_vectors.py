@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from arpo_env import paper_reward
-from arpo_env.grading import published
+from arpo_env.grading import published_metrics as published
 from arpo_env.rewards import reference_reward
 from arpo_trainer import RolloutSettings, branch_score
-from arpo_trainer import published as rollout
-from arpo_trainer.branching import BRANCHES, Point, chain_length
-from arpo_trainer.budgets import balanced_roots, generated_tokens, probed_roots
-from arpo_trainer.entropy import segment_entropy, token_entropy
+from arpo_trainer.algorithms import published_code as rollout
+from arpo_trainer.algorithms.branching import BRANCHES, Point, chain_length
+from arpo_trainer.algorithms.budgets import balanced_roots, generated_tokens, probed_roots
+from arpo_trainer.algorithms.entropy import segment_entropy, token_entropy
 
 Vector = dict[str, Any]
 

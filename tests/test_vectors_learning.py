@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from arpo_trainer.advantages import batch_advantages, group_advantages
-from arpo_trainer.attribution import deduplication_scale, span_advantages, token_advantages
-from arpo_trainer.entropy_factor import Moments, entropy_factor, entropy_moments, published_factor
-from arpo_trainer.losses import Loss, aggregate, k1, k3, level_log_ratio, segment_log_ratio
-from arpo_trainer.toolpo import fold_preference
+from arpo_trainer.algorithms.advantages import batch_advantages, group_advantages
+from arpo_trainer.algorithms.credit_assignment import deduplication_scale, span_advantages, token_advantages
+from arpo_trainer.algorithms.losses import Loss, aggregate, k1, k3, level_log_ratio, segment_log_ratio
+from arpo_trainer.algorithms.toolpo import fold_preference
+from arpo_trainer.training.entropy_advantage import Moments, entropy_factor, entropy_moments, published_factor
 from arpo_trainer.tree import RolloutTree, Trajectory
 
 Vector = dict[str, Any]

@@ -12,23 +12,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from arpo_env.grading.clock import same_angle, same_clock, same_ratio
-from arpo_env.grading.copying import is_copied, is_copied_number, stands_in
-from arpo_env.grading.exact import BASES, Value, as_value, same_value
-from arpo_env.grading.gold import ABOUT, Gold, has_unknowns, read_gold, squeezed
-from arpo_env.grading.guard import LONGEST, is_absurd
-from arpo_env.grading.labels import option, same_labels
-from arpo_env.grading.latex import prepare
-from arpo_env.grading.measures import is_measure
-from arpo_env.grading.options import read_letter, read_options, without_options
-from arpo_env.grading.phrases import is_quantity, strip_phrases
-from arpo_env.grading.pool import CheckPool, shared_pool, warn_without_library
-from arpo_env.grading.score import Grader, GradingError, Score
-from arpo_env.grading.shapes import is_name, read_shape, sides
-from arpo_env.grading.statements import claims
-from arpo_env.grading.synonyms import same_words
-from arpo_env.grading.units import convert, same_unit, split_unit
-from arpo_env.grading.words import words_of
+from arpo_env.grading.answer_text.allowed_words import words_of
+from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options, without_options
+from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.answer_text.option_letters import option, same_labels
+from arpo_env.grading.answer_text.quantified_statements import claims
+from arpo_env.grading.answer_text.strip_phrases import is_quantity, strip_phrases
+from arpo_env.grading.answer_text.synonyms import same_words
+from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
+from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
+from arpo_env.grading.grader import Grader, GradingError, Score
+from arpo_env.grading.math_check.answer_shapes import is_name, read_shape, sides
+from arpo_env.grading.math_check.complexity_guard import LONGEST, is_absurd
+from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, stands_in
+from arpo_env.grading.math_check.exact_numbers import BASES, Value, as_value, same_value
+from arpo_env.grading.math_check.measure_names import is_measure
+from arpo_env.grading.math_check.process_pool import CheckPool, shared_pool, warn_without_library
+from arpo_env.grading.math_check.read_gold import ABOUT, Gold, has_unknowns, read_gold, squeezed
 from envs_registry import Task
 
 _RAW = 2000  # characters of an answer as it was written

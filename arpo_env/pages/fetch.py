@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-from arpo_env.deadline import TooLarge, TooSlow
-from arpo_env.pages.address import Address, Refused
-from arpo_env.pages.connection import guarded_session
+from arpo_env.net.deadline import TooLarge, TooSlow
 from arpo_env.pages.page import PageError
+from arpo_env.pages.pinned_connection import guarded_session
+from arpo_env.pages.url_safety import Address, Refused
 
 if TYPE_CHECKING:
     import requests

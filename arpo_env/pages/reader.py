@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_env.aside import DaemonThreads
-from arpo_env.deadline import TooSlow
-from arpo_env.http import ServiceError
-from arpo_env.pages import jina as jina_service
-from arpo_env.pages.address import PORTS, Address, Refused, parse_address, resolve
+from arpo_env.net.daemon_threads import DaemonThreads
+from arpo_env.net.deadline import TooSlow
+from arpo_env.net.host_rate_limit import Busy, Pace
+from arpo_env.net.http import ServiceError
+from arpo_env.net.urls import without_login
+from arpo_env.pages import jina_reader as jina_service
 from arpo_env.pages.charset import decode
 from arpo_env.pages.fetch import Fetched, Limits, fetch, why
-from arpo_env.pages.pace import Busy, Pace
 from arpo_env.pages.page import Kind, Page, PageError, shown
-from arpo_env.pages.parser import Parser, ParsingFailed
-from arpo_env.pages.robots import MAX_BYTES, Robots
-from arpo_env.search.addresses import without_login
+from arpo_env.pages.parser_pool import Parser, ParsingFailed
+from arpo_env.pages.robots_txt import MAX_BYTES, Robots
+from arpo_env.pages.url_safety import PORTS, Address, Refused, parse_address, resolve
 
 USER_AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
 _REDIRECTS = 5

@@ -13,8 +13,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from arpo_env.content import content_of, same_content
-from arpo_env.protocol import Protocol
+from arpo_env.protocols.protocol import Protocol
+from arpo_env.same_definition import content_of, same_content
 
 __all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
 
@@ -57,7 +57,7 @@ def make_protocol(name: str | Protocol) -> Protocol:
         ValueError: there is none of this name; names the nearest. Or an object that is no protocol.
     """
     from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
-    from arpo_env.protocols.native import Hermes, Llama3
+    from arpo_env.protocols.chat_template import Hermes, Llama3
 
     if not isinstance(name, str) and any(hasattr(name, attribute) for attribute in _ATTRIBUTES):
         return _checked(name() if isinstance(name, type) else name, "protocol=")

@@ -15,8 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from arpo_env.protocol import Action, Answer, Language, Malformed, Nothing, Style, ToolCall, ToolCalls, last_boxed
-from arpo_env.protocols.calls import (
+from arpo_env.protocols.parse_tool_calls import (
     UnreadableCall,
     checked_call,
     find_tool,
@@ -25,8 +24,19 @@ from arpo_env.protocols.calls import (
     text_arguments,
     tool_names,
 )
-from arpo_env.protocols.prompts import tag_prompt
-from arpo_env.schema import JsonSchema
+from arpo_env.protocols.protocol import (
+    Action,
+    Answer,
+    Language,
+    Malformed,
+    Nothing,
+    Style,
+    ToolCall,
+    ToolCalls,
+    last_boxed,
+)
+from arpo_env.protocols.system_prompts import tag_prompt
+from arpo_env.tools.json_schema import JsonSchema
 
 _RESERVED = ("think", "answer", "result")
 _LONGEST_TAG = 64

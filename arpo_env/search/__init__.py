@@ -7,15 +7,16 @@
 an episode.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from arpo_env.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from arpo_env.search.corpus import CorpusError, Passage, read_corpus
-    from arpo_env.search.hit import Hit, SearchBackend
-    from arpo_env.search.index_folder import build_index
-    from arpo_env.search.local import LocalSearch
-    from arpo_env.search.registry import backend_names, default_search, open_search, register_backend
-    from arpo_env.search.tool import SearchTool
+    from arpo_env.search.backend_registry import backend_names, default_search, open_search, register_backend
+    from arpo_env.search.local.corpus import CorpusError, Passage, read_corpus
+    from arpo_env.search.local.index_folder import build_index
+    from arpo_env.search.local.local_search import LocalSearch
+    from arpo_env.search.search_backend import Hit, SearchBackend
 
 __all__ = [
     "CorpusError",
@@ -23,7 +24,6 @@ __all__ = [
     "LocalSearch",
     "Passage",
     "SearchBackend",
-    "SearchTool",
     "backend_names",
     "build_index",
     "default_search",
@@ -33,25 +33,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CorpusError": "corpus",
-    "Hit": "hit",
-    "LocalSearch": "local",
-    "Passage": "corpus",
-    "SearchBackend": "hit",
-    "SearchTool": "tool",
-    "backend_names": "registry",
-    "build_index": "index_folder",
-    "default_search": "registry",
-    "open_search": "registry",
-    "read_corpus": "corpus",
-    "register_backend": "registry",
+    "CorpusError": "local.corpus",
+    "Hit": "search_backend",
+    "LocalSearch": "local.local_search",
+    "Passage": "local.corpus",
+    "SearchBackend": "search_backend",
+    "backend_names": "backend_registry",
+    "build_index": "local.index_folder",
+    "default_search": "backend_registry",
+    "open_search": "backend_registry",
+    "read_corpus": "local.corpus",
+    "register_backend": "backend_registry",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'arpo_env.search' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"arpo_env.search.{_HOMES[name]}"), name)
+__getattr__ = lazy_names("arpo_env.search", _HOMES)

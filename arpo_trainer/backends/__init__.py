@@ -1,13 +1,15 @@
-"""What generates: one interface (`arpo_trainer.generation.Backend`), one module an implementation."""
+"""What generates: one interface (`arpo_trainer.backends.base.Backend`), one module an implementation."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from arpo_env.lazy_names import lazy_names
+from arpo_trainer.optional_dependencies import naming_extras
 
 if TYPE_CHECKING:
-    from arpo_trainer.backends.choice import transformers_backend
     from arpo_trainer.backends.continuous import TransformersBackend
     from arpo_trainer.backends.endpoint import EndpointBackend
-    from arpo_trainer.backends.hosting import trainer_backend
     from arpo_trainer.backends.padded import PaddedBackend
+    from arpo_trainer.backends.select_transformers import transformers_backend
     from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
     from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
@@ -17,7 +19,6 @@ __all__ = [
     "TransformersBackend",
     "VLLMEngineBackend",
     "VLLMServerBackend",
-    "trainer_backend",
     "transformers_backend",
 ]
 
@@ -27,13 +28,7 @@ _HOMES = {
     "TransformersBackend": "continuous",
     "VLLMEngineBackend": "vllm_engine",
     "VLLMServerBackend": "vllm_server",
-    "trainer_backend": "hosting",
-    "transformers_backend": "choice",
+    "transformers_backend": "select_transformers",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a backend when it is first asked for: each needs something heavy of its own."""
-    from arpo_trainer.extras import public_name
-
-    return public_name(__name__, _HOMES, name)
+__getattr__ = lazy_names("arpo_trainer.backends", _HOMES, naming_extras)

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from arpo_trainer.backends.decoding_request import Row
 from arpo_trainer.backends.in_process import InProcessBackend
-from arpo_trainer.backends.kv import SlotCache, agreement
-from arpo_trainer.backends.rows import Row
+from arpo_trainer.backends.kv_cache import SlotCache, agreement
 from arpo_trainer.backends.sampling import Drawn
 
 PREFILL_TOKENS = 16_384  # of context in one pass, padding included: bounds the memory of activations

@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from arpo_env.search.addresses import checked_address
-from arpo_trainer.backends.model_http import ModelHttp
-from arpo_trainer.backends.servers import Servers
-from arpo_trainer.entropy import estimated_entropy
-from arpo_trainer.generation import Finish, Generation, OnWindow, Request, check_request
+from arpo_env.net.urls import checked_address
+from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.backends.base import Finish, Generation, OnWindow, Request, check_request
+from arpo_trainer.backends.generation_http import ModelHttp
+from arpo_trainer.backends.server_pool import Servers
 from arpo_trainer.stopwatch import Stopwatch
 
 _OPENAI = "https://api.openai.com/v1"

@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
-from arpo_trainer.backends.hosting import device_of
-from arpo_trainer.generation import Backend, Generation, OnWindow, Request
+from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
+from arpo_trainer.training.policy_backend import device_of
 
 _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # what they put into names
 

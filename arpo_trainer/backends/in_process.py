@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from arpo_trainer.backends.kv import PrefixStore
-from arpo_trainer.backends.rows import Row
+from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.backends.decoding_request import Row
+from arpo_trainer.backends.kv_cache import PrefixStore
 from arpo_trainer.backends.sampling import Drawn, Sampler
-from arpo_trainer.backends.stops import StopFinder
-from arpo_trainer.backends.worker import Worker, at_work, finished
-from arpo_trainer.generation import Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.backends.stop_strings import StopFinder
+from arpo_trainer.backends.worker_task import Worker, at_work, finished
 from arpo_trainer.stopwatch import Stopwatch
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from arpo_trainer.generation import Request
+from arpo_trainer.backends.base import Request
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
+from arpo_trainer.backends.decoding_request import Row
 from arpo_trainer.backends.in_process import InProcessBackend
-from arpo_trainer.backends.rows import Row
 from arpo_trainer.backends.sampling import Drawn
 
 

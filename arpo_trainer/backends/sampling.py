@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from arpo_trainer.entropy import ESTIMATORS, estimated_entropy
+from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
 
 
 class Drawn(NamedTuple):

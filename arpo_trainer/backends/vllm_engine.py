@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
+from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.backends.lockstep import Lockstep, Tick
-from arpo_trainer.backends.worker import Worker, at_work, finished
-from arpo_trainer.entropy import ESTIMATORS, estimated_entropy
-from arpo_trainer.generation import Finish, Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.backends.worker_task import Worker, at_work, finished
 from arpo_trainer.stopwatch import Stopwatch
 
 T = TypeVar("T")

@@ -21,12 +21,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from arpo_env.http_faults import bare
-from arpo_env.search.addresses import checked_address
-from arpo_trainer.backends.model_http import Fault, ModelHttp
-from arpo_trainer.backends.servers import Servers
-from arpo_trainer.entropy import estimated_entropy
-from arpo_trainer.generation import Finish, Generation, GenerationError, OnWindow, Request, check_request
+from arpo_env.net.http_errors import bare
+from arpo_env.net.urls import checked_address
+from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.backends.generation_http import Fault, ModelHttp
+from arpo_trainer.backends.server_pool import Servers
 from arpo_trainer.stopwatch import Stopwatch
 
 _LONGER = "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory (max_completion_length)"

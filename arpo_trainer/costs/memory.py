@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from arpo_trainer.config import ARPOConfig
-from arpo_trainer.costs.launch import Launch
-from arpo_trainer.costs.shape import Shape
+from arpo_trainer.costs.model_shape import Shape
+from arpo_trainer.costs.sharding import Launch
+from arpo_trainer.training.config import ARPOConfig
 
 # bytes a token that a layer keeps, by what they grow with: (hidden, queries, inner, queries + keys where normed)
 _KEPT = {"float32": (24, 16, 16, 8), "mixed": (21, 12, 8, 6), "bfloat16": (16, 8, 8, 6)}

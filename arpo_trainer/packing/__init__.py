@@ -6,7 +6,10 @@
 Same numbers as the flat batch, to rounding; fewer tokens. See `forward` for how, `splitting` for what goes together.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from arpo_env.lazy_names import lazy_names
+from arpo_trainer.optional_dependencies import naming_extras
 
 if TYPE_CHECKING:
     from arpo_trainer.packing.forward import PackedLogps, packed_logps
@@ -24,9 +27,4 @@ _HOMES = {
     "why_not_packable": "support",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    from arpo_trainer.extras import public_name
-
-    return public_name(__name__, _HOMES, name)
+__getattr__ = lazy_names("arpo_trainer.packing", _HOMES, naming_extras)

@@ -24,7 +24,7 @@ TINY = {"num_generations": 4, "initial_rollouts": 2, "per_device_train_batch_siz
 
 def measure(tiny: bool) -> dict[str, Any]:
     """Train, and return accuracy before and after, seconds of a step, tokens a second."""
-    from arpo_trainer.models import ensure_model
+    from arpo_trainer.run.demo_model import ensure_model
     from sandbox import SandboxUnavailable, default_sandbox
 
     try:

@@ -20,8 +20,8 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends import TransformersBackend
-from arpo_trainer.engine import Engine
-from arpo_trainer.settings import RolloutSettings
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.settings import RolloutSettings
 from benchmarks.barrier import BarrierEngine
 from benchmarks.gpu.policy import make_model
 from benchmarks.rollout_script import Script, ScriptedBackend

@@ -178,7 +178,7 @@ def _check_saved(folder: Path, adapters: bool) -> dict[str, float]:
 
 def _launch(kind: str, folder: Path) -> None:
     """Train under `accelerate launch` with our configuration of that name, on one GPU."""
-    from arpo_trainer.launching import add_launch_flags, launch_command
+    from arpo_trainer.run.launch import add_launch_flags, launch_command
 
     parser = argparse.ArgumentParser()
     add_launch_flags(parser)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arpo_trainer.algorithms import ALGORITHMS
-from arpo_trainer.branching import BRANCHES
-from arpo_trainer.losses import LOSSES
+from arpo_trainer.algorithms.branching import BRANCHES
+from arpo_trainer.algorithms.losses import LOSSES
+from arpo_trainer.algorithms.registry import ALGORITHMS
 from scripts.site.markdown import code, table
 
 _YES = {True: "yes", False: ""}

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Iterator
 
-from arpo_trainer.cli import _parser as command_parser
+from arpo_trainer.cli.arpo_command import _parser as command_parser
 from scripts.site.markdown import block, code, table
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import arpo_env  # noqa: F401  (registers the environments)
 from envs_registry import DataSet, EnvSpec, all_specs, get_spec
 from envs_registry.catalogue import GENERATED
-from envs_registry.deep_search_sets import DEEP_SEARCH_SETS
-from envs_registry.math_sets import MATH_SETS
-from envs_registry.multihop_sets import MULTIHOP_SETS
-from envs_registry.training_sets import TRAINING_SETS
+from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
+from envs_registry.datasets.math_sets import MATH_SETS
+from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
+from envs_registry.datasets.training_sets import TRAINING_SETS
 from scripts.site.markdown import anchor, code, table
 
 DATA_SETS: dict[str, Sequence[DataSet]] = {

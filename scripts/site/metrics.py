@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 
-from arpo_trainer.rollout_metrics import rollout_metrics
+from arpo_trainer.rollout.metrics import rollout_metrics
 
 TITLES = ("What was rolled out", "Time, where the trees have a timeline")
 

@@ -11,11 +11,11 @@ from typing import Any
 from scripts.site.markdown import code
 
 CLASSES = {
-    "ARPOConfig": "arpo_trainer.config",
-    "RunArguments": "arpo_trainer.train",
-    "RolloutSettings": "arpo_trainer.settings",
-    "EnvSpec": "envs_registry.spec",
-    "Limits": "sandbox.limits",
+    "ARPOConfig": "arpo_trainer",
+    "RunArguments": "arpo_trainer.run.train",
+    "RolloutSettings": "arpo_trainer",
+    "EnvSpec": "envs_registry",
+    "Limits": "sandbox",
     "Services": "arpo_env.services",
 }
 

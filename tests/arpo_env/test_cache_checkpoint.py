@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 
-from arpo_env import ToolEnv, cache_connection, cache_opening
-from arpo_env.cache import Cache
-from arpo_env.cache_connection import CHECKPOINT_SECONDS
-from arpo_env.cache_opening import CacheError, on_network
+from arpo_env import ToolEnv
+from arpo_env.cache import sqlite_connections as cache_connection
+from arpo_env.cache import sqlite_open as cache_opening
+from arpo_env.cache.cache import Cache
+from arpo_env.cache.sqlite_connections import CHECKPOINT_SECONDS
+from arpo_env.cache.sqlite_open import CacheError, on_network
 
 RECORDER = """
 import asyncio, os, sys, time
-from arpo_env.cache import Cache
+from arpo_env.cache.cache import Cache
 
 def put(cache, number):
     cache.store.put([cache.record("search", "serper", 1, {"query": str(number)}, number)])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.cache import Cache, CacheMiss
-from arpo_env.cache_files import export_jsonl, import_arpo_json, import_jsonl
-from arpo_env.search.cached import CachedSearch, RecordedSearch
-from arpo_trainer.cli import main
+from arpo_env.cache.cache import Cache, CacheMiss
+from arpo_env.cache.import_export import export_jsonl, import_arpo_json, import_jsonl
+from arpo_env.search.cached_search import CachedSearch, RecordedSearch
+from arpo_trainer.cli.arpo_command import main
 
 PUBLISHED = {
     "Yuri Ozerov nationality": "Page 1: A Russian film director.\nPage 2: Born in 1921\nin Moscow.",

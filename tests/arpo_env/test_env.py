@@ -14,8 +14,8 @@ from gymnasium.utils.env_checker import check_env
 
 from arpo_env import ToolEnv
 from arpo_env.budget import NO_CALLS
-from arpo_env.spaces import UnicodeText
-from arpo_env.tools import shorten
+from arpo_env.text_space import UnicodeText
+from arpo_env.tools.tool import shorten
 from envs_registry import Task, all_specs
 from tests.envs_registry.sample_rows import ROWS, sample_file
 

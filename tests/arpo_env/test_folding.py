@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arpo_env.cache import normalise_query
-from arpo_env.folding import fold
+from arpo_env.cache.cache import normalise_query
+from arpo_env.text.normalize import fold
 
 
 @settings(deadline=None)

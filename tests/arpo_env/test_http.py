@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.http import Http, Reply, ServiceError
+from arpo_env.net.http import Http, Reply, ServiceError
 from tests.arpo_env.local_server import Call, LocalServer
 
 KEY = "sk-very secret/1234"

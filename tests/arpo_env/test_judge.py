@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache import Cache, CacheMiss
-from arpo_env.chat import ChatModel
-from arpo_env.grading.judge import Judge, read_verdict
-from arpo_env.grading.score import GradingError
+from arpo_env.cache.cache import Cache, CacheMiss
+from arpo_env.grading.grader import GradingError
+from arpo_env.grading.llm_judge import Judge, read_verdict
+from arpo_env.net.chat_client import ChatModel
 from envs_registry import Task
 from tests.arpo_env.chat_server import Answer, ChatServer, chat_server, saying
 

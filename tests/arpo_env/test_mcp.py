@@ -19,11 +19,11 @@ pytest.importorskip("mcp")
 
 import httpx2
 
-from arpo_env import background
-from arpo_env.http import ServiceError
-from arpo_env.mcp import McpTool, close_connections, mcp_tools
-from arpo_env.mcp_connection import McpServer
-from arpo_env.tools import ToolResult
+from arpo_env import event_loop as background
+from arpo_env.net.http import ServiceError
+from arpo_env.tools.mcp_connections import McpServer
+from arpo_env.tools.mcp_tools import McpTool, close_connections, mcp_tools
+from arpo_env.tools.tool import ToolResult
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")
 COMMAND = shlex.join([sys.executable, str(SCRIPT)])
@@ -233,7 +233,7 @@ def test_a_command_gets_the_variables_it_is_given_and_not_all_of_ours(monkeypatc
 
 
 def test_keys_are_not_shown() -> None:
-    from arpo_env.mcp_connection import McpServer
+    from arpo_env.tools.mcp_connections import McpServer
 
     server = McpServer.parse("http://x/mcp", {}, {"Authorization": "Bearer hidden"})
     assert "hidden" not in repr(server) + str(server)
@@ -241,7 +241,7 @@ def test_keys_are_not_shown() -> None:
 
 def test_the_server_ends_with_the_process_that_started_it() -> None:
     code = (
-        "import asyncio; from arpo_env.mcp import mcp_tools;"
+        "import asyncio; from arpo_env.tools.mcp_tools import mcp_tools;"
         f"print(asyncio.run(mcp_tools({COMMAND!r}, allow=['process.id'])[0].call()).text)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -252,7 +252,7 @@ def test_the_server_ends_with_the_process_that_started_it() -> None:
 
 
 def test_the_module_is_cheap_to_import() -> None:
-    code = "import sys, arpo_env.mcp; assert not {'mcp', 'httpx2', 'pydantic'} & set(sys.modules)"
+    code = "import sys, arpo_env.tools.mcp_tools; assert not {'mcp', 'httpx2', 'pydantic'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -16,10 +16,10 @@ import pytest
 pytest.importorskip("mcp")
 
 from arpo_env import Tool, ToolEnv, mcp_tools
-from arpo_env.cache import Cache, CacheMiss
-from arpo_env.mcp import McpTool, close_connections
-from arpo_env.mcp_connection import McpServer
-from arpo_env.mcp_record import Answer, RemoteTool, ServerRecord
+from arpo_env.cache.cache import Cache, CacheMiss
+from arpo_env.tools.mcp_connections import McpServer
+from arpo_env.tools.mcp_record import Answer, RemoteTool, ServerRecord
+from arpo_env.tools.mcp_tools import McpTool, close_connections
 from envs_registry import Task
 from tests.arpo_env.test_mcp import SCRIPT, free_port, start_http
 

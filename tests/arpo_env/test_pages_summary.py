@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache import Cache
-from arpo_env.chat import ChatModel
-from arpo_env.http import ServiceError
+from arpo_env.cache.cache import Cache
+from arpo_env.net.chat_client import ChatModel
+from arpo_env.net.http import ServiceError
 from arpo_env.pages.page import Page
-from arpo_env.pages.summary import PageSummariser, reasoning_context
+from arpo_env.pages.page_summary import PageSummariser, reasoning_context
 from tests.arpo_env.chat_server import ChatServer, chat_server, reply, saying
 
 SAID = saying("The second page names it.\n\n**Final Information**\nLima (page 2).\nFounded 1535.")

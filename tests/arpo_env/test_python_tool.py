@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.tools import PythonTool
+from arpo_env.tools.python import PythonTool
 from envs_registry import Task
 from sandbox import SyncInterpreter
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from arpo_env import ToolEnv, background
-from arpo_env.cache import Cache
-from arpo_env.http import ServiceError
+from arpo_env import ToolEnv
+from arpo_env import event_loop as background
+from arpo_env.cache.cache import Cache
+from arpo_env.net.http import ServiceError
 from arpo_env.pages.reader import PageReader
-from arpo_env.search.hit import Hit, SearchBackend
+from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.services import Services
-from arpo_env.tools import Tool
+from arpo_env.tools.tool import Tool
 from tests.arpo_env.chat_server import ChatServer, chat_server, reply
 from tests.arpo_env.local_server import Call, LocalServer
 
@@ -158,7 +159,7 @@ def test_judges_of_all_episodes_share_one_model() -> None:
 def test_mcp_tools_are_called_in_many_episodes() -> None:
     pytest.importorskip("mcp")
     server = shlex.join([sys.executable, str(Path(__file__).with_name("mcp_server.py"))])
-    from arpo_env.mcp import close_connections, mcp_tools
+    from arpo_env.tools.mcp_tools import close_connections, mcp_tools
 
     def tools() -> list[Tool]:
         return list(mcp_tools(server, allow=["add"], prefix="my_"))
@@ -190,7 +191,7 @@ def test_an_address_s_password_is_in_no_error() -> None:
 
 
 def test_a_search_that_hangs_names_its_service() -> None:
-    from arpo_env.search.tool import SearchTool
+    from arpo_env.tools.search_tool import SearchTool
 
     class Hangs(Slow):
         async def search(self, query: str, k: int) -> list[Hit]:

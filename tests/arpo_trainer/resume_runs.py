@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer import session  # noqa: F401  (imported before the forks)
-from arpo_trainer.cli import main
-from arpo_trainer.trainer import ARPOTrainer
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.training.trainer import ARPOTrainer
 
 
 def run(job: dict[str, Any]) -> int:

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from arpo_trainer import group_advantages
-from arpo_trainer.advantages import (
+from arpo_trainer.algorithms.advantages import (
     ADVANTAGES,
     batch_advantages,
     leave_one_out,
@@ -15,8 +15,8 @@ from arpo_trainer.advantages import (
     silent_groups,
     tree_group_advantages,
 )
-from arpo_trainer.branching import branch_score
-from arpo_trainer.budgets import split_budget
+from arpo_trainer.algorithms.branching import branch_score
+from arpo_trainer.algorithms.budgets import split_budget
 
 
 def test_advantages_have_mean_zero_and_unit_deviation() -> None:

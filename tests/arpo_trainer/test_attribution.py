@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
-from arpo_trainer.attribution import ATTRIBUTIONS, deduplication_scale, span_advantages, turn_values
+from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS, deduplication_scale, span_advantages, turn_values
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.test_tree import small_tree
 

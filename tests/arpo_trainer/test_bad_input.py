@@ -15,12 +15,12 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
-from arpo_trainer.engine import RolloutSettings
-from arpo_trainer.generation import Generation, Request
-from arpo_trainer.rewards import SILENT_ROLLOUTS, RewardCheck, SilenceAlarm
+from arpo_trainer.backends.base import Generation, Request
+from arpo_trainer.rollout.engine import RolloutSettings
+from arpo_trainer.rollout.tokenizer_checks import check_tokenizer
 from arpo_trainer.stopwatch import Stopwatch
-from arpo_trainer.tokenizer_checks import check_tokenizer
-from arpo_trainer.trainer import task_dataset
+from arpo_trainer.training.rewards import SILENT_ROLLOUTS, RewardCheck, SilenceAlarm
+from arpo_trainer.training.trainer import task_dataset
 from tests.arpo_trainer.test_engine import CALL, DONE, ScriptedPolicy, play
 from tests.arpo_trainer.test_trainer import GROUP, config
 from tests.conftest import tiny_llama

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.batches import batch_settings
-from arpo_trainer.launching import add_launch_flags, check_launch_flags
-from arpo_trainer.processes import planning
-from arpo_trainer.settings_file import read_settings
-from arpo_trainer.train import RunArguments, configure
-from arpo_trainer.trl_checks import check_vllm_length
+from arpo_trainer.run.batch_sizes import batch_settings
+from arpo_trainer.run.launch import add_launch_flags, check_launch_flags
+from arpo_trainer.run.settings_file import read_settings
+from arpo_trainer.run.train import RunArguments, configure
+from arpo_trainer.training.config_checks import check_vllm_length
+from arpo_trainer.training.process_count import planning
 from envs_registry.spec import UnknownEnvError
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_trainer.engine import Engine
-from arpo_trainer.generation import Generation, OnWindow, Request
-from arpo_trainer.settings import RolloutSettings
+from arpo_trainer.backends.base import Generation, OnWindow, Request
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
 from benchmarks.barrier import BarrierEngine, next_streaks
 from benchmarks.rollout_script import Script, SimulatedBackend

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from arpo_env import ToolEnv
-from arpo_trainer.coldstart import IGNORED, demonstrations
+from arpo_trainer.run.cold_start import IGNORED, demonstrations
 from tests.conftest import tiny_llama
 
 

@@ -10,17 +10,17 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig
-from arpo_trainer.cli import main
-from arpo_trainer.costs.launch import Launch
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.costs.episode_usage import asked, episode_limits, group_sampling
+from arpo_trainer.costs.estimate import Costs, estimate
 from arpo_trainer.costs.memory import memory
-from arpo_trainer.costs.plan import dry_run
-from arpo_trainer.costs.report import Costs, estimate
-from arpo_trainer.costs.schedule import schedule
-from arpo_trainer.costs.shape import Shape, model_shape, shape_of
-from arpo_trainer.costs.usage import asked, episode_limits, group_sampling
-from arpo_trainer.launching import config_file
-from arpo_trainer.processes import planning
-from arpo_trainer.train import RunArguments, train
+from arpo_trainer.costs.model_shape import Shape, model_shape, shape_of
+from arpo_trainer.costs.sharding import Launch
+from arpo_trainer.costs.step_schedule import schedule
+from arpo_trainer.run.dry_run import dry_run
+from arpo_trainer.run.launch import config_file
+from arpo_trainer.run.train import RunArguments, train
+from arpo_trainer.training.process_count import planning
 from tests.conftest import tiny_llama
 
 SMALL = Shape(
@@ -332,7 +332,7 @@ def test_exactly_one_of_recipe_and_config_is_given(given: list[str], capsys: pyt
 
 
 def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    from arpo_trainer.recipes_command import recipe_names
+    from arpo_trainer.cli.recipes_command import recipe_names
 
     assert main(["recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]

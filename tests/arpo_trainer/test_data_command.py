@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.cli import main
+from arpo_trainer.cli.arpo_command import main
 from tests.envs_registry.sample_rows import sample_file
 
 

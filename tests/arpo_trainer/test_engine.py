@@ -12,8 +12,8 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends import TransformersBackend
-from arpo_trainer.engine import Engine, RolloutSettings
-from arpo_trainer.generation import Generation, GenerationError, Request
+from arpo_trainer.backends.base import Generation, GenerationError, Request
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from sandbox import ForkError, SessionLost

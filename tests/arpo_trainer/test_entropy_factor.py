@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from arpo_trainer.entropy_factor import (
+from arpo_trainer.training.entropy_advantage import (
     Moments,
     entropy_factor,
     entropy_moments,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_trainer.engine import Engine, RolloutSettings
-from arpo_trainer.evaluation import bootstrap_interval, evaluate, summarise, wilson_interval
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.training.evaluation import bootstrap_interval, evaluate, summarise, wilson_interval
 from arpo_trainer.tree import RolloutTree, Trajectory
 from sandbox import SessionLost
 

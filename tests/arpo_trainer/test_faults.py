@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_trainer.engine import Engine, RolloutSettings
-from arpo_trainer.generation import Generation, OnWindow, Request
+from arpo_trainer.backends.base import Generation, OnWindow, Request
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import RolloutTree
 from sandbox import Sandbox, SandboxUnavailable
@@ -146,8 +146,8 @@ def play_for_ever() -> None:
     """Roll out calls that take long, in a program of its own."""
     from transformers import AutoTokenizer
 
-    from arpo_env.background import run
-    from arpo_trainer.models import ensure_model
+    from arpo_env.event_loop import run
+    from arpo_trainer.run.demo_model import ensure_model
 
     global CALL
     CALL = "<think>c</think><python>import time; time.sleep(9)</python>"

@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
-from arpo_trainer.cli import main
-from arpo_trainer.launching import CONFIGS, add_launch_flags, config_file, launch_command, shards
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.launch import CONFIGS, add_launch_flags, config_file, launch_command, shards
 
 
 def parsed(*argv: str) -> argparse.Namespace:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-import arpo_trainer.trainer as module
+import arpo_trainer.training.trainer as module
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
-from arpo_trainer.advantages import batch_advantages
-from arpo_trainer.attribution import deduplication_scale, token_advantages
-from arpo_trainer.entropy_factor import entropy_factor, tree_moments
-from arpo_trainer.rewards import RewardCheck
+from arpo_trainer.algorithms.advantages import batch_advantages
+from arpo_trainer.algorithms.credit_assignment import deduplication_scale, token_advantages
+from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
+from arpo_trainer.training.rewards import RewardCheck
 from tests.arpo_trainer.test_trainer import GROUP, Watched, config
 
 

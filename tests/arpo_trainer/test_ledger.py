@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arpo_trainer.ledger import Claim, Ledger
+from arpo_trainer.rollout.branch_budget import Claim, Ledger
 
 
 @dataclass(frozen=True)

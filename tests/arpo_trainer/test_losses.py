@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from arpo_trainer.losses import LOSSES, Loss, aggregate, get_loss, k1, k3, turn_numbers
+from arpo_trainer.algorithms.losses import LOSSES, Loss, aggregate, get_loss, k1, k3, turn_numbers
 
 Objective = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 LOW, HIGH = 0.25, 0.5

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.search.world import WorldSearch
-from arpo_trainer.settings_file import read_settings
-from envs_registry.multihop import MultiHopSource
+from arpo_env.search.local.generated_world import WorldSearch
+from arpo_trainer.run.settings_file import read_settings
+from envs_registry.generated.multihop import MultiHopSource
 
 SOURCE = ("level", "world_size", "seed", "split")
 TASKS = 300

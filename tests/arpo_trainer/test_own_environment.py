@@ -15,8 +15,8 @@ import pytest
 
 import arpo_env
 from arpo_env import ToolEnv
-from arpo_trainer.cli import main
-from arpo_trainer.session import own_tasks
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.training_run import own_tasks
 from arpo_trainer.tree import read_traces
 from envs_registry import Task
 from tests.arpo_trainer.byte_policy import write_byte_policy

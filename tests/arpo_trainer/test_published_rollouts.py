@@ -12,13 +12,13 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.protocols import make_protocol
-from arpo_trainer.algorithms import ALGORITHMS
-from arpo_trainer.brancher import Brancher
-from arpo_trainer.engine import Engine, RolloutSettings
-from arpo_trainer.generation import Generation
-from arpo_trainer.group import Group
-from arpo_trainer.path import Path as Trajectory
-from arpo_trainer.published import as_published
+from arpo_trainer.algorithms.published_code import as_published
+from arpo_trainer.algorithms.registry import ALGORITHMS
+from arpo_trainer.backends.base import Generation
+from arpo_trainer.rollout.branch_scheduler import Brancher
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.live_trajectory import Path as Trajectory
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Span
 

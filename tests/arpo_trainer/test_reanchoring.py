@@ -10,8 +10,8 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from arpo_trainer.losses import LOSSES, Loss, aggregate, k3
-from arpo_trainer.reanchoring import (
+from arpo_trainer.algorithms.losses import LOSSES, Loss, aggregate, k3
+from arpo_trainer.training.trl_losses import (
     LOSS_TYPES,
     check_reanchoring,
     needs_anchors,

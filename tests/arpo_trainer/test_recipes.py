@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.algorithms import ALGORITHMS
-from arpo_trainer.batches import batch_settings
-from arpo_trainer.lora import save_adapters
-from arpo_trainer.recipes_command import RECIPES
-from arpo_trainer.session import Session
-from arpo_trainer.settings_file import read_settings
-from arpo_trainer.train import RunArguments, split_settings
+from arpo_trainer.algorithms.registry import ALGORITHMS
+from arpo_trainer.cli.recipes_command import RECIPES
+from arpo_trainer.run.batch_sizes import batch_settings
+from arpo_trainer.run.lora import save_adapters
+from arpo_trainer.run.settings_file import read_settings
+from arpo_trainer.run.train import RunArguments, split_settings
+from arpo_trainer.run.training_run import Session
 from envs_registry import get_spec
 from tests.conftest import tiny_llama
 from tests.envs_registry.sample_rows import ROWS, sample_file
@@ -54,7 +54,7 @@ def folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config_for(name: str, processes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[RunArguments, ARPOConfig]:
     """A recipe's settings as one of so many processes would have them; vLLM, which is not here, is left out."""
-    monkeypatch.setattr("arpo_trainer.train.process_count", lambda: processes)
+    monkeypatch.setattr("arpo_trainer.run.train.process_count", lambda: processes)
     monkeypatch.setattr(ARPOConfig, "world_size", property(lambda self: processes), raising=False)
     run, values = split_settings(read_settings(name, []))
     assert values.get("use_vllm", False) == (name not in ON_CPU)
@@ -216,15 +216,15 @@ def test_a_file_builds_on_a_recipe(tmp_path: Path) -> None:
 def test_another_number_of_processes_is_warned_about(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from arpo_trainer.train import train
+    from arpo_trainer.run.train import train
 
-    monkeypatch.setattr("arpo_trainer.session.Session.play", lambda self: self.folder)
+    monkeypatch.setattr("arpo_trainer.run.training_run.Session.play", lambda self: self.folder)
     train(read_settings("grpo-qwen2.5-7b-reasoning", ["use_vllm=false", f"model={folder / 'model'}", "threads=1"]))
     assert "written for 8 processes, one a GPU, and started with 1" in caplog.text
 
 
 def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arpo_trainer.train.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("arpo_trainer.run.train.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"lora_rank=8 needs PEFT: pip install 'arpo-gym\[lora\]'"):
         RunArguments(lora_rank=8)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.protocol import Answer, Malformed, ToolCall, ToolCalls
 from arpo_env.protocols import make_protocol
-from arpo_trainer.rendering import Renderer
+from arpo_env.protocols.protocol import Answer, Malformed, ToolCall, ToolCalls
+from arpo_trainer.rollout.rendering import Renderer
 from tests.arpo_env.protocols.schemas import BOTH
 from tests.arpo_env.protocols.test_defusing import TOOLS as EVERY_TOOL
 from tests.arpo_env.protocols.test_defusing import texts as forged_results

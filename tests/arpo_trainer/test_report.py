@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.report import payload, write_report
-from arpo_trainer.report_data import choose_trees, load_run
+from arpo_trainer.report.html_report import payload, write_report
+from arpo_trainer.report.run_data import choose_trees, load_run
 from arpo_trainer.tree import Decision, RolloutTree, Trajectory, write_traces
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -19,11 +19,11 @@ from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
-from arpo_trainer.checkpoints import find_checkpoint
-from arpo_trainer.fingerprint import fingerprint
-from arpo_trainer.recording import RunRecorder
-from arpo_trainer.resuming import ResumableTrainer
-from arpo_trainer.trl_seams import SeamedGRPOTrainer
+from arpo_trainer.run.recorder import RunRecorder
+from arpo_trainer.training.checkpoints import find_checkpoint
+from arpo_trainer.training.resume import ResumableTrainer
+from arpo_trainer.training.run_fingerprint import fingerprint
+from arpo_trainer.training.trl_hooks import SeamedGRPOTrainer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.test_trainer import config
 

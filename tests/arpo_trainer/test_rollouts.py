@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
-from arpo_env.schema import function_schema
-from arpo_trainer.algorithms import ALGORITHMS
-from arpo_trainer.branching import NO_DOUBT_LEVEL, branch_score
-from arpo_trainer.engine import Engine, RolloutSettings
-from arpo_trainer.entropy import ENTROPY_UNIT
-from arpo_trainer.gates import Gates
-from arpo_trainer.generation import Generation, OnWindow, Request
-from arpo_trainer.rollout_metrics import rollout_metrics
+from arpo_env.tools.json_schema import function_schema
+from arpo_trainer.algorithms.branching import NO_DOUBT_LEVEL, branch_score
+from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
+from arpo_trainer.algorithms.registry import ALGORITHMS
+from arpo_trainer.backends.base import Generation, OnWindow, Request
+from arpo_trainer.rollout.concurrency import Gates
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.stopwatch import Stopwatch
 from arpo_trainer.tree import RolloutTree
 
@@ -469,7 +469,7 @@ def test_nothing_of_a_tool_may_hang_for_ever(tokenizer: Any, monkeypatch: pytest
 
 
 def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arpo_env.background import run
+    from arpo_env.event_loop import run
 
     living: set[int] = set()
     reset, close = ToolEnv.areset, ToolEnv.aclose

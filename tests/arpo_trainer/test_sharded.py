@@ -21,12 +21,12 @@ import pytest
 import torch
 
 from arpo_env import ToolEnv
-from arpo_env.background import run
+from arpo_env.event_loop import run
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
-from arpo_trainer.backends.hosting import HostedBackend
-from arpo_trainer.launching import add_launch_flags, launch_command
-from arpo_trainer.ranks import play_groups, this_rank
+from arpo_trainer.rollout.distributed import play_groups, this_rank
+from arpo_trainer.run.launch import add_launch_flags, launch_command
+from arpo_trainer.training.policy_backend import HostedBackend
 from tests.arpo_trainer.fsdp_on_cpu import fsdp
 from tests.arpo_trainer.test_ranks import OneAtATime, trees
 from tests.arpo_trainer.test_trainer import config

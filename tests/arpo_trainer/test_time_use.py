@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from arpo_trainer.rollout_metrics import rollout_metrics
-from arpo_trainer.time_use import busy_seconds, concurrency, generating, time_use, wall_seconds
+from arpo_trainer.rollout.metrics import rollout_metrics
+from arpo_trainer.rollout.time_use import busy_seconds, concurrency, generating, time_use, wall_seconds
 from arpo_trainer.timeline import Event
 from arpo_trainer.tree import RolloutTree, Trajectory
 from tests.arpo_trainer.sample_timeline import sample_tree

@@ -11,7 +11,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer import RolloutTree
-from arpo_trainer.toolpo import action_reward, call_marks, fold_preference, toolpo_advantages
+from arpo_trainer.algorithms.toolpo import action_reward, call_marks, fold_preference, toolpo_advantages
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.test_learning import odd
 from tests.arpo_trainer.test_trainer import GROUP, Watched, config

@@ -15,11 +15,11 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig
-from arpo_trainer.cli import main
-from arpo_trainer.models import check_model_folder
-from arpo_trainer.session import Session
-from arpo_trainer.settings_file import read_settings
-from arpo_trainer.train import RunArguments, cold_start_folder, split_settings, train
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.demo_model import check_model_folder
+from arpo_trainer.run.settings_file import read_settings
+from arpo_trainer.run.train import RunArguments, cold_start_folder, split_settings, train
+from arpo_trainer.run.training_run import Session
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:

@@ -12,11 +12,11 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
-from arpo_trainer.advantages import group_advantages
-from arpo_trainer.attribution import span_advantages
-from arpo_trainer.recording import RunRecorder
-from arpo_trainer.rollout_metrics import completion_metrics
-from arpo_trainer.trainer import task_dataset
+from arpo_trainer.algorithms.advantages import group_advantages
+from arpo_trainer.algorithms.credit_assignment import span_advantages
+from arpo_trainer.rollout.metrics import completion_metrics
+from arpo_trainer.run.recorder import RunRecorder
+from arpo_trainer.training.trainer import task_dataset
 from sandbox import SessionLost
 
 STEPS = 3

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arpo_trainer import RolloutTree, read_traces, write_traces
-from arpo_trainer.rollout_metrics import branch_depth, rollout_metrics
+from arpo_trainer.rollout.metrics import branch_depth, rollout_metrics
 from arpo_trainer.tree import Decision, Trajectory
 
 

@@ -17,8 +17,8 @@ from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
-from arpo_trainer.padding import trim_padding
-from arpo_trainer.trl_seams import (
+from arpo_trainer.training.trim_padding import trim_padding
+from arpo_trainer.training.trl_hooks import (
     REQUIREMENT,
     TESTED,
     check_trl,

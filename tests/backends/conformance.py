@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import pytest
 import torch
 
-from arpo_trainer.entropy import estimated_entropy
-from arpo_trainer.generation import Backend, Generation, GenerationError, OnWindow, Request
+from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
 
 CONTEXTS = [(5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 9, 10, 11), (30, 31)]
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from arpo_trainer.backends.kv import PrefixStore
+from arpo_trainer.backends.kv_cache import PrefixStore
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from arpo_trainer.algorithms.entropy import ESTIMATORS
 from arpo_trainer.backends import PaddedBackend, TransformersBackend, transformers_backend
-from arpo_trainer.entropy import ESTIMATORS
-from arpo_trainer.generation import Backend, Generation, GenerationError, Request
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from tests.backends.conformance import CONTEXTS, BackendConformance, broken, expected, rollout
 from tests.conftest import tiny_llama
 

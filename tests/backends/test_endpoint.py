@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.backends import EndpointBackend
-from arpo_trainer.generation import Generation, GenerationError, Request
+from arpo_trainer.backends.base import Generation, GenerationError, Request
 from tests.arpo_env.local_server import Call, LocalServer
 
 MESSAGES = ({"role": "system", "content": "Use tools."}, {"role": "user", "content": "What is 6*7?"})

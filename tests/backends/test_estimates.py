@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from arpo_trainer.entropy import ESTIMATORS, estimated_entropy, token_entropy
+from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy, token_entropy
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS[1:])

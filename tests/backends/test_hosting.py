@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend, trainer_backend
-from arpo_trainer.generation import Backend
+from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
+from arpo_trainer.backends.base import Backend
+from arpo_trainer.training.policy_backend import trainer_backend
 from tests.backends.recording_engine import RecordingLLM
 from tests.conftest import tiny_llama
 

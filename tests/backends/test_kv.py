@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from arpo_trainer.backends.kv import LayerStates, PrefixStore, agreement
+from arpo_trainer.backends.kv_cache import LayerStates, PrefixStore, agreement
 
 
 def states(ids: Sequence[int]) -> LayerStates:

@@ -21,7 +21,7 @@ import asyncio, json, sys
 import torch.distributed as dist
 from arpo_trainer.backends.lockstep import Lockstep
 from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
-from arpo_trainer.generation import GenerationError, Request
+from arpo_trainer.backends.base import GenerationError, Request
 from tests.backends.recording_engine import RecordingLLM
 
 rank, folder = int(sys.argv[1]), sys.argv[2]

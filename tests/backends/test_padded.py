@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from arpo_trainer.backends import PaddedBackend
-from arpo_trainer.generation import Backend, Request
+from arpo_trainer.backends.base import Backend, Request
 from tests.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "initializer_range": 0.2, "tie_word_embeddings": False}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.backends.stops import StopFinder
+from arpo_trainer.backends.stop_strings import StopFinder
 
 
 def pieces(tokenizer: Any, text: str) -> list[int]:

@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from arpo_trainer.backends import VLLMServerBackend
-from arpo_trainer.generation import Backend, Generation, GenerationError, Request
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from tests.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
 from tests.backends.fake_vllm import FakeVLLM, refused
 from tests.conftest import tiny_llama

@@ -17,7 +17,7 @@ import pytest
 
 from envs_registry import DataFileError, DataSet, HubError, all_specs, get_spec, load_source
 from envs_registry.catalogue import DATA_SETS
-from envs_registry.loading import DataSetSource, load
+from envs_registry.datasets.loading import DataSetSource, load
 from tests.envs_registry.sample_rows import ROWS, encrypt, sample_file
 
 BY_NAME = {data_set.name: data_set for data_set in DATA_SETS}

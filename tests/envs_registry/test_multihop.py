@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from envs_registry import load_source
-from envs_registry.multihop import MultiHopSource, _asked
-from envs_registry.multihop_questions import Chain, Compare, Form, Meet
-from envs_registry.multihop_relations import KINDS
-from envs_registry.multihop_world import World
+from envs_registry.generated.multihop import MultiHopSource, _asked
+from envs_registry.generated.multihop_questions import Chain, Compare, Form, Meet
+from envs_registry.generated.multihop_relations import KINDS
+from envs_registry.generated.multihop_world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SOME = range(300)
@@ -158,7 +158,7 @@ def test_a_chronicle_states_no_fact_of_the_world(source: MultiHopSource) -> None
 
 def test_a_world_is_the_same_in_every_process() -> None:
     code = (
-        "from envs_registry.multihop import MultiHopSource as S; import zlib; s = S('test');"
+        "from envs_registry.generated.multihop import MultiHopSource as S; import zlib; s = S('test');"
         "print(zlib.crc32(repr((s.passages, [(s.task(i), s.proof(i), s.solution(i)) for i in range(30)])).encode()))"
     )
     seen = set()
@@ -227,7 +227,7 @@ def test_train_and_test_share_the_world_and_no_question() -> None:
 
 
 def test_turning_a_comparison_round_does_not_change_its_split() -> None:
-    from envs_registry.multihop import _belongs
+    from envs_registry.generated.multihop import _belongs
 
     one, other = Chain("town-1", ()), Chain("town-2", ())
     forms = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envs_registry import Task, load_source
-from envs_registry.overlap import overlap, question_key, without
+from envs_registry.contamination import overlap, question_key, without
 from envs_registry.sources import ListSource
 
 LONG = "In which year did the invented explorer Ada Nowhere cross the great imaginary desert of Zorb on foot"

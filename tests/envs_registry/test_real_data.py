@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from envs_registry import load_source
-from envs_registry.loading import DataSetSource
-from envs_registry.overlap import overlap, without
+from envs_registry.contamination import overlap, without
+from envs_registry.datasets.loading import DataSetSource
 
 EVALUATION = {
     "aime24": 30, "aime25": 30, "math500": 500, "gsm8k": 1319, "hotpotqa": 200, "2wiki": 200, "musique": 200,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envs_registry import Task
-from envs_registry.arithmetic import ArithmeticSource
+from envs_registry.generated.arithmetic import ArithmeticSource
 from envs_registry.setup_check import check_setup, shown_answer
 
 

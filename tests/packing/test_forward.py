@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from arpo_trainer.packing import packed_logps
-from arpo_trainer.packing.training import PackedGRPOTrainer
+from arpo_trainer.training.packed_trainer import PackedGRPOTrainer
 from tests.packing.batches import assert_equal_gradients, flat, gradients, pad, random_batch, tiny_model, weights
 
 TREES = range(20)

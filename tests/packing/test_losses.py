@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from arpo_trainer.losses import LOSSES, Aggregation, aggregate
+from arpo_trainer.algorithms.losses import LOSSES, Aggregation, aggregate
 from arpo_trainer.packing import packed_logps
-from arpo_trainer.reanchoring import LOSS_TYPES
+from arpo_trainer.training.trl_losses import LOSS_TYPES
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.test_trl_options import made
 from tests.packing.batches import assert_equal_gradients, flat, gradients, random_batch, tiny_model, weights

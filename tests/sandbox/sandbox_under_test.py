@@ -9,9 +9,9 @@ from typing import Any, Unpack
 import pytest
 
 from sandbox import Limits, Sandbox, SandboxUnavailable
-from sandbox.bubblewrap import why_no_bubblewrap
-from sandbox.inside.processes import descendants
+from sandbox.backends.bubblewrap import why_no_bubblewrap
 from sandbox.sandbox import PoolOptions
+from sandbox.server.kernel.processes import descendants
 
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
 

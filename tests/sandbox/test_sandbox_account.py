@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from sandbox import Limits
-from sandbox.docker_backend import most_processes
-from sandbox.inside.account import Account
-from sandbox.inside.holdings import Holding, charge
-from sandbox.inside.processes import Process, out_of_memory_kills, roots_of
-from sandbox.options import Options
-from sandbox.unkept import unkept_limits
+from sandbox.backends.docker import most_processes
+from sandbox.config.server_options import Options
+from sandbox.config.unsupported_limits import unkept_limits
+from sandbox.server.kernel.processes import Process, out_of_memory_kills, roots_of
+from sandbox.server.supervisor.cgroup_usage import Account
+from sandbox.server.supervisor.memory_accounting import Holding, charge
 
 MB = 1 << 20
 VERSION_2 = {

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from sandbox_under_test import open_or_skip
 
-from arpo_trainer.cli import main
-from sandbox import Sandbox, admin
+from arpo_trainer.cli.arpo_command import main
+from sandbox import Sandbox
+from sandbox.backends import docker_admin as admin
 
 pytestmark = pytest.mark.docker
 

@@ -16,11 +16,12 @@ import docker
 import pytest
 from sandbox_under_test import open_or_skip
 
-from sandbox import Sandbox, SandboxError, SyncInterpreter, build_image, profiles
-from sandbox.docker_check import connect
-from sandbox.host_image import host_tag
-from sandbox.image_store import preload_of, require_image
-from sandbox.shared_libraries import closure
+from sandbox import Sandbox, SandboxError, SyncInterpreter, build_image
+from sandbox.backends.docker_check import connect
+from sandbox.images import profiles
+from sandbox.images.from_host import host_tag
+from sandbox.images.image_store import preload_of, require_image
+from sandbox.images.shared_libraries import closure
 
 pytestmark = pytest.mark.docker
 SECRET = "hunter2-of-the-builder"
@@ -212,7 +213,10 @@ def test_the_packages_are_installed_once_when_many_ask(fresh_cache: Path, monkey
     monkeypatch.setenv("ARPO_CACHE", str(fresh_cache))
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"https://user:{SECRET}@127.0.0.1:1/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    code = "import logging, sandbox.profiles as p; logging.basicConfig(level=20); print(p.packages_directory('math'))"
+    code = (
+        "import logging, sandbox.images.profiles as p; logging.basicConfig(level=20); "
+        "print(p.packages_directory('math'))"
+    )
     pair = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from sandbox_under_test import open_or_skip
 
-from arpo_env.tools import PythonTool, ToolResult
+from arpo_env.tools.python import PythonTool
+from arpo_env.tools.tool import ToolResult
 from sandbox import Limits, Sandbox, SessionEnded, SessionLost, SyncInterpreter
 
 _REWRITE = """

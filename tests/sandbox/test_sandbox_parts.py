@@ -12,12 +12,12 @@ import pytest
 
 import sandbox
 from sandbox import Execution, Limits, Sandbox
-from sandbox.inside.cell import shorten
-from sandbox.inside.files import copy_tree
-from sandbox.inside.handle import Capture, outcome_fields
-from sandbox.inside.removal import remove_tree
-from sandbox.limits import parse_size
-from sandbox.wire import Frames, WireError, pack
+from sandbox.config.limits import parse_size
+from sandbox.server.kernel.remove_tree import remove_tree
+from sandbox.server.session.open_files import copy_tree
+from sandbox.server.session.run_cell import shorten
+from sandbox.server.supervisor.session_handle import Capture, outcome_fields
+from sandbox.server.wire import Frames, WireError, pack
 
 
 def test_the_public_names_are_sorted_and_exist() -> None:
@@ -139,7 +139,7 @@ def test_a_copied_tree_is_the_same(tmp_path: Path) -> None:
 
 
 def test_the_server_needs_only_the_standard_library() -> None:
-    from sandbox.server_source import _MODULES
+    from sandbox.server.bundle import _MODULES
 
     here = Path(sandbox.__file__).parent
     for name in _MODULES:

@@ -10,7 +10,7 @@ import pytest
 from sandbox_under_test import open_or_skip
 
 from sandbox import Execution, Limits, Sandbox, SandboxError, SyncInterpreter
-from sandbox.wire import MOST_PICTURES, PICTURE_BYTES, WireError, pack_pictures, unpack_pictures
+from sandbox.server.wire import MOST_PICTURES, PICTURE_BYTES, WireError, pack_pictures, unpack_pictures
 
 PNG = """
 import struct, zlib

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from sandbox import SandboxError
-from sandbox.cache import locked
+from sandbox.cache_directory import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_PIP = """
 import subprocess, sys
-import sandbox.pip as ways
+import sandbox.images.pip_command as ways
 for name in {without}:
     setattr(ways, name, lambda: None)
 with ways.pip_environment() as environment:
@@ -60,7 +60,7 @@ def test_without_any_pip_the_error_says_what_to_install(no_pip: Path) -> None:
 
 
 INSTALL = """
-import logging, os, sandbox.profiles as profiles
+import logging, os, sandbox.images.profiles as profiles
 profiles._install = lambda profile, target: os.mkdir(target)
 {configure}
 profiles.packages_directory("math")
@@ -85,7 +85,7 @@ def test_a_first_use_says_what_it_waits_for(configure: str, shown: bool, tmp_pat
 
 def test_who_waits_for_another_process_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
-    code = "from sandbox.cache import locked\nwith locked('image'): print('in')"
+    code = "from sandbox.cache_directory import locked\nwith locked('image'): print('in')"
     command = [sys.executable, "-c", code]
     with locked("image"):
         other = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
@@ -95,8 +95,8 @@ def test_who_waits_for_another_process_says_so(tmp_path: Path, monkeypatch: pyte
 
 
 def test_packages_without_any_pip_can_be_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox import pip as ways
-    from sandbox import profiles
+    from sandbox.images import pip_command as ways
+    from sandbox.images import profiles
 
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from sandbox_under_test import LIMITS, fastest
 
-from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost, SyncInterpreter, keeper
+from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost, SyncInterpreter
+from sandbox.pool import health_monitor as keeper
 
 pytestmark = pytest.mark.filterwarnings("ignore:sandbox backend 'unsafe_local':RuntimeWarning")
 
@@ -338,7 +339,7 @@ def test_a_sandbox_that_never_worked_fails_at_once(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> object:
         raise SandboxError("no room at the inn")
 
-    monkeypatch.setattr("sandbox.fleet.start", refuse)
+    monkeypatch.setattr("sandbox.pool.fleet.start", refuse)
     started = time.monotonic()
     with Sandbox("unsafe_local", wait=60) as sandbox:
         for _ in range(2):
@@ -348,7 +349,7 @@ def test_a_sandbox_that_never_worked_fails_at_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_that_has_worked_tries_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox import fleet
+    from sandbox.pool import fleet
 
     real, tries = fleet.start, []
 
@@ -372,7 +373,7 @@ def test_and_then_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SandboxUnavailable("the engine does not come back")
 
     with pool("unsafe_local", containers=1, wait=1.5) as sandbox:
-        monkeypatch.setattr("sandbox.fleet.start", refuse)
+        monkeypatch.setattr("sandbox.pool.fleet.start", refuse)
         os.kill(_server_of(sandbox), 9)
         wait_for(lambda: sandbox.stats()["containers"] == 0)
         with pytest.raises(SandboxUnavailable, match=r"within 1\.5 s: the engine does not come back"):

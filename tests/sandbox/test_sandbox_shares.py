@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from sandbox_under_test import open_or_skip, processes_of
 
-from arpo_trainer.cli import main
-from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter, unkept
+from arpo_trainer.cli.arpo_command import main
+from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
+from sandbox.config import unsupported_limits as unkept
 
 LIMITS = Limits(memory="1g", session_memory=1 << 30, processes=80, disk=32 << 20, timeout=30, grace=0.5)
 HOGS = """

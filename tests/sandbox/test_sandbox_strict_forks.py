@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sandbox import ForkError, Sandbox, SyncInterpreter
-from sandbox.wire import DONE, HAS_VALUE, OUTCOME, pack
+from sandbox.server.wire import DONE, HAS_VALUE, OUTCOME, pack
 
 _FORGED = OUTCOME.pack(0, HAS_VALUE, 6, 0) + b"forged"
 _FRAMES = b"".join(pack(DONE, number, _FORGED) for number in range(200))

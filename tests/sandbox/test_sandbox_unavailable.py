@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from docker.errors import DockerException
 
-from sandbox import Sandbox, SandboxUnavailable, backends, check_docker, docker_check
-from sandbox.bubblewrap import why_no_bubblewrap
+from sandbox import Sandbox, SandboxUnavailable, check_docker
+from sandbox.backends import docker_check
+from sandbox.backends import registry as backends
+from sandbox.backends.bubblewrap import why_no_bubblewrap
 
 
 @pytest.fixture

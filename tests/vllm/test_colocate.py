@@ -13,9 +13,9 @@ pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 import torch
 
 from arpo_env import ToolEnv
-from arpo_env.background import run
+from arpo_env.event_loop import run
 from arpo_trainer import ARPOTrainer, RolloutTree
-from arpo_trainer.backends import trainer_backend
+from arpo_trainer.training.policy_backend import trainer_backend
 from tests.arpo_trainer.test_trainer import config
 from tests.vllm.conftest import eager_trl
 

@@ -14,7 +14,7 @@ pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 import torch
 
 from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
-from arpo_trainer.generation import Backend, Generation, GenerationError, Request
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from tests.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
 from tests.vllm.conftest import load_weights
 

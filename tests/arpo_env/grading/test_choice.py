@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arpo_env.grading.choice import ChoiceGrader, read_letter, read_options
+from arpo_env.grading.choice_grader import ChoiceGrader, read_letter, read_options
 from envs_registry import Task
 
 QUESTION = (

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from arpo_env.grading.math_grader import MathGrader, decide
-from arpo_trainer.coldstart import _turns
-from envs_registry.arithmetic import ArithmeticSource
+from arpo_trainer.run.cold_start import _turns
+from envs_registry.generated.arithmetic import ArithmeticSource
 
 SIMPLIFY = r"Simplify $\sqrt{50}+\sqrt{18}$."
 EXPAND = r"Expand $(x+3)(x-2)$."

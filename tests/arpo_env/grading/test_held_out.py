@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.background import run
+from arpo_env.event_loop import run
 from arpo_env.grading import make_grader
 from envs_registry import Task
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.grading.exact import as_number
-from arpo_env.grading.guard import is_absurd
-from arpo_env.grading.latex import prepare
+from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.answer_text.units import split_unit
+from arpo_env.grading.math_check.complexity_guard import is_absurd
+from arpo_env.grading.math_check.exact_numbers import as_number
 from arpo_env.grading.math_grader import MathGrader, decide
-from arpo_env.grading.units import split_unit
 from benchmarks.grading import cases, ours, read_golds, table
 from envs_registry import Task
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from arpo_env.grading import GradingError
+from arpo_env.grading.math_check.process_pool import CheckPool, shared_pool
 from arpo_env.grading.math_grader import MathGrader
-from arpo_env.grading.pool import CheckPool, shared_pool
 from envs_registry import Task
 
 SLOW = r"\binom{10^7}{5\cdot10^6}"  # the pool itself has no guard
@@ -125,7 +125,8 @@ def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     import sys
 
     program = (
-        "import asyncio, os, sys, time; from arpo_env.grading.pool import CheckPool; pool = CheckPool(1); "
+        "import asyncio, os, sys, time; "
+        "from arpo_env.grading.math_check.process_pool import CheckPool; pool = CheckPool(1); "
         "asyncio.run(pool.check('x', 'y')); print(pool.pids[0], flush=True); time.sleep(60)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from arpo_env.grading import Score, make_grader
-from arpo_env.grading.choice import gaia_match, read_letter
-from arpo_env.grading.qa import qa_scores, tokens
+from arpo_env.grading.choice_grader import gaia_match, read_letter
+from arpo_env.grading.qa_grader import qa_scores, tokens
 from envs_registry import Task
 
 ENGLISH = ("hotpotqa", "2wiki", "musique", "bamboogle", "SimpleQA")

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from arpo_env.pages import PageReader, parsing
+from arpo_env.pages import PageReader
+from arpo_env.pages import parser_process as parsing
 from arpo_env.pages.charset import decode
-from arpo_env.pages.parser import Parser, ParsingFailed
-from arpo_env.pages.parsing import MAX_TAGS, strip_tags
+from arpo_env.pages.parser_pool import Parser, ParsingFailed
+from arpo_env.pages.parser_process import MAX_TAGS, strip_tags
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
 CHINESE = "<html><body><p>北京是中国的首都，人口超过两千万。</p></body></html>"

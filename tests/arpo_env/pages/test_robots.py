@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from arpo_env.net.host_rate_limit import Busy, Pace
 from arpo_env.pages import PageError, PageReader
-from arpo_env.pages.pace import Busy, Pace
-from arpo_env.pages.robots import fits, parse_robots
+from arpo_env.pages.robots_txt import fits, parse_robots
 from tests.arpo_env.pages.conftest import Site, answer, read, reason
 
 AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"

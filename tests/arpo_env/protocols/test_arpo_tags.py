@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from arpo_env.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from arpo_env.protocols.arpo_tags import ArpoTags
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from tests.arpo_env.protocols.schemas import ADD, ALL, BOTH, NOW, PYTHON, SEARCH
 
 TOOLS = [PYTHON]

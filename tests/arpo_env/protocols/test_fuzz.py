@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from arpo_env.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from arpo_env.protocols import PROTOCOLS, make_protocol
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from tests.arpo_env.protocols.schemas import ALL
 
 TURNS = 1000

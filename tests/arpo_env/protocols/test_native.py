@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from arpo_env.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
-from arpo_env.protocols.native import Hermes, Llama3
+from arpo_env.protocols.chat_template import Hermes, Llama3
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from tests.arpo_env.protocols.schemas import ALL, BOTH
 
 RUN = '<tool_call>\n{"name": "python", "arguments": {"code": "1 + 1"}}\n</tool_call>'

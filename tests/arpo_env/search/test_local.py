@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.http import ServiceError
+from arpo_env.net.http import ServiceError
 from arpo_env.search import CorpusError, LocalSearch, Passage, build_index
-from arpo_env.search.index_folder import ENGINES
-from arpo_env.search.words import Question
+from arpo_env.search.local.index_folder import ENGINES
+from arpo_env.search.local.query_words import Question
 
 PASSAGES = [
     Passage("gold", "黄金", "黄金是一种贵金属。2020年金价上涨。", "https://example.org/gold", "2020-01-02"),

@@ -13,10 +13,10 @@ import pytest
 ddgs = pytest.importorskip("ddgs")
 from ddgs.exceptions import DDGSException, RatelimitException  # noqa: E402
 
-from arpo_env.http import ServiceError  # noqa: E402
-from arpo_env.search.duckduckgo import Ddgs  # noqa: E402
-from arpo_env.search.hit import Hit  # noqa: E402
-from arpo_env.search.providers import make_provider, provider_table  # noqa: E402
+from arpo_env.net.http import ServiceError  # noqa: E402
+from arpo_env.search.search_backend import Hit  # noqa: E402
+from arpo_env.search.web.ddgs_search import Ddgs  # noqa: E402
+from arpo_env.search.web.providers import make_provider, provider_table  # noqa: E402
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "ddgs.json").read_text())
 

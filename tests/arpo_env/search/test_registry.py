@@ -9,16 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.search import (
-    Hit,
-    LocalSearch,
-    SearchBackend,
-    build_index,
-    default_search,
-    open_search,
-    register_backend,
-    registry,
-)
+from arpo_env.search import Hit, LocalSearch, SearchBackend, build_index, default_search, open_search, register_backend
+from arpo_env.search import backend_registry as registry
 
 
 class Parrot(SearchBackend):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.http import Http, ServiceError
-from arpo_env.search.hit import Hit
-from arpo_env.search.retrievers import RETRIEVERS, make_retriever, passage
+from arpo_env.net.http import Http, ServiceError
+from arpo_env.search.http_retrievers import RETRIEVERS, make_retriever, passage
+from arpo_env.search.search_backend import Hit
 from tests.arpo_env.local_server import Call, LocalServer
 
 RECORDED = Path(__file__).parent / "recorded"

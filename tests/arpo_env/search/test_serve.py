@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import requests
 
-from arpo_env.http import ServiceError
+from arpo_env.net.http import ServiceError
 from arpo_env.search import Hit, LocalSearch, SearchBackend, build_index
-from arpo_env.search.serve import make_server
-from arpo_trainer.cli import main
+from arpo_env.search.search_server import make_server
+from arpo_trainer.cli.arpo_command import main
 
 ROWS = [
     {"id": f"e{number}", "title": name, "text": f"{name} is element {number}."}

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import gymnasium as gym
 import pytest
 
-from arpo_env.search.hit import Hit
-from arpo_env.search.world import WorldSearch
-from envs_registry.multihop import MultiHopSource
+from arpo_env.search.local.generated_world import WorldSearch
+from arpo_env.search.search_backend import Hit
+from envs_registry.generated.multihop import MultiHopSource
 
 K = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from attacks.attack import Attack
-from sandbox.wire import BRANCHED, DIED, DONE, FILED, OUTCOME, READY, SPAWN, UNABLE
+from sandbox.server.wire import BRANCHED, DIED, DONE, FILED, OUTCOME, READY, SPAWN, UNABLE
 
 attack = partial(Attack, kind="control", unsafe=True, timeout=3)
 ENDED = {"status": "killed", "alive": False}

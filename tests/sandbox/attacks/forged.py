@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from attacks.attack import Attack
-from sandbox.wire import BRANCHED, CELL, DONE, FILED, LOSSES, OUTCOME, READY, UNABLE
+from sandbox.server.wire import BRANCHED, CELL, DONE, FILED, LOSSES, OUTCOME, READY, UNABLE
 
 attack = partial(
     Attack,

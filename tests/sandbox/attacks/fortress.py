@@ -20,9 +20,9 @@ from typing import Any
 
 from attacks.attack import Ask, Attack
 from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
-from sandbox.connection import Connection
-from sandbox.inside.processes import descendants
-from sandbox.wire import PING
+from sandbox.pool.connection import Connection
+from sandbox.server.kernel.processes import descendants
+from sandbox.server.wire import PING
 
 TOOLS = (Path(__file__).parent / "tools.py").read_text()
 SOON = 8.0

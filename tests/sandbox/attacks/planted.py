@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from attacks.attack import Attack
-from sandbox.wire import BRANCHED, DONE, FILED, OUTCOME, READY
+from sandbox.server.wire import BRANCHED, DONE, FILED, OUTCOME, READY
 
 attack = partial(
     Attack,

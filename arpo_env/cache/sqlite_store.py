@@ -1,0 +1,155 @@
+"""The file under the cache: one SQLite data base in WAL mode that many processes and threads read and write at once.
+
+It holds records by key. What is looked up and what may be stored is the business of `arpo_env.cache`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from arpo_env.cache.sqlite_connections import PATIENCE, Connection
+from arpo_env.cache.sqlite_open import CURE, CacheError
+
+STATUSES = ("found", "nothing")
+_COLUMNS = "kind, provider, version, request, value, created, expires, status"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was asked, and what came back.
+
+    Attributes:
+        kind: "search", "page", ...
+        provider: who answered.
+        version: of the adapter or prompt.
+        request: canonical JSON.
+        value: JSON, compressed by zlib.
+        created: seconds since 1970.
+        expires: the same, or None.
+        status: "found" or "nothing".
+    """
+
+    kind: str
+    provider: str
+    version: str
+    request: str
+    value: bytes
+    created: float
+    expires: float | None = None
+    status: str = "found"
+
+    @property
+    def key(self) -> bytes:
+        """Return the hash of what was asked."""
+        return key_of(self.kind, self.provider, self.version, self.request)
+
+
+def canonical(request: Any) -> str:
+    """Return data as JSON that is the same for equal data.
+
+    Raises:
+        TypeError: it holds something that is no JSON.
+        ValueError: it holds nan or infinity.
+    """
+    return json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def key_of(kind: str, provider: str, version: str, request: str) -> bytes:
+    """Return the SHA-256 that a record is found by; `request` is canonical JSON."""
+    return hashlib.sha256(canonical([kind, provider, version, request]).encode()).digest()
+
+
+class Store:
+    """The data base. Opened at first use.
+
+    Args:
+        path: of the file.
+        read_only: never write, nor create the file; works on a read-only file system.
+    """
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        self.path, self.read_only = path, read_only
+        self._reader, self._writer = Connection(path, read_only), Connection(path, read_only)
+
+    def get(self, key: bytes) -> Record | None:
+        """Return a record, expired or not."""
+        with self._reader.use() as connection:
+            # all rows, so that the statement ends and with it the view of the file
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM records WHERE key = ?", (key,)).fetchall()
+        return Record(*rows[0]) if rows else None
+
+    def put(self, records: Iterable[Record], replace: bool = True) -> int:
+        """Write records in one transaction, which no death of the process can undo; return how many were written."""
+        verb = "REPLACE" if replace else "IGNORE"
+        statement = f"INSERT OR {verb} INTO records (key, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        rows = [(record.key, *astuple(record)) for record in records]
+        with self._writer.use() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                written = connection.executemany(statement, rows).rowcount
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self._writer.checkpoint_soon()
+        return written
+
+    def records(self) -> Iterator[Record]:
+        """Go through all records in the order they were written first, a thousand at a time."""
+        last = 0
+        while True:
+            with self._reader.use() as connection:
+                statement = f"SELECT rowid, {_COLUMNS} FROM records WHERE rowid > ? ORDER BY rowid LIMIT 1000"
+                rows = connection.execute(statement, (last,)).fetchall()
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield from (Record(*row[1:]) for row in rows)
+
+    def count(self) -> list[dict[str, Any]]:
+        """Return a row for each kind, provider and version: how many, bytes, what is in them."""
+        statement = (
+            "SELECT kind, provider, version, count(*) AS records, sum(status = 'nothing') AS 'nothing',"
+            " sum(coalesce(expires <= ?, 0)) AS expired, sum(length(value)) AS bytes,"
+            " min(created) AS oldest, max(created) AS newest"
+            " FROM records GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        )
+        with self._reader.use() as connection:
+            cursor = connection.execute(statement, (time.time(),))
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def known(self, kind: str) -> list[tuple[str, str, str | None, int]]:
+        """Return provider, version, server and number of the records of a kind, for the three largest groups."""
+        statement = (
+            "SELECT provider, version, json_extract(request, '$.server') AS server, count(*) FROM records"
+            " WHERE kind = ? GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT 3"
+        )
+        with self._reader.use() as connection:
+            return connection.execute(statement, (kind,)).fetchall()
+
+    def unpack(self, record: Record) -> Any:
+        """Return a record's value.
+
+        Raises:
+            CacheError: its bytes are damaged.
+        """
+        try:
+            return json.loads(zlib.decompress(record.value))
+        except (zlib.error, ValueError) as error:
+            raise CacheError(f"a record in {self.path} is damaged ({error}; request {record.request[:200]}). "
+                             f"{CURE.format(path=self.path)}") from error  # fmt: skip
+
+    def close(self) -> None:
+        """Close the connections; the next use opens them again."""
+        for connection in (self._reader, self._writer):
+            with connection.lock:
+                connection.close(PATIENCE)

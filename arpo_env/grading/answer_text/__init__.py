@@ -1,0 +1,1 @@
+"""Reading an answer as text: the phrase around it, options, number words, units, LaTeX notation."""

@@ -1,0 +1,95 @@
+"""Which option of a multiple-choice question an answer names: `read_letter`, `read_options`, `same_option`."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from arpo_env.grading.answer_text.normalize_latex import prepare
+
+_SAID = (
+    r"(?:(?:so|thus|therefore|hence|因此|所以|故|综上)\s*[,:]?\s*)?(?:(?:i\s+(?:choose|pick|select)|we\s+choose)\s+)?"
+    r"(?:(?:the\s+)?(?:(?:best|final|correct|right)\s+)*(?:option|choice|answer)\s*(?:is|:|=)?\s*:?\s*"
+    r"|(?:(?:最终|正确)的?)?(?:答案|选项)\s*(?:应该)?(?:是|为|选)?\s*:?\s*|应?选择?\s*(?:项|答案)?\s*:?\s*)*"
+)
+_LETTER = r"\(?\[?\*{0,2}(?P<letter>[A-Z])\*{0,2}\]?\)?"
+_ALONE = re.compile(
+    rf"{_SAID}{_LETTER}(?:\s*(?:选项|项|is\s+(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?))?",
+    re.IGNORECASE,
+)
+_LED = re.compile(rf"{_SAID}{_LETTER}\s*[.:,)\]-]\s*(?P<rest>\S.*)", re.IGNORECASE | re.DOTALL)
+_OPTION = re.compile(
+    r"(?:^|(?<=[\s;(]))\(?(?P<letter>[A-Z])\s*[.:)]\s*(?P<text>.+?)(?=\s*(?:[\n;]|(?<=\s)\(?[A-Z]\s*[.:)]\s|$))",
+    re.DOTALL,
+)
+_TAKEN_BACK = re.compile(
+    r"(?<![a-z])(?:or|nor|not|no|none|all|both|either|neither|actually|rather|instead|maybe|perhaps|possibly|probably|wait|but|"
+    r"however|although|though|alternatively|otherwise|also|too|another|other|others|option|options|choice|choices|answer|answers|"
+    r"correction|correct|incorrect|wrong|sorry|unless|except|sure|unsure|guess|hmm|first|second|third|fourth|last|previous|"
+    r"next|above|below|or|could|might|may|should)(?![a-z])|[或且不非错]|其实|实际|还是|也许|可能|答案|选",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(r"^(?:(?:to|be|is|are|it|they|the|an?)\s+)+(?=\S)")
+_NAMED = (  # words after which a letter is part of a name: "vitamin C", "hepatitis B", "point A"
+    r"(?:vitamin|hepatitis|influenza|type|group|class|grade|plan|phase|stage|figure|section|appendix|point|line|plane|set|"
+    r"matrix|graph|species|compound|substance|element|country|city|company|planet|protein|factor|blood|person|player|box)s?"
+)
+_ANOTHER = re.compile(
+    r"(?<![A-Za-z'])[A-Z](?![A-Za-z'])|[/,&]\s*[A-Za-z](?![A-Za-z'])|(?<![A-Za-z'])[b-hj-z](?![A-Za-z'])"
+)
+
+
+def read_letter(answer: str, question: str = "") -> str | None:
+    """Return the one letter that an answer names, or None.
+
+    What follows the letter has to be the option's text, where the question lists the options; elsewhere it may neither
+    name another letter nor take the first one back ("B. Actually C").
+
+    Args:
+        answer: as it was written.
+        question: of the task.
+    """
+    text = prepare(answer[:2000])
+    if match := _ALONE.fullmatch(text):
+        return match["letter"].upper()
+    options = read_options(question)
+    match = _LED.fullmatch(text)
+    if match is None:
+        meant = [letter for letter, option in options.items() if same_option(text, option)]
+        return meant[0] if len(meant) == 1 else None
+    letter, rest = match["letter"].upper(), match["rest"]
+    if letter in options:
+        return letter if same_option(rest, options[letter]) else None
+    return None if _names_another(rest) else letter
+
+
+def read_options(question: str) -> dict[str, str]:
+    """Return the options that a question lists, by letter; {} unless it has A and B, each once."""
+    found = [(match["letter"], match["text"].strip()) for match in _OPTION.finditer(question)]
+    options = dict(found)
+    return options if len(options) == len(found) and {"A", "B"} <= options.keys() else {}
+
+
+def without_options(question: str) -> str:
+    """Return a question without the options that it lists."""
+    if not read_options(question):
+        return question
+    return question[: next(match.start() for match in _OPTION.finditer(question) if match["letter"] == "A")]
+
+
+def same_option(text: str, option: str) -> bool:
+    """Compare texts without case, punctuation and the verb before them: "be tangent to it" and "tangent to it"."""
+    mine, wanted = (re.sub(r"[^\w+-]+", " ", plain_text(prepare(part))).strip() for part in (text, option))
+    return bool(mine) and (mine == wanted or _LEADING.sub("", mine) == _LEADING.sub("", wanted))
+
+
+def _names_another(text: str) -> bool:
+    """Say whether the text after a letter may name another one, or take it back."""
+    text = re.sub(rf"(?<![A-Za-z]){_NAMED}\s+[A-Z](?![A-Za-z'])", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"(?<![A-Za-z])A(?=\s+[a-z]{2})|(?<![A-Za-z])I(?=\s+[a-z])", "", text)  # "A vitamin"
+    return bool(_TAKEN_BACK.search(text) or _ANOTHER.search(text))
+
+
+def plain_text(text: str) -> str:
+    """Return a text in lower case with single spaces."""
+    return " ".join((text if re.search("[①-⑳]", text) else unicodedata.normalize("NFKC", text)).casefold().split())

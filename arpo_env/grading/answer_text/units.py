@@ -1,0 +1,211 @@
+r"""Units beside an answer ("9 dollars", "15 cm^2", "90^\circ", "9 red apples", "5个") and currency signs before it.
+
+A unit is not part of the number: it is cut off. If answer and gold both name a measure and they differ, they are
+converted or the answer is wrong. Which unit a bare number is in is for the question to say. Words that are no unit
+stay, and with them the text is no number (`arpo_env.grading.answer_text.allowed_words`).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from arpo_env.grading.answer_text.allowed_words import AFTER, counts
+from arpo_env.grading.math_check.exact_numbers import as_value
+
+_MEASURES = {  # name: (what it measures, how many of the first one, other forms)
+    "cent": ("money", 1, "cents ¢ 美分"), "dollar": ("money", 100, "dollars usd bucks buck 美元"),
+    "millimeter": ("length", 1, "millimeters millimetre millimetres mm 毫米"),
+    "centimeter": ("length", 10, "centimeters centimetre centimetres cm 厘米"),
+    "meter": ("length", 1000, "meters metre metres m 米"),
+    "kilometer": ("length", 10**6, "kilometers kilometre kilometres km 千米 公里"),
+    "inch": ("imperial", 1, "inches in"), "foot": ("imperial", 12, "feet ft"), "yard": ("imperial", 36, "yards yd yds"),
+    "mile": ("imperial", 63360, "miles mi"), "second": ("time", 1, "seconds sec secs s 秒 秒钟"),
+    "minute": ("time", 60, "minutes min mins 分钟"), "hour": ("time", 3600, "hours hr hrs h 小时"),
+    "day": ("time", 86400, "days 天"), "week": ("time", 604800, "weeks wk wks 周"),
+    "gram": ("mass", 1, "grams g 克"), "kilogram": ("mass", 1000, "kilograms kg kgs 千克 公斤"),
+    "milliliter": ("volume", 1, "milliliters millilitre millilitres ml 毫升"),
+    "liter": ("volume", 1000, "liters litre litres l L 升"),
+}  # fmt: skip
+_OTHERS = {
+    "euro": "euros eur € 欧元", "pound": "pounds lb lbs £ 英镑 磅", "yen": "¥ 日元", "yuan": "rmb cny 元 块",
+    "degree": "degrees deg 度", "radian": "radians rad 弧度", "ton": "tons tonne tonnes 吨", "ounce": "ounces oz",
+    "gallon": "gallons gal", "unit": "units", "mph": "", "month": "months 月 个月", "year": "years yr yrs 年",
+    "century": "centuries", "decade": "decades", "acre": "acres", "hectare": "hectares",
+    "ampere": "amperes amp amps A", "volt": "volts V 伏", "watt": "watts W 瓦", "newton": "newtons N 牛",
+    "hertz": "hz Hz", "joule": "joules J 焦", "kelvin": "kelvins", "celsius": "", "fahrenheit": "", "ohm": "ohms Ω",
+    "pascal": "pa Pa pascals", "kilowatt": "kw kW kilowatts", "kph": "kmh", "fps": "",
+    "calorie": "calories cal kcal", "rupee": "rupees rs inr", "peso": "pesos", "quart": "quarts qt",
+    "pint": "pints", "tablespoon": "tablespoons tbsp", "teaspoon": "teaspoons tsp",
+}  # fmt: skip
+_KNOWN = {form: name for name, forms in _OTHERS.items() for form in (name, *forms.split())}
+_KNOWN |= {form: name for name, (_, _, forms) in _MEASURES.items() for form in (name, *forms.split())}
+_CURRENCY = {
+    "$": "dollar",
+    "\\$": "dollar",
+    "US$": "dollar",
+    "USD": "dollar",
+    "RMB": "yuan",
+    "CNY": "yuan",
+    "EUR": "euro",
+    "Rs": "rupee",
+    "Rs.": "rupee",
+    "€": "euro",
+    "£": "pound",
+    "¥": "yen",
+    "￥": "yuan",
+    "₹": "rupee",
+}
+_RATES = {"mph": "mile / hour", "kph": "kilometer / hour", "kmh": "kilometer / hour", "fps": "foot / second"}
+_POWERS = {"square": "2", "squared": "2", "sq": "2", "cubic": "3", "cubed": "3", "cu": "3", "平方": "2", "立方": "3"}
+_LEADING = re.compile(r"^([-+]?)\s*(US\$|USD|RMB|CNY|EUR|Rs\.?|\\\$|\\text\{\\\$\}|[$€£¥￥₹])\s*(?=[-\d.\\])")
+_WORD = r"[A-Za-z¢€£¥$][A-Za-z/.'-]*"
+_TRAILING = re.compile(
+    rf"^(?P<value>.*(?:[\d}})\]%]|\\pi\b|\\ldots))(?P<gap>\s*)(?P<words>{_WORD}(?:\s+{_WORD}){{0,8}})\s*(?:\^\s*\{{?(?P<power>[23])\}}?)?$"
+)
+_DOLLARS = re.compile(r"^(?P<value>-?[\d.,]+)\s*(?:\\\$|\$|€|£|¥)$")
+_DEGREE = re.compile(r"^(?P<value>.*\S)\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)\s*[CF]?$")
+_OF_DEGREES = re.compile(r".*\\?(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*\{?-?\d+\}?)?\s*\(?[\d.]+\s*\^")  # \sin 75^\circ
+_OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8})\s*\}$")  # 5 \frac{km}{h}
+_HAN = r"[\u4e00-\u9fff]"
+_CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}})$")
+_COUNTERS = (
+    "项道根页层排场圈步间家束株串盘碗桶罐个只条件张本支枝台辆座棵块片朵头匹位名人次种组对双套堆"
+    "颗粒箱盒袋瓶杯份元角分度岁秒天日周月年斤公里米克升吨"
+)
+_COUNTED_LIST = """
+    人 学生 同学 苹果 球 数 整数 正整数 自然数 质数 素数 解 实数解 根 实根 实数根 点 交点 三角形 正方形 矩形 元素
+    子集 方法 方案 选法 排法 可能 情况 零点 小球 数字 因数 约数 老师 男生 女生 钱 米 厘米 千米 分米 毫米 升 毫升 克 千克
+    """
+_COUNTED = frozenset(_COUNTED_LIST.split())
+
+
+def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozenset()) -> tuple[str, str]:
+    r"""Return the text without its unit, and the unit's one name ("" for none or one that is no measure).
+
+    "%" stays: it is not a unit but a factor.
+
+    Args:
+        text: prepared by `arpo_env.grading.answer_text.normalize_latex.prepare`.
+        letters: whether a single letter can be a unit, as in "5 m", rather than a variable.
+        known: the words that the question has, from `arpo_env.grading.answer_text.allowed_words.words_of`.
+    """
+    unit = ""
+    text = _OVER.sub(r" \1/\2", text)
+    if match := _LEADING.match(text):
+        unit, text = _CURRENCY.get(match[2], "dollar"), match[1] + text[match.end() :]
+    if match := (None if _OF_DEGREES.match(text) else _DEGREE.match(text)) or _DOLLARS.match(text):
+        return match["value"], "degree" if match.re is _DEGREE else unit or "dollar"
+    if match := _CHINESE.match(text):
+        return _split_chinese(match, text, unit, known)
+    match = _TRAILING.match(text) or _after_words(text)
+    if match is None:
+        return text, unit
+    value, gap, words, power = match["value"], match["gap"], match["words"], match["power"]
+    if words.split() in (["percent"], ["percentage"], ["per", "cent"], ["pct"]):
+        return value.rstrip() + "\\%", unit
+    if (scaled := re.match(r"(hundred|thousand|million|billion|trillion)\s+(?=\S)", words)) and re.search(
+        r"\d$", value
+    ):
+        value, words = f"{value} {scaled[1]}", words[scaled.end() :]
+    name = _unit_name(words, power, gap, letters, known)
+    return (text, unit) if name is None else (value, name or unit)
+
+
+def same_unit(one: str, other: str) -> bool:
+    """Say whether two units may be the same; "meter" may be short for "meter/second"."""
+    return one == other or (("/" in one) != ("/" in other) and one.partition("/")[0] == other.partition("/")[0])
+
+
+def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
+    """Return a number of one unit in another one; None if they do not measure the same."""
+    (unit, _, under), (wanted, _, wanted_under) = unit.partition("/"), wanted.partition("/")
+    if under or wanted_under:
+        top, bottom = convert(number, unit, wanted), convert(Fraction(1), under, wanted_under)
+        return None if top is None or not bottom else top / bottom
+    (unit, _, power), (wanted, _, other) = unit.partition("^"), wanted.partition("^")
+    if unit not in _MEASURES or wanted not in _MEASURES or power != other:
+        return None
+    (kind, size, _), (wanted_kind, wanted_size, _) = _MEASURES[unit], _MEASURES[wanted]
+    return number * Fraction(size, wanted_size) ** int(power or 1) if kind == wanted_kind else None
+
+
+def _after_words(text: str) -> re.Match[str] | None:
+    """Find the unit after a number in words: "five apples"."""
+    for match in reversed(list(re.finditer(r"\s+(?=[a-z])", text[:100]))):
+        if as_value(text[: match.start()]) is not None:
+            pattern = (
+                rf"^(?P<value>.{{{match.start()}}})(?P<gap>\s+)(?P<words>[A-Za-z][A-Za-z\s/.'-]*)(?P<power>(?!))?$"
+            )
+            return re.match(pattern, text)
+    return None
+
+
+def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: frozenset[str]) -> str | None:
+    """Return the name of a unit, "" if it is no measure, None if the words are no unit."""
+    words = words.strip().rstrip(".")
+    while (match := AFTER.fullmatch(words)) and match[1] != words:
+        words = match[1].strip()
+    if not words:
+        return "" if gap else None
+    parts = words.replace(".", "").split()
+    lower = [part.lower() for part in parts]
+    if all(word in _POWERS for word in lower):  # "9 squared" is 81
+        return None
+    if len(parts[0]) == 1 and parts[0].isalpha():
+        known_letter = letters and parts[0] in _KNOWN and (len(parts) == 1 or _all_known(lower))
+        return (_KNOWN[parts[0]] if len(parts) == 1 else "") if known_letter else None
+    if _all_known(lower):
+        return _canonical(lower, power)
+    measure = lower[0] if lower[0] in _KNOWN and lower[1:2] == ["of"] else ""
+    if measure and counts(["items", "of", *lower[2:]], known):
+        return _KNOWN[measure]
+    if gap and power is None and counts([word.removesuffix("'s").strip("'") for word in lower], known):
+        return ""
+    return None
+
+
+def _all_known(words: list[str]) -> bool:
+    if "in" in words[1:] and words[-2] not in _POWERS:
+        return False
+    return all(
+        part in _KNOWN or part in _POWERS or (part in ("per", "us") and len(words) > 1)
+        for word in words
+        for part in word.split("/")
+    )
+
+
+def _canonical(words: list[str], power: str | None) -> str:
+    names = [part for word in words for part in word.replace("/", " / ").split() if part != "us"]
+    powers = [_POWERS[name] for name in names if name in _POWERS] + ([power] if power else [])
+    known = [_KNOWN.get(name, "") for name in names if name not in _POWERS]
+    rate = " ".join(_RATES.get(name, name) for name in names).replace(" per ", " / ").split()
+    if len(rate) == 3 and rate[1] == "/" and {rate[0], rate[2]} <= _KNOWN.keys():
+        return f"{_KNOWN[rate[0]]}/{_KNOWN[rate[2]]}"
+    name = known[0] if len(known) == 1 else ""
+    return name + (f"^{powers[0]}" if powers and name else "")
+
+
+def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[str]) -> tuple[str, str]:
+    value, words = match["value"].strip(), match["words"]
+    for start in range(len(words)):  # the number itself may be in Chinese: 五个
+        head, tail = (value + words[:start]).strip(), words[start:]
+        if as_value(head) is None and not (start == 0 and re.search(r"[\d})\]]$", head)):
+            continue
+        power = next((mark for name, mark in _POWERS.items() if tail.startswith(name)), "")
+        plain = tail[2:] if power else tail
+        if plain in _KNOWN:
+            return head, _KNOWN[plain] + (f"^{power}" if power else "")
+        if not power and plain[0] in _COUNTERS and _is_counted(plain[1:], known):
+            return head, ""
+    return text, unit
+
+
+def _is_counted(words: str, known: frozenset[str]) -> bool:
+    """Say whether Chinese words after a counter say what is counted: "不同的方法"."""
+    words = re.sub("^(?:不同的?|可能的?|满足条件的|符合条件的|的)", "", words)
+    return (
+        words in _COUNTED
+        or not words
+        or (len(words) > 1 and all(words[place : place + 2] in known for place in range(len(words) - 1)))
+    )

@@ -1,0 +1,109 @@
+"""`ChoiceGrader`: the letter of a multiple-choice answer; `GaiaGrader`: GAIA's quasi-exact match.
+
+Source of the second: the rules of GAIA's official scorer, written anew.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+
+from arpo_env.grading.answer_text.multiple_choice import plain_text, read_letter, read_options, same_option
+from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.answer_text.option_letters import is_several, option, same_labels
+from arpo_env.grading.answer_text.strip_phrases import strip_phrases
+from arpo_env.grading.grader import Grader, Score
+from arpo_env.grading.math_check.process_pool import CheckPool
+from arpo_env.grading.math_grader import MathGrader
+from envs_registry import Task
+
+__all__ = ["ChoiceGrader", "GaiaGrader", "gaia_match", "read_letter", "read_options"]
+
+
+class ChoiceGrader(Grader):
+    """Multiple choice: "B", "(B)", "答案是B", "B." with its text, that text, or "A, B, D" if all are asked for.
+
+    Args:
+        pool: where formulas of options are compared; None is the one of this process.
+    """
+
+    def __init__(self, pool: CheckPool | None = None) -> None:
+        self._math = MathGrader(pool)
+
+    async def grade(self, answer: str, task: Task) -> Score:
+        """Score 1 for the letter of a gold answer, for all its letters, or for the text of its option."""
+        for gold in task.answers:
+            if await self._meets(answer, gold, task.question):
+                return Score(1.0)
+        return Score(0.0)
+
+    async def _meets(self, answer: str, gold: str, question: str) -> bool:
+        plain = strip_phrases(prepare(gold))
+        if plain_text(answer) == plain_text(gold) or same_labels(strip_phrases(prepare(answer[:2000])), plain):
+            return bool(answer.strip())
+        if is_several(plain):
+            return False
+        options = read_options(question)
+        letter, content = option(plain) or (read_letter(gold), "")
+        content = content or options.get(letter or "", "")
+        mine = read_letter(answer, question)
+        if mine is not None:
+            return mine == letter
+        text = strip_phrases(prepare(answer[:2000]))
+        if (labelled := option(text)) is not None:
+            if labelled[0] != letter:
+                return False
+            text = labelled[1]
+        content = content if letter is not None else plain
+        stem = re.split(r"\(?(?<![A-Za-z])A\s*[.:)]", question)[0]  # its formulas are no answers
+        if not content or re.fullmatch(r"\(?[A-Z]\)?", content):
+            return False
+        return same_option(text, content) if _is_prose(content) else await self._math.equal(text, content, stem)
+
+
+def _is_prose(text: str) -> bool:
+    """Say whether an option is a sentence rather than a formula."""
+    return re.search(r"(?<![\\a-z])[a-z]{3,}\s+[a-z]{2,}", text) is not None
+
+
+class GaiaGrader(Grader):
+    """GAIA: a number as a number, a list item by item, else letters and digits only."""
+
+    async def grade(self, answer: str, task: Task) -> Score:
+        """Score 1 if one of the gold answers is met."""
+        return Score(float(any(gaia_match(answer, gold) for gold in task.answers)))
+
+
+def gaia_match(answer: str, gold: str) -> bool:
+    """Say whether an answer meets a gold answer; what the gold looks like decides how they are compared."""
+    if _float(gold) is not None:
+        return _gaia_number(answer) == _float(gold)
+    if not re.search("[,;]", gold):
+        return _gaia_text(answer) == _gaia_text(gold) if _gaia_text(gold) else answer.strip() == gold.strip()
+    wanted, given = (re.split("[,;]", text) for text in (gold, answer))
+    return len(wanted) == len(given) and all(map(_same_item, given, wanted))
+
+
+def _same_item(answer: str, gold: str) -> bool:
+    number = _float(gold)
+    if number is not None:
+        return _gaia_number(answer) == number
+    return _gaia_text(answer, punctuation=True) == _gaia_text(gold, punctuation=True)
+
+
+def _gaia_number(text: str) -> float | None:
+    return _float(text.replace("$", "").replace("%", "").replace(",", ""))
+
+
+def _float(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number  # "nan" is a word here: as a number it would equal nothing
+
+
+def _gaia_text(text: str, punctuation: bool = False) -> str:
+    squeezed = re.sub(r"\s", "", text).lower()
+    return squeezed if punctuation else squeezed.translate(str.maketrans("", "", string.punctuation))

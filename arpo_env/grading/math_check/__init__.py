@@ -1,0 +1,1 @@
+"""Whether two mathematical answers are equal: exactly, numerically, symbolically in worker processes."""

@@ -1,0 +1,254 @@
+r"""What kind of answer a text is: a formula, a list, a point, an interval, a matrix, a relation: `read_shape`.
+
+Only the outside is read here; formulas stay text. Nothing is dropped: whatever is no part of a shape stays in a
+formula, which then cannot be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from arpo_env.grading.math_check.exact_numbers import as_value
+
+_SIGNS = {
+    "=": "=", "==": "=", "<": "<", "\\lt": "<", ">": ">", "\\gt": ">", "<=": "<=", "\\le": "<=", "\\leq": "<=",
+    "\\leqslant": "<=", ">=": ">=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">=", "\\ne": "!=", "\\neq": "!=",
+    "!=": "!=", "\\in": "in", "\\approx": "~", "\\simeq": "~", "\\doteq": "~",
+}  # fmt: skip
+_SIGN = re.compile(
+    r"\\(?:leqslant|leq|le|lt|geqslant|geq|ge|gt|neq|ne|in|approx|simeq|doteq)(?![a-zA-Z])|[<>]=|(?<!\d)!=|==|[=<>]"
+)
+_COMMA = re.compile(
+    r"[,;]\s*(?:and|or)(?![A-Za-z])|[,;]|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\l?or(?![A-Za-z])|\\l?and(?![A-Za-z])|[和或且与及]"
+)
+_BOTH = re.compile(r"(?<![A-Za-z\\])and(?![A-Za-z])|\\l?and(?![A-Za-z])|[且]")
+_EITHER = re.compile(r"(?<![A-Za-z\\])or(?![A-Za-z])|\\l?or(?![A-Za-z])|或")
+_CUP = re.compile(r"\\cup(?![a-z])|(?<![A-Za-z\\])U(?=\s*[(\[])")
+_MINUS = re.compile(
+    r"\\(?:setminus|backslash|smallsetminus)(?![a-z])|(?<=\\mathbb\{R\})\s*-(?=\s*\\?\{)|\s*(?:except|excluding)\s*(?:for)?\s*"
+)
+_MATRIX = re.compile(
+    r"[(\[]?\s*\\begin\s*\{(?P<name>[pbB]?matrix|smallmatrix|array)\}\s*(?:\{[^{}]*\}|\[[^\[\]]*\])?(?P<rows>.*)\\end\s*\{(?P=name)\}\s*[)\]]?",
+    re.DOTALL,
+)
+_SCALED = re.compile(
+    r"(?P<factor>-|[^=<>,&]*?[\w})])\s*(?:\\cdot|\\times|\*)?\s*(?P<matrix>[(\[]?\s*\\begin\s*\{(?:[pbB]?matrix|smallmatrix|array)\}.*)",
+    re.DOTALL,
+)
+_CASES = re.compile(r"\\begin\s*\{(?:cases|aligned)\}(.*)\\end\s*\{(?:cases|aligned)\}", re.DOTALL)
+_BUILDER = re.compile(r"\\?\{\s*(?P<left>[^|:]+?)\s*(?:\\mid|\\vert|\\:|\||:)\s*(?P<right>.+?)\s*\\?\}")
+_FRENCH = re.compile(r"(?P<left>[\[\]])(?P<low>[^\[\],;]+)[,;](?P<high>[^\[\],;]+)(?P<right>[\[\]])")
+_PYTHON_INTERVAL = re.compile(r"Interval(?:\.(?P<ends>open|Lopen|Ropen))?\((?P<low>[^,]+),(?P<high>[^,]+)\)")
+_EMPTY = re.compile(
+    r"\\(?:emptyset|varnothing)|\\\{\s*\\\}|\{\s*\}|EmptySet|(?:the\s+)?empty\s+set|(?:there\s+(?:is|are)\s+)?no\s+(?:real\s+)?(?:solutions?|answers?)|none|无解|空集|无实数解",
+    re.IGNORECASE,
+)
+_REALS = re.compile(
+    r"\\mathbb\{R\}|Reals|\\Re|(?:the\s+set\s+of\s+)?(?:all|any)(?:\s+the)?\s+(?:real\s+numbers?|reals?)|(?:the\s+)?real\s+(?:numbers|line)|全体实数|实数集|任意实数|一切实数",
+    re.IGNORECASE,
+)
+_INFINITE = re.compile(r"\\infty|(?<![A-Za-z])(?:oo|inf|infinity)(?![A-Za-z])")
+_GREEK = (
+    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|theta|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|psi|omega|eta|ell"
+    r"|Delta|Omega|Phi)(?![a-zA-Z])"
+)
+_ATOM = rf"(?:[A-Za-z]|{_GREEK})(?:\s*_\s*(?:\{{[^{{}}]*\}}|[A-Za-z0-9]))?'*(?:\s*[(\[](?:[^()\[\]]|\([^()]*\))*[)\]])?"
+_FIGURE = (
+    r"(?:m?\s*\\angle|\\triangle|\\overline|\\overrightarrow|\\widehat|\\arc|\\mathrm)?\s*\{?\s*[A-Z](?:\s*[A-Z]'?){0,4}\s*\}?"
+    r"|\|\s*\{?[A-Z]\s*[A-Z]\}?\s*\||\[[A-Z]{3,}\]|\\angle\s*\d"
+)
+_NAME = re.compile(rf"(?:{_ATOM})(?:\s*\+\s*{_ATOM})*|{_FIGURE}|(?:max|min|\\max|\\min)(?:_\S+)?(?:\s+{_ATOM})?")
+_NAMES = re.compile(rf"\\?[({{]\s*{_ATOM}(?:\s*,\s*{_ATOM})+\s*\\?[)}}]")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A text by its outside.
+
+    Attributes:
+        kind: "formula", "list", "set", "tuple", "square" (brackets), "interval", "union", "minus", "matrix", "row" (of
+            a matrix), "relation", "builder", "empty" or "reals".
+        items: the parts; the sides of a relation.
+        text: of a formula.
+        marks: of an interval its brackets; of a relation its signs; of a list "and", "or" or ",".
+    """
+
+    kind: str
+    items: tuple[Shape, ...] = ()
+    text: str = ""
+    marks: tuple[str, ...] = ()
+
+
+def read_shape(text: str) -> Shape:
+    """Return the shape of a prepared answer."""
+    text = text.replace("\\langle", "(").replace("\\rangle", ")").replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
+    text = text.replace("\\colon", ":").replace("\\lvert", "|").replace("\\rvert", "|").replace("\\vert", "|")
+    return _read(re.sub(r"\+/-|\+-", r"\\pm ", text))
+
+
+def is_name(text: str) -> bool:
+    """Say whether a text names a quantity: "x", "f(2)", "AB", "m+n", "S_{20}"; neither "2x" nor "|x|"."""
+    text = text.strip()
+    return _NAME.fullmatch(text) is not None or _NAMES.fullmatch(text) is not None
+
+
+def sides(text: str) -> list[str]:
+    """Return the sides of a chain of equalities; [] if the text has any other relation, or is a list."""
+    shape = read_shape(text)
+    if shape.kind != "relation" or set(shape.marks) != {"="}:
+        return []
+    return list(split(text, _SIGN))
+
+
+def split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
+    """Split a text where a separator stands outside of brackets."""
+    start = depth = position = 0
+    while position < len(text):
+        if depth == 0 and (match := separator.match(text, position)) and (position or separator is _SIGN):
+            yield text[start:position].strip()
+            start = position = match.end()
+            continue
+        letter = text[position]
+        depth += (letter in "([{") - (letter in ")]}")
+        position += 2 if letter == "\\" and text[position + 1 : position + 2] not in ("{", "}") else 1
+    yield text[start:].strip()
+
+
+def _read(text: str) -> Shape:
+    text = text.strip()
+    if _EMPTY.fullmatch(text):
+        return Shape("empty")
+    if _REALS.fullmatch(text):
+        return Shape("reals")
+    if match := _MATRIX.fullmatch(text):
+        return _matrix(match["rows"])
+    if (match := _SCALED.fullmatch(text)) and (inner := _MATRIX.fullmatch(match["matrix"])):
+        return _matrix(inner["rows"], "-1" if match["factor"] == "-" else match["factor"])
+    if match := _CASES.fullmatch(text):
+        rows = [row.strip(" ,;&").replace("&", "") for row in match[1].split("\\\\") if row.strip()]
+        return Shape("list", tuple(map(_read, rows)), marks=(",",))
+    if (match := _BUILDER.fullmatch(text)) and _SIGN.search(match["right"]) and _encloses(text):
+        return Shape("builder", (_read(match["left"]), _read(match["right"])))
+    parts = list(split(text, _COMMA))
+    if len(parts) > 1 and all(parts):
+        marks = "and" if _BOTH.search(text) else "or" if _EITHER.search(text) else ","
+        return Shape("list", _flat(map(_read, parts)), marks=(marks,))
+    return _relation(text) or _sets(text) or _group(text) or _formula(text)
+
+
+def _relation(text: str) -> Shape | None:
+    parts = list(split(text, _SIGN))
+    if len(parts) < 2:
+        return None
+    if not all(parts):
+        return Shape("formula", text=text)
+    signs, rest = [], text
+    for part in parts[:-1]:
+        rest = rest.lstrip()[len(part) :].lstrip()
+        match = _SIGN.match(rest)
+        assert match is not None
+        signs.append(_SIGNS[match[0]])
+        rest = rest[match.end() :]
+    return Shape("relation", tuple(map(_read, parts)), text=text, marks=tuple(signs))
+
+
+def _sets(text: str) -> Shape | None:
+    if _CUP.search(text):
+        parts = list(split(text, _CUP))
+        if len(parts) == 1 and not _encloses(text):  # "[2,5[" has its brackets the other way
+            parts = [part.strip() for part in _CUP.split(text)]
+        if len(parts) == 1:
+            return None
+        return Shape("union", tuple(map(_read, parts))) if all(parts) else Shape("formula", text=text)
+    parts = [part.strip() for part in _MINUS.split(text)]
+    if len(parts) == 2 and all(parts):
+        return Shape("minus", tuple(map(_read, parts)))
+    return None
+
+
+def _group(text: str) -> Shape | None:
+    if match := _PYTHON_INTERVAL.fullmatch(text):
+        marks = {None: ("[", "]"), "open": ("(", ")"), "Lopen": ("(", "]"), "Ropen": ("[", ")")}[match["ends"]]
+        return Shape("interval", (_read(match["low"]), _read(match["high"])), marks=marks)
+    if (match := _FRENCH.fullmatch(text)) and (match["left"], match["right"]) != ("[", "]"):
+        marks = ("[" if match["left"] == "[" else "(", "]" if match["right"] == "]" else ")")
+        return Shape("interval", (_read(match["low"]), _read(match["high"])), marks=marks)
+    if match := re.fullmatch(r"(?:Matrix|FiniteSet|Tuple|Union)\((.*)\)", text, re.DOTALL):
+        return _called(text.partition("(")[0], match[1])
+    opening = "\\{" if text.startswith("\\{") else text[:1]
+    closing = "\\}" if text.endswith("\\}") else text[-1:]
+    if opening not in ("(", "[", "{", "\\{") or closing not in (")", "]", "}", "\\}") or not _encloses(text):
+        return None
+    inside = text[len(opening) : -len(closing)]
+    parts = list(split(inside, re.compile("[,;]")))
+    if len(parts) == 1:
+        curly = opening in ("{", "\\{") and closing in ("}", "\\}")
+        inner = _read(parts[0])
+        if curly or (opening == "(" and closing == ")"):
+            return Shape("set", _flat([inner])) if opening == "\\{" else inner if inner.kind != "formula" else None
+        return Shape("square", (inner,)) if opening == "[" and closing == "]" else None
+    if not all(parts):
+        return None
+    items = tuple(map(_read, parts))
+    if len(items) == 2 and (
+        (opening, closing) in (("(", "]"), ("[", ")")) or (opening in "([" and _INFINITE.search(inside))
+    ):
+        return Shape("interval", items, marks=(opening, closing))
+    kind = {("(", ")"): "tuple", ("[", "]"): "square", ("{", "}"): "set", ("\\{", "\\}"): "set"}.get((opening, closing))
+    if kind is None:
+        return None
+    if kind == "square" and all(item.kind == "square" for item in items):
+        return Shape("matrix", tuple(Shape("row", item.items) for item in items))
+    return Shape(kind, _flat(items) if kind == "set" else items)
+
+
+def _called(name: str, inside: str) -> Shape:
+    parts = tuple(map(_read, split(inside, re.compile(","))))
+    if name == "Matrix":
+        inner = _read(inside)
+        if (inner.kind == "square" and len(inner.items) == 1) or inner.kind == "matrix":
+            return inner if inner.kind == "matrix" else Shape("matrix", (Shape("row", inner.items[0].items),))
+        return Shape("matrix", tuple(Shape("row", (item,)) for item in inner.items))
+    return Shape({"FiniteSet": "set", "Tuple": "tuple", "Union": "union"}[name], parts)
+
+
+def _matrix(rows: str, factor: str = "") -> Shape:
+    cells = [row.split("&") for row in re.split(r"\\\\|\\cr(?![a-z])", rows.replace("\\hline", "")) if row.strip()]
+    rows_ = (tuple(_read(_times(factor, cell) if factor else cell) for cell in row) for row in cells)
+    return Shape("matrix", tuple(Shape("row", row) for row in rows_))
+
+
+def _times(factor: str, cell: str) -> str:
+    one, other = as_value(factor), as_value(cell.strip())
+    if one is None or other is None or one.base or other.base:
+        return f"({factor})({cell})"
+    return str(one.number * other.number)
+
+
+def _formula(text: str) -> Shape:
+    r"""Read a formula; with \pm it is two."""
+    if "\\pm" not in text:
+        return Shape("formula", text=text)
+    upper = re.sub(r"^\s*\+", "", text.replace("\\pm", "+").replace("\\mp", "-"))
+    lower = text.replace("\\pm", "-").replace("\\mp", "+")
+    return Shape("list", (Shape("formula", text=upper), Shape("formula", text=lower)), marks=("pm",))
+
+
+def _flat(items: object) -> tuple[Shape, ...]:
+    r"""Write a list in a list, as \pm makes it, as one; "x = \pm 2" is a list of two relations."""
+    found: list[Shape] = []
+    for item in items:  # type: ignore[attr-defined]
+        found += item.items if item.kind == "list" and item.marks == ("pm",) else [item]
+    return tuple(found)
+
+
+def _encloses(text: str) -> bool:
+    """Say whether the first bracket is closed by the last one."""
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth == 0 and letter in ")]}":
+            return position == len(text) - 1
+    return False

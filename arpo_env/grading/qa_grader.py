@@ -1,0 +1,296 @@
+"""`QaGrader`: exact match and token F1 over all aliases, paid for one claim only. `ExactGrader`: exact match alone.
+
+Exact match means the same answer in whatever form (`words`, `dates`, `quantities`), with or without a sentence around
+it (`claims`). Short of that the score is F1, as in the papers, for a part of the gold answer or a fuller name. Nothing
+is paid where the answer
+
+- negates or hedges, or names something beside the gold answer: candidates pay only as far as they are one;
+- has another number, date, unit, currency or sign than the gold answer, or lacks its number;
+- shares nothing with the gold answer but grammar and words that the question says;
+- is partly right on a question that names its candidates: there the choice itself is the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from arpo_env.grading.grader import Grader, Score
+from arpo_env.grading.qa_text.answer_tokens import folded, has_digit, tokens
+from arpo_env.grading.qa_text.claims import (
+    NEGATIONS,
+    Asked,
+    evades,
+    is_content,
+    is_yes,
+    read_question,
+    says_something,
+    unframed,
+)
+from arpo_env.grading.qa_text.dates import agrees
+from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, units_in
+from envs_registry import Task
+
+__all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
+
+_LONGEST = 4_000  # characters of an answer that are looked at
+_PROSE = 8  # a gold answer with more words of content is a sentence or two, not a name
+_CLOSED = ("yes", "no", "noanswer")
+_TITLE_WORDS = """
+mr mrs ms dr prof sir dame lord lady president king queen prince princess emperor empress pope rev captain general
+colonel senator governor judge count duke st
+"""
+_TITLES = frozenset(_TITLE_WORDS.split())
+_COUNTRIES = {
+    ("us",): "united states", ("usa",): "united states", ("united", "states", "of", "america"): "united states",
+    ("uk",): "united kingdom", ("ussr",): "soviet union", ("uae",): "united arab emirates",
+    ("peoples", "republic", "of", "china"): "china", ("prc",): "china", ("un",): "united nations",
+    ("eu",): "european union",
+}  # fmt: skip
+_SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
+_ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与", re.IGNORECASE)
+_ASIDE = re.compile(r"^(.*\S)\s*[(（]([^()（）]*)[)）]\W*$", re.DOTALL)
+_SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "å": "aa", "ø": "oe"})
+
+
+class QaGrader(Grader):
+    """Answers in words: `Score.value` is F1, `parts` has `em` and `f1`."""
+
+    async def grade(self, answer: str, task: Task) -> Score:
+        """Score an answer against the best of the gold answers."""
+        em, f1 = qa_scores(answer, task.answers, task.question)
+        return Score(f1, {"em": em, "f1": f1})
+
+
+class ExactGrader(Grader):
+    """Answers in words that are right or wrong: `Score.value` is exact match, `parts` has `em` and `f1`."""
+
+    async def grade(self, answer: str, task: Task) -> Score:
+        """Score 1 for an answer that is one of the gold answers, else 0."""
+        em, f1 = qa_scores(answer, task.answers, task.question)
+        return Score(em, {"em": em, "f1": f1})
+
+
+def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[float, float]:
+    """Return exact match and token F1 of an answer, each the best over the gold answers.
+
+    Args:
+        answer: what is compared.
+        golds: the accepted answers.
+        question: what was asked; without it, its words count as words of the answer.
+    """
+    answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
+    if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds):
+        return 1.0, 1.0
+    return 0.0, max((_f1(answer, gold, question) for gold in golds), default=0.0)
+
+
+def _is_exact(answer: str, gold: str, question: str) -> bool:
+    mine, other = tokens(answer), tokens(gold)
+    if not other or mine == other:
+        return bool(other)
+    if other in (["yes"], ["no"]):
+        return is_yes(answer, question) is (other == ["yes"])
+    if _is_closed(mine) or _is_closed(other):
+        return False
+    asked = read_question(question)
+    forms = list(_answer_forms(answer, other, asked))
+    golds = _gold_forms(gold, question)
+    if any(_same(form, one) for form in forms for one in golds):
+        return True
+    plain = [_untitled(form) for form in forms]
+    return (
+        any(_same(form, tuple(other)) for form in plain)
+        or any(_same(form, _untitled(tuple(other))) for form in forms)
+        or _items(unframed(answer)) == _items(gold) != ()
+    )
+
+
+def _answer_forms(answer: str, gold: Sequence[str], asked: Asked) -> Iterator[tuple[str, ...]]:
+    """Yield what an answer may say: as it is, without its frame, without what the question says."""
+    closed, fillers = asked.closed(gold), asked.fillers(gold)
+    units = units_in(asked.words)
+    for text in _texts(unframed(answer), asked):
+        words = tokens(text)
+        yield tuple(words)
+        core = asked.core(words, fillers, closed)
+        yield tuple(core)
+        yield tuple(bare_number(word, units) for word in core)
+
+
+def _texts(text: str, asked: Asked) -> Iterator[str]:
+    yield text
+    if text != (spelled := text.translate(_SPELLED_OUT)):
+        yield spelled
+    if match := _ASIDE.match(text):
+        name, aside = match.groups()
+        if _is_acronym(aside, name) or folded(text).strip() in asked.text:
+            yield name
+        elif _is_acronym(name, aside):
+            yield aside
+
+
+@lru_cache(maxsize=8192)
+def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
+    """Return what a gold answer comes to: qualifiers and what the question says may be left out, as may an aside."""
+    asked = read_question(question)
+    texts = [gold, gold.translate(_SPELLED_OUT)]
+    if match := _ASIDE.match(gold):
+        texts += [match[1], *(part for part, of in (match.groups(), match.groups()[::-1]) if _is_acronym(part, of))]
+        texts += [match[2]] if _is_acronym(match[2], match[1]) or _is_acronym(match[1], match[2]) else []
+    units = units_in(asked.words)
+    found: dict[tuple[str, ...], None] = {}
+    for text in texts:
+        words = tokens(text)
+        plain = [word for word in words if word not in QUALIFIERS]
+        core = asked.core(plain, asked.gold_fillers(words, text), closed=True)
+        for form in (words, plain, core, [bare_number(word, units) for word in core]):
+            if any(map(is_content, form)):
+                found[tuple(form)] = None
+    return tuple(found)
+
+
+def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
+    if not mine or not gold:
+        return False
+    if mine == gold or _country(mine) == _country(gold):
+        return True
+    if len(mine) == len(gold) == 1 and agrees(mine[0], gold[0]):
+        return True
+    joined = "".join(mine)
+    if joined == "".join(gold) and len(joined) >= 4 and not any(map(has_digit, mine)):
+        return True  # "seagull", "J R R Tolkien"
+    return _initials_stand_for(mine, gold)
+
+
+def _initials_stand_for(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
+    """Say whether two names differ in initials alone: "J. R. R. Tolkien", "George W. Bush" and the full names.
+
+    A surname with one initial is not enough in an answer ("J. Smith"): it would name John and James.
+    """
+    if mine[-1] != gold[-1] or len(gold[-1]) < 3 or min(len(mine), len(gold)) < 2:
+        return False
+    first, second = _letters(mine, gold), _letters(gold, mine)
+    if len(first) != len(second) or len(first) < 3:
+        return False
+    pairs = list(zip(first, second, strict=True))
+    if not all(one == two or (1 in (len(one), len(two)) and one[0] == two[0]) for one, two in pairs):
+        return False
+    full = sum(one == two and len(one) > 1 for one, two in pairs)
+    return full >= 2 or sum(len(one) == 1 or len(two) == 1 for one, two in pairs) >= 2
+
+
+def _letters(words: tuple[str, ...], others: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    for word in words:
+        found += list(word) if len(word) <= 3 and word.isalpha() and word not in others else [word]
+    return found
+
+
+def _is_acronym(short: str, name: str) -> bool:
+    letters = re.sub(r"[^A-Za-z]", "", short).lower()
+    words = re.findall(r"[A-Za-z]+", name)
+    initials = (
+        "".join(word[0] for word in words).lower(),
+        "".join(word[0] for word in words if word[0].isupper()).lower(),
+    )
+    return len(letters) >= 2 and letters in initials
+
+
+def _country(words: tuple[str, ...]) -> str:
+    return _COUNTRIES.get(words) or " ".join(words)
+
+
+def _untitled(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words[1:] if len(words) > 2 and words[0] in _TITLES else words
+
+
+def _items(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the items of a list, sorted; () for what is no list. Dates and numbers keep their commas."""
+    parts = [tuple(tokens(re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE))) for part in _ITEMS.split(text)]
+    parts = [part for part in parts if part]
+    return tuple(sorted(parts)) if len(parts) > 1 and not re.search(r"\d\s*[,/]\s*\d", text) else ()
+
+
+def _names_aliases(answer: str, golds: Sequence[str]) -> bool:
+    """Say whether an answer is several of the gold answers, such as a name with its short form behind it."""
+    parts = [part for part in re.split(r"[,;()/\n]|\baka\b|\balso known as\b", unframed(answer)) if part.strip()]
+    known = {tuple(tokens(gold)) for gold in golds}
+    return len(parts) > 1 and all(tuple(tokens(part)) in known for part in parts)
+
+
+def _is_closed(words: Sequence[str]) -> bool:
+    return "".join(words) in _CLOSED
+
+
+def _f1(answer: str, gold: str, question: str) -> float:
+    """Return token F1, or 0 where there is more than one claim, or none that is the answer's own."""
+    other, asked = tokens(gold), read_question(question)
+    mine, in_prose = tokens(unframed(answer)), _size(other) > _PROSE
+    if not in_prose:
+        mine = asked.core(mine, asked.fillers(other), asked.closed(other))
+    if not other or _is_closed(mine) or _is_closed(other) or (len(other) == 1 and has_digit(other[0])):
+        return 0.0
+    extra, missing = Counter(mine) - Counter(other), Counter(other) - Counter(mine)
+    if evades(extra, in_prose=in_prose) or not _numbers_match(extra, missing, other, in_prose):
+        return 0.0
+    if not _adds_no_candidate(mine, other, in_prose) or _is_cut_up(answer, gold, extra):
+        return 0.0
+    own, due = ([word for word in words if word not in asked.copied] for words in (mine, other))
+    if not says_something(Counter(own) & Counter(due)):
+        return 0.0
+    return min(_overlap(mine, other), _overlap(own, due))
+
+
+def _numbers_match(extra: Counter[str], missing: Counter[str], gold: Sequence[str], in_prose: bool) -> bool:
+    """Say whether numbers agree: the answer's are in the gold answer, and those that are part of a name are there.
+
+    The same holds for a "not" that is part of a name, and for a letter at its end ("Vitamin C").
+    """
+    if any(map(has_digit, extra)) and (not in_prose or any(map(has_digit, gold))):
+        return False
+    told = {word for word in missing if has_digit(word) or word in NEGATIONS}
+    return in_prose or not (told or (len(gold[-1]) == 1 and gold[-1].isascii() and gold[-1] in missing))
+
+
+def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool) -> bool:
+    """Say whether what an answer has beside the gold answer leaves no room for another candidate.
+
+    More than half of its words must be in the gold answer, so that no answer is paid for two gold answers that share
+    nothing. In a name the others stand within it ("Barack Hussein Obama"); before it, only a title.
+    """
+    ours, theirs = ([word for word in words if is_content(word)] for words in (mine, gold))
+    extra, missing = Counter(ours) - Counter(theirs), Counter(theirs) - Counter(ours)
+    shared = len(ours) - extra.total()
+    if not extra:
+        return shared > 0
+    if extra.total() >= shared:
+        return False
+    if in_prose and missing:
+        return True
+    within = not missing and ours[0] == theirs[0] and ours[-1] == theirs[-1]
+    titled = extra.total() == 1 and ours[0] in extra and ours[0] in _TITLES and not missing.keys() & _TITLES
+    return within or titled
+
+
+def _is_cut_up(answer: str, gold: str, extra: Counter[str]) -> bool:
+    """Say whether there are more separators than in the gold answer, and words of the answer's own between them."""
+    if not any(map(is_content, extra)):
+        return False
+    if _size(tokens(gold)) <= _PROSE:
+        return len(_SEPARATORS.findall(unframed(answer).strip())) > len(_SEPARATORS.findall(gold.strip()))
+    known = set(tokens(gold))
+    parts = [set(filter(is_content, tokens(part))) for part in re.split(r"[;|•\n]", answer)]
+    return len(parts) > 1 and any(part and 2 * len(part & known) < len(part) for part in parts)
+
+
+def _size(words: Sequence[str]) -> float:
+    """Return how many words of content there are; a Chinese word has about two characters."""
+    return sum(0.5 if "\u3040" <= word[0] <= "\u9fff" else 1.0 for word in words if is_content(word))
+
+
+def _overlap(mine: Sequence[str], other: Sequence[str]) -> float:
+    same = (Counter(mine) & Counter(other)).total()
+    return 2 * same / (len(mine) + len(other)) if same else 0.0

@@ -1,0 +1,1 @@
+"""Normalised tokens and claims of short answers to questions."""

@@ -1,0 +1,118 @@
+r"""`tokens`: an answer in words as a list of tokens, so that the same answer in another form is the same list.
+
+SQuAD's rules (lower case, no punctuation, no articles) with what they lack: NFKC, accents, Unicode punctuation, one
+token for each CJK character, initials joined ("J. R. R." is "JRR"), the signs that tell names apart ("C#", "C++",
+"A+"), \text{...} and bold unwrapped. A date is one token (`dates`), and so is a number with its unit (`quantities`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from arpo_env.grading.answer_text.normalize_latex import unwrap
+from arpo_env.grading.qa_text.dates import mark_dates
+from arpo_env.grading.qa_text.quantities import mark_quantities, with_ordinals
+
+CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
+_ARTICLES = frozenset({"a", "an", "the"})
+_SAME = {
+    "saint": "st", "street": "st", "mount": "mt", "doctor": "dr", "mister": "mr", "professor": "prof", "junior": "jr",
+    "senior": "sr", "versus": "vs", "avenue": "ave", "road": "rd", "incorporated": "inc", "corporation": "corp",
+    "company": "co", "limited": "ltd", "brothers": "bros", "theatre": "theater", "centre": "center",
+    "colour": "color", "grey": "gray", "harbour": "harbor", "okay": "ok",
+}  # fmt: skip
+_LETTERS = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŋ": "n"}
+)
+_SIGNS = str.maketrans(
+    {
+        "♯": "#",
+        "♭": " flat",
+        "⁄": "/",
+        "−": "-",
+        "＋": "+",
+        "’": "'",
+        "‘": "'",
+        "`": "'",
+        "ʻ": "'",
+        "≠": " not ",
+        "¬": " not ",
+    }
+)
+_BOUNDS = {"<": " most ", "≤": " most ", ">": " over ", "≥": " least ", "±": " about "}
+_BOX = re.compile(r"^\s*\$*\s*\\f?boxed\s*\{(.*)\}\s*\$*\s*\.?\s*$", re.DOTALL)
+_MATH = re.compile(r"\$(?=\S)([^$]*?\S)\$(?!\d)")
+_INITIALS = re.compile(r"(?<![\w.])(?:[^\W\d_]\.\s?)+(?=[^\W\d_]?)")
+_SPACED_INITIALS = re.compile(r"(?<![\w'.])[A-Z](?: [A-Z](?![\w'.]))+")
+_THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,]*\d)")
+_MARK = r"\ue000[^\ue000\ue001]*\ue001"
+_TOKEN = re.compile(
+    rf"{_MARK}|[{CJK}]|[\U0001f1e6-\U0001f1ff]{{2}}|(?:(?<![\w.])-)?\d++(?:[./:\-]\d++)*+(?![^\W\d_{CJK}])|[^\W{CJK}]+(?:\++|#)(?!\w)|"
+    rf"(?<!\w)[a-z]-(?![\w-])|[^\W{CJK}]+|\w+|\+"
+)
+_SYMBOLS = re.compile(r"[^\s\w!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f]+")
+_ROMAN = {
+    "ii": "2", "iii": "3", "iv": "4", "vi": "6", "vii": "7", "viii": "8", "ix": "9", "xi": "11", "xii": "12",
+    "xiii": "13", "xiv": "14", "xv": "15", "xvi": "16", "xvii": "17", "xviii": "18", "xix": "19", "xx": "20",
+    "xxi": "21", "xxii": "22", "xxiii": "23",
+}  # fmt: skip
+_LAST_ROMAN = {"i": "1", "v": "5", "x": "10"}
+
+
+@lru_cache(maxsize=8192)
+def tokens(text: str) -> list[str]:
+    """Return the words of an answer: lower case, no punctuation, no articles, CJK characters one by one.
+
+    Where there is no word at all, as in the flag of a country, what stands there is taken as it is.
+    """
+    text = folded(text)
+    text = mark_quantities(mark_dates(with_ordinals(text)))
+    found = [_SAME.get(word, word) for word in _TOKEN.findall(text)]
+    found = [word.strip("\ue000\ue001") for word in found]
+    kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]  # "Vitamin A", "Serie A"
+    kept = found if kept and set(found) <= _ARTICLES else kept
+    return _without_roman(kept) or _SYMBOLS.findall(text)
+
+
+def folded(text: str) -> str:
+    """Return a text in lower case, without accents, markup and the points of initials."""
+    text = " ".join(text.split())  # long runs of blanks are slow for patterns
+    boxed = _BOX.match(text)
+    text = re.sub(r"\\([%$&#_])", r"\1", boxed[1] if boxed else text)
+    text = _MATH.sub(r"\1", unwrap(re.sub("[\ue000\ue001]", "", text)))
+    text = re.sub(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))", ",", text)
+    text = re.sub(r"(?<=\d)([⁰¹²³⁴-⁹]+)", lambda match: "^" + match[1], text)
+    text = unicodedata.normalize("NFKD", text.translate(_SIGNS))
+    text = unicodedata.normalize("NFKC", re.sub("[\u0300-\u036f]", "", text)).translate(_SIGNS)
+    text = _INITIALS.sub(_joined, text)
+    text = _SPACED_INITIALS.sub(lambda match: match[0].replace(" ", ""), text).casefold().translate(_LETTERS)
+    text = re.sub(r"(?<=[\w\ue001])\s*[‐‑‒–—]\s*(?=\w)", lambda m: "-" if m[0] == m[0].strip() else " - ", text)
+    text = re.sub(r"(?<=[^\W\d])'(?=\w)|(?<=\w)'(?=[^\W\d])", "", text).replace("_", " ").replace("&", " and ")
+    text = re.sub(r"(?<=[^\W\d])\.(?=[^\W\d])", "", text)
+    text = re.sub(r"[<≤>≥±](?=\s*[$€£¥]?\d)", lambda match: _BOUNDS[match[0]], text)
+    text = re.sub(r"^\s*\+(?=\d)", "", re.sub(r"(?<!\w)!(?=\w)", " not ", text))
+    text = re.sub(r"(?<![\w#])(?:#|no\.|nr\.|number)\s*(?=\d)", "", text)
+    text = re.sub(r"(?<![\w])([a-g]) sharp(?!\w)", r"\1#", text)
+    text = re.sub(r"(?<![\w])([a-f]) (plus|minus)(?!\w)", lambda m: m[1] + {"plus": "+", "minus": "-"}[m[2]], text)
+    return _THOUSANDS.sub(lambda match: match[1] + match[2].replace(",", ""), text)
+
+
+def has_digit(token: str) -> bool:
+    """Say whether a token is a number, a date, or a name that numbers tell from others."""
+    return any(letter.isdigit() for letter in token)
+
+
+def _joined(match: re.Match[str]) -> str:
+    text = match[0]
+    return re.sub(r"[.\s]", "", text) + (" " if text[-1].isspace() or match.end() < len(match.string) else "")
+
+
+def _without_roman(words: list[str]) -> list[str]:
+    """Write the numbers of kings and wars in digits; a first word is a name or a pronoun."""
+    last = len(words) - 1
+    return [
+        word if place == 0 else _ROMAN.get(word) or (_LAST_ROMAN.get(word) if place == last else None) or word
+        for place, word in enumerate(words)
+    ]

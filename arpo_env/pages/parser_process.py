@@ -1,0 +1,218 @@
+"""The process that parses pages: a script that runs apart, with limits that the kernel keeps.
+
+Markup and PDFs of the web can be made so that a parser never ends, eats all memory or crashes. Here that is the end
+of a process that holds nothing else: no keys, no network use, one page at a time. `parser_pool` starts it; it
+imports nothing of this project, so that it starts fast.
+
+Jobs come on standard input: eight bytes (length of the head, length of the body), a JSON head {kind, max_characters},
+the body. Replies go to standard output: four bytes of length, and JSON {title, date, text} or {fault}.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import re
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+SHORT = 200  # characters; less than that is not taken for the main text
+MAX_PAGES = 100
+MAX_TAGS = 30_000  # of a page; the rest is not read
+_LINE_BREAKING = re.compile(
+    "address|article|aside|blockquote|body|br|caption|d[dlt]|div|figcaption|figure|form|h[1-6]|header|hr|li|main|ol"
+    "|option|p|pre|section|summary|table|tbody|thead|tr|ul"
+)
+_BREAK = "\0"
+_NO_TEXT = ["script", "style", "template", "svg", "iframe", "noscript", "nav", "footer", "head", "button", "select"]
+
+
+class SlowParser(BaseException):
+    """A quarter of the time has gone; a BaseException, so that no parser catches it by the way."""
+
+
+def parse_html(markup: str) -> dict[str, str]:
+    """Return title, date and main text of a page's first MAX_TAGS tags; if that is hardly any, all their text."""
+    markup = _start(markup)
+    try:
+        found = _main_text(markup)
+    except (SlowParser, Exception):  # whatever trafilatura stumbles over; the simpler way may still work
+        found = {"title": "", "date": "", "text": ""}
+    _calm()
+    if len(found["text"]) < SHORT:
+        title, text = strip_tags(markup)
+        found["title"] = found["title"] or title
+        found["text"] = text or found["text"]
+    return found
+
+
+def _start(markup: str) -> str:
+    """Return the markup up to the tag after MAX_TAGS others: the parsers take 50 to 100 microseconds for each."""
+    for last in itertools.islice(re.finditer("<", markup), MAX_TAGS, MAX_TAGS + 1):
+        return markup[: last.start()]
+    return markup
+
+
+def _main_text(markup: str) -> dict[str, str]:
+    from trafilatura import bare_extraction
+
+    document = bare_extraction(markup, favor_recall=True, include_tables=True, with_metadata=True)
+    if document is None:
+        return {"title": "", "date": "", "text": ""}
+    text = "\n\n".join(part for part in (document.text, document.comments) if part)
+    return {"title": document.title or "", "date": document.date or "", "text": text}
+
+
+def strip_tags(markup: str) -> tuple[str, str]:
+    """Return the title and the visible text of a page, a line for each block and a bar between table cells."""
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(markup, "lxml")
+    title = " ".join(soup.title.get_text().split()) if soup.title else ""
+    lines = (" ".join(line.split()) for line in "".join(_pieces(soup)).split(_BREAK))
+    return title, "\n".join(line for line in lines if line.strip("| "))
+
+
+def _pieces(soup: Any) -> Iterator[str]:
+    """Give the texts of a tree in their order, with marks where lines and cells end.
+
+    By hand, since inserting marks into the tree takes time that grows with the square of its size.
+    """
+    from bs4.element import CData, NavigableString, Tag
+
+    waiting: list[Any] = [soup]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Tag) and node.name not in _NO_TEXT:
+            mark = _BREAK if _LINE_BREAKING.fullmatch(node.name) else " | " if node.name in ("td", "th") else ""
+            yield _BREAK if mark == _BREAK else ""
+            waiting += [mark, *reversed(node.contents)]
+        elif type(node) in (str, NavigableString, CData):  # not comments, which are strings too
+            yield str(node)
+
+
+def parse_pdf(body: bytes, max_characters: int) -> dict[str, str]:
+    """Return the text of the first pages of a PDF: as many as fit into the time and the characters.
+
+    Raises:
+        ValueError: it is locked.
+    """
+    from pypdf import PdfReader
+
+    reader = PdfReader(io.BytesIO(body), strict=False)
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise ValueError("it is locked with a password")
+    text: list[str] = []
+    try:
+        for page in _pages(reader):
+            text.append(page)
+            if sum(map(len, text)) > max_characters:
+                break
+    except SlowParser:
+        pass
+    _calm()
+    title, date = _pdf_metadata(reader)
+    return {"title": title, "date": date, "text": "\n\n".join(text)}
+
+
+def _pages(reader: Any) -> Iterator[str]:
+    for number in range(min(MAX_PAGES, len(reader.pages))):
+        try:
+            yield reader.pages[number].extract_text()
+        except Exception:  # a broken page; the others may be whole. There is no common class of pypdf's faults
+            continue
+
+
+def _pdf_metadata(reader: Any) -> tuple[str, str]:
+    try:
+        data = reader.metadata or {}
+        date = re.match(r"D:(\d{4})(\d\d)(\d\d)", str(data.get("/CreationDate", "")))
+        return str(data.get("/Title", "")), "-".join(date.groups()) if date else ""
+    except Exception:  # broken metadata is no reason to lose the text
+        return "", ""
+
+
+def parse(kind: str, body: bytes, max_characters: int) -> dict[str, str]:
+    """Do one job; a fault of the page becomes {"fault": reason}."""
+    try:
+        found = parse_pdf(body, max_characters) if kind == "pdf" else parse_html(body.decode("utf-8"))
+    except MemoryError:
+        return {"fault": "reading it needs too much memory"}
+    except SlowParser:
+        return {"fault": "reading it takes too long"}
+    except Exception as error:  # whatever a parser raises about a broken page
+        locked = str(error) if "password" in str(error) else f"it is broken ({type(error).__name__})"
+        return {"fault": locked[:100]}
+    return {"title": found["title"][:300], "date": found["date"][:10], "text": found["text"][: 2 * max_characters]}
+
+
+def _alarm(seconds: float) -> None:
+    """Order the kernel to end this process; after a quarter of the time, as CPU time, it may still save a part."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds / 4, 1.0)  # again: some code of C swallows an exception
+
+
+def _calm() -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _slow(*_: object) -> None:
+    raise SlowParser
+
+
+def _lock(memory: int) -> None:
+    """Give up what parsing does not need."""
+    import bs4
+    import pypdf  # noqa: F401  (its memory is taken before there is a limit)
+    import trafilatura
+
+    bs4.BeautifulSoup("<p>", "lxml")
+    trafilatura.bare_extraction("<p>warm", with_metadata=True)
+    for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(what, (most, most))
+    signal.signal(signal.SIGVTALRM, _slow)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that feeds this one
+
+
+def _send(replies: BinaryIO, reply: dict[str, str]) -> None:
+    data = json.dumps(reply).encode()
+    replies.write(struct.pack("!I", len(data)) + data)
+    replies.flush()
+
+
+def main(seconds: float, memory: int) -> None:
+    """Serve jobs until standard input ends.
+
+    Args:
+        seconds: of wall time a job may take; then the kernel ends this process.
+        memory: bytes of address space.
+    """
+    jobs, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that a library prints may get between the replies
+    try:
+        _lock(memory)
+    except ImportError as error:
+        _send(replies, {"missing": str(error)})
+        return
+    _send(replies, {})
+    while len(lengths := jobs.read(8)) == 8:
+        head_length, body_length = struct.unpack("!II", lengths)
+        head, body = json.loads(jobs.read(head_length)), jobs.read(body_length)
+        _alarm(seconds)
+        try:
+            reply = parse(head["kind"], body, head["max_characters"])
+        except SlowParser:
+            reply = {"fault": "reading it takes too long"}
+        _calm()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(replies, reply)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]))

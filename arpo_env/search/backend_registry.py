@@ -1,0 +1,134 @@
+"""Search backends by name: `open_search("serper")`, `open_search("search-r1:http://host:8000")`, `open_search(path)`.
+
+A backend is one row of the table: its name and the function that makes it, imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from arpo_env.net.urls import hidden
+from arpo_env.search.local.corpus import SUFFIXES
+from arpo_env.search.search_backend import SearchBackend
+
+VARIABLE = "ARPO_SEARCH"
+Factory = Callable[[str | None], SearchBackend]
+_PROVIDERS = tuple(
+    ["brave", "brightdata", "brightdata-google", "ddgs", "exa", "perplexity", "searxng", "serpapi", "serper", "tavily"]
+)
+_RETRIEVERS = ("search-r1", "flashrag", "elasticsearch", "opensearch")
+
+
+def open_search(where: SearchBackend | str | Path, *, asked: bool = True) -> SearchBackend:
+    """Return a search backend.
+
+    Args:
+        where: a backend, which is returned; a name, such as "serper"; a name and an address, such as
+            "search-r1:http://host:8000"; the folder of an index; or a corpus, a .jsonl file that is indexed into the
+            user's cache at first use.
+        asked: False for a provider that only stands for answers that were recorded: it needs no key.
+
+    Raises:
+        ValueError: the name is not known, or a key is missing.
+        FileNotFoundError: there is nothing at the path.
+    """
+    if isinstance(where, SearchBackend):
+        return where
+    name, _, address = str(where).partition(":")
+    if isinstance(where, str) and name in _factories:
+        factory = _factories[name]
+        return factory(address or None) if asked else _unasked.get(factory, factory)(address or None)
+    path = os.path.expanduser(where)
+    if os.path.exists(path) or isinstance(where, Path):
+        return _local(path)
+    raise _unknown(where, name)
+
+
+def default_search(*, asked: bool = True) -> SearchBackend:
+    """Return the backend that the variable ARPO_SEARCH names; `asked` is as for `open_search`.
+
+    Raises:
+        RuntimeError: it is not set.
+    """
+    if where := os.environ.get(VARIABLE):
+        return open_search(where, asked=asked)
+    raise RuntimeError(
+        f"no search is configured: set {VARIABLE}, or give the search option, one of: a corpus (FILE{SUFFIXES[0]}, "
+        "indexed at first use); the folder of an index (arpo search index CORPUS FOLDER); a server, as in "
+        f"search-r1:http://host:8000 ({', '.join(_RETRIEVERS)}); or a provider with its key in the environment "
+        f"({', '.join(_PROVIDERS)})"
+    )
+
+
+def register_backend(name: str, factory: Factory) -> None:
+    """Make a backend available by a name; a name that is there already gets the new factory.
+
+    Args:
+        name: without a colon.
+        factory: called with what stands after the colon, or None.
+
+    Raises:
+        ValueError: the name is empty or has a colon or a slash.
+    """
+    if not name or set(name) & set(":/"):
+        raise ValueError(f"{name!r} can not be a backend's name: it has to be free of ':' and '/'")
+    _factories[name] = factory
+
+
+def backend_names() -> list[str]:
+    """Return the names that `open_search` knows."""
+    return sorted(_factories)
+
+
+def _unknown(where: str, name: str) -> Exception:
+    shown = hidden(where)
+    if name in ("http", "https"):
+        return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
+    if "/" in name or where.endswith(SUFFIXES):
+        return FileNotFoundError(f"there is no index and no corpus at {where}")
+    near = difflib.get_close_matches(name.lower(), _factories, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return ValueError(
+        f"no search backend and no path {shown!r}; {hint}There are: {', '.join(backend_names())}, "
+        f"the folder of an index, and a corpus (FILE{SUFFIXES[0]})"
+    )
+
+
+def _local(address: str | None) -> SearchBackend:
+    from arpo_env.search.local.local_search import open_local
+
+    if address is None:
+        raise ValueError("'local' needs the folder of an index or a corpus, as in local:FOLDER")
+    return open_local(address)
+
+
+def _make(maker: str, name: str, address: str | None, **options: Any) -> SearchBackend:
+    """Call a function "module:function" with a name, an address and options."""
+    module, _, function = maker.partition(":")
+    backend: SearchBackend = getattr(importlib.import_module(module), function)(name, address, **options)
+    return backend
+
+
+def _recorded(provider: str | None) -> SearchBackend:
+    from arpo_env.search.cached_search import RecordedSearch
+
+    return RecordedSearch(provider or "bing-arpo")
+
+
+_factories: dict[str, Factory] = {
+    "local": _local,
+    "recorded": _recorded,
+    **{name: functools.partial(_make, "arpo_env.search.web.providers:make_provider", name) for name in _PROVIDERS},
+    **{name: functools.partial(_make, "arpo_env.search.http_retrievers:make_retriever", name) for name in _RETRIEVERS},
+}
+_unasked = {
+    factory: functools.partial(factory, asked=False)  # type: ignore[call-arg]  # those of the providers know it
+    for name, factory in _factories.items()
+    if name in _PROVIDERS
+}

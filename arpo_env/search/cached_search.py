@@ -1,0 +1,100 @@
+"""Searches that are recorded and replayed: `CachedSearch` around any backend, `RecordedSearch` where none is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arpo_env.cache.cache import Cache, normalise_query
+from arpo_env.net.http import ServiceError
+from arpo_env.search.search_backend import Hit, SearchBackend
+
+
+class RecordedSearch(SearchBackend):
+    """Stands in for a provider whose answers were recorded, so that no key and no network is needed.
+
+    Wrap it in `CachedSearch`; by itself it answers nothing.
+
+    Args:
+        provider: the name that the records have, such as "bing-arpo" or "serper".
+        version: of the adapter that recorded.
+        k: hits that were asked for when it was recorded. Fewer may be asked for now.
+        parameters: of the backend that recorded.
+    """
+
+    def __init__(
+        self, provider: str = "bing-arpo", version: int = 1, k: int = 10, parameters: dict[str, Any] | None = None
+    ) -> None:
+        self.name, self.version = f"recorded:{provider}", version
+        self.provider, self.k, self._parameters = provider, k, dict(parameters or {})
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the recording backend had."""
+        return self._parameters
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """Fail: there is nobody to ask.
+
+        Raises:
+            ServiceError: always.
+        """
+        raise ServiceError(
+            self.name,
+            f"{query[:300]!r} was not recorded, and there is nobody to ask: give the cache that holds it (cache=FILE, "
+            "or CachedSearch), or record it with a live backend",
+        )
+
+
+class CachedSearch(SearchBackend):
+    """A backend whose answers go through a cache.
+
+    Spellings that `normalise_query` makes equal share an answer, that to the first of them. A blank query is not asked.
+
+    Args:
+        backend: is closed with this one; the cache, which others may use, is not.
+        cache: whose mode decides whether the backend is asked.
+    """
+
+    def __init__(self, backend: SearchBackend, cache: Cache) -> None:
+        self.backend, self.cache = backend, cache
+        self.name, self.version = backend.name, backend.version
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Those of the backend."""
+        return self.backend.parameters
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """Return the recorded hits, or those of the backend.
+
+        Raises:
+            CacheMiss: it is a replay, and the query was not recorded.
+            ServiceError: the backend failed, or the cache's file can not be used.
+        """
+        normal = normalise_query(query)
+        if not normal:
+            return []
+        recorded = self.backend if isinstance(self.backend, RecordedSearch) else None
+        provider = recorded.provider if recorded else self.name
+        asked = recorded.k if recorded else k
+        found = await self.cache.through(
+            "search",
+            provider,
+            self.version,
+            search_request(normal, asked, self.parameters),
+            lambda: self._ask(query, k),
+            negative=lambda hits: not hits,
+        )
+        return [Hit.from_dict(hit) for hit in found[:k]]
+
+    async def _ask(self, query: str, k: int) -> list[dict[str, Any]]:
+        return [hit.as_dict() for hit in await self.backend.search(query, k)]
+
+    async def close(self) -> None:
+        """Close the backend."""
+        await self.backend.close()
+
+
+def search_request(query: str, k: int, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides the answer to a search; the query is normalised already."""
+    return {"query": query, "k": k, "parameters": parameters}

@@ -1,0 +1,208 @@
+"""Retrieval servers as backends: the protocols of Search-R1 and FlashRAG, and Elasticsearch or OpenSearch.
+
+    backend = make_retriever("search-r1", "http://127.0.0.1:8000")
+    backend = make_retriever("elasticsearch", "http://me:password@127.0.0.1:9200/wiki")
+
+One request a query; connections are kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arpo_env.net.http import Http, Reply
+from arpo_env.net.urls import checked_address, with_path, without_login
+from arpo_env.search.search_backend import Hit, SearchBackend
+from arpo_env.search.web.query_length import sendable
+from arpo_env.search.web.response_parsing import SNIPPET, error_in, named, number, one_line, plain
+
+_ELASTIC_FIELDS = ("title^0.5", "text", "contents")
+
+
+@dataclass(frozen=True)
+class _Protocol:
+    """How a kind of server is asked.
+
+    Attributes:
+        path: appended to the address.
+        example: of an address.
+        body: of the request, from query and k.
+        found: (document, score) pairs in the reply's JSON; raises ValueError with what is wrong.
+        key: variable with a key that may be needed; the address of such a server ends in an index.
+    """
+
+    path: str
+    example: str
+    body: Callable[[str, int], dict[str, Any]]
+    found: Callable[[Any], list[tuple[Any, Any]]]
+    key: str = ""
+
+
+def make_retriever(name: str, address: str | None, *, http: Http | None = None) -> SearchBackend:
+    """Return a retrieval server, ready to be asked.
+
+    Args:
+        name: one of `RETRIEVERS`.
+        address: of the server, with or without the protocol's path; for Elasticsearch with the index. User and
+            password may stand in it.
+        http: limits of time, size, pace and repeats other than the usual.
+
+    Raises:
+        ValueError: unknown name, or an address that is none.
+    """
+    if name not in _PROTOCOLS:
+        near = difflib.get_close_matches(name, RETRIEVERS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RETRIEVERS)}"
+        raise ValueError(f"no retriever is called {name!r}; {hint}")
+    protocol = _PROTOCOLS[name]
+    if address is None or not address.strip():
+        raise ValueError(f'{name} needs an address, as in "{name}:{protocol.example}"')
+    checked = checked_address(name, address)
+    bare = checked.removesuffix(protocol.path)
+    if protocol.key and "/" not in bare.partition("://")[2]:
+        raise ValueError(f"{name} needs an index after the address, as in {protocol.example}")
+    return Retriever(name, bare, protocol, http or Http(name))
+
+
+class Retriever(SearchBackend):
+    """A retrieval server. Made by `make_retriever`."""
+
+    def __init__(self, name: str, address: str, protocol: _Protocol, http: Http) -> None:
+        self.name = name
+        self._address = without_login(address)
+        self._url, self._protocol = with_path(address, protocol.path), protocol
+        key = os.environ.get(protocol.key, "").strip() if protocol.key else ""
+        self._headers = {"Authorization": f"ApiKey {key}"} if key else {}
+        login = "the login in the address" + (f", or {protocol.key}," if protocol.key else "")
+        cures = {401: f"Is {login} right?", 404: f"Is {self._address} the right address?"}
+        self._http = replace(http, cures={**cures, **http.cures}, secrets=(*http.secrets, key) if key else http.secrets)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What besides query and k decides the result."""
+        return {"address": self._address}
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """Return at most k passages."""
+        line = sendable(query)
+        if not line or k < 1:
+            return []
+        body = self._protocol.body(line, k)
+        reply = await self._http.request("POST", self._url, json=body, headers=self._headers)
+        return self._hits(reply)[:k]
+
+    async def close(self) -> None:
+        """Give back connections and threads."""
+        self._http.close()
+
+    def _hits(self, reply: Reply) -> list[Hit]:
+        try:
+            found = self._protocol.found(reply.json())
+        except ValueError as error:
+            raise reply.fault(str(error)) from None
+        hits = [passage(document, score) for document, score in found]
+        if hits and not any(hits):
+            raise reply.fault(f"answered passages without text; the first is {named(found[0][0])}")
+        return [hit for hit in hits if hit is not None]
+
+
+def passage(document: Any, score: Any = None) -> Hit | None:
+    """Return a document of a corpus as a hit, or None if it holds no text.
+
+    Its text is `text`, else `contents`, whose first line is the title (often in quotes) where it has several.
+    """
+    fields = document if isinstance(document, dict) else {"contents": document}
+    title, text = plain(fields.get("title")), plain(fields.get("text"))
+    if not text:
+        head, cut, tail = plain(fields.get("contents")).partition("\n")
+        title, text = (title or _unquoted(head.strip()), tail.strip()) if cut else (title, head)
+    if not text:
+        return None
+    return Hit(
+        title=one_line(title),
+        url=plain(fields.get("url")) or plain(fields.get("id")),
+        snippet=one_line(text[:SNIPPET]),
+        date=one_line(plain(fields.get("date"))),
+        text=text,
+        score=number(score),
+    )
+
+
+def _unquoted(title: str) -> str:
+    return title[1:-1] if len(title) > 1 and title[0] == title[-1] == '"' else title
+
+
+def _search_r1(query: str, k: int) -> dict[str, Any]:
+    return {"queries": [query], "topk": k, "return_scores": True}  # the published server fails without the scores
+
+
+def _search_r1_found(data: Any) -> list[tuple[Any, Any]]:
+    result = _listed(data, "result")
+    if len(result) != 1 or not isinstance(result[0], list):
+        raise ValueError(f"answered {len(result)} lists of passages to one query")
+    return [_scored(item) for item in result[0]]
+
+
+def _scored(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, dict) and "document" in item:
+        return item["document"], item.get("score")
+    return item, item.get("score") if isinstance(item, dict) else None
+
+
+def _flashrag(query: str, k: int) -> dict[str, Any]:
+    return {"query": query, "top_n": k, "return_score": True}
+
+
+def _flashrag_found(data: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(data, list):
+        raise ValueError(_wrong(data, "a list of passages"))
+    if len(data) == 2 and all(isinstance(part, list) for part in data):
+        scores = [*data[1], *[None] * len(data[0])]
+        return list(zip(data[0], scores, strict=False))
+    return [(document, None) for document in data]
+
+
+def _elastic(query: str, k: int) -> dict[str, Any]:
+    # most_fields adds the fields up, so that title and text both count
+    match = {"query": query, "fields": list(_ELASTIC_FIELDS), "type": "most_fields", "lenient": True}
+    wanted = ["id", "title", "text", "contents", "url", "date"]
+    return {"size": k, "query": {"multi_match": match}, "_source": wanted}
+
+
+def _elastic_found(data: Any) -> list[tuple[Any, Any]]:
+    hits = _listed(data.get("hits") if isinstance(data, dict) and "hits" in data else data, "hits")
+    shards = data.get("_shards")
+    if data.get("timed_out") or (isinstance(shards, dict) and shards.get("failed")):
+        raise ValueError("searched only a part of the index (time-out, or a shard that failed)")
+    return [_elastic_document(hit) for hit in hits if isinstance(hit, dict)]
+
+
+def _elastic_document(hit: dict[str, Any]) -> tuple[Any, Any]:
+    source = hit.get("_source")
+    return {"id": hit.get("_id"), **(source if isinstance(source, dict) else {})}, hit.get("_score")
+
+
+def _listed(data: Any, key: str) -> list[Any]:
+    found = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(found, list):
+        raise ValueError(_wrong(data, f"an object with the list {key}"))
+    return found
+
+
+def _wrong(data: Any, expected: str) -> str:
+    said = error_in(data) if isinstance(data, dict) else ""
+    return f"answered an error: {said}" if said else f"answered {named(data)}, expected {expected}"
+
+
+_ELASTIC = _Protocol("/_search", "http://127.0.0.1:9200/index", _elastic, _elastic_found, key="ES_API_KEY")
+_PROTOCOLS = {
+    "search-r1": _Protocol("/retrieve", "http://127.0.0.1:8000", _search_r1, _search_r1_found),
+    "flashrag": _Protocol("/search", "http://127.0.0.1:80", _flashrag, _flashrag_found),
+    "elasticsearch": _ELASTIC,
+    "opensearch": _ELASTIC,
+}
+RETRIEVERS = tuple(sorted(_PROTOCOLS))

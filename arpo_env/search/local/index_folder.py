@@ -1,0 +1,224 @@
+"""The folder of a search index: `build_index` makes it, beside its place and under a lock, and moves it there complete.
+
+It holds `meta.json` and the files of one engine, texts included; the corpus is not needed any more. It never changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, read_corpus
+from arpo_env.search.local.query_words import Question
+
+FORMAT = 1  # of the folder and of what is indexed
+ENGINES = ("tantivy", "fts5")
+META = "meta.json"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What `meta.json` says of an index.
+
+    Attributes:
+        format: version of the folder's layout.
+        engine: "tantivy" or "fts5".
+        corpus: name of the file it was made from.
+        fingerprint: SHA-256 over the passages: same passages, same fingerprint.
+        passages: how many there are.
+        characters: in all their titles and texts.
+    """
+
+    format: int
+    engine: str
+    corpus: str
+    fingerprint: str
+    passages: int
+    characters: int
+
+    @classmethod
+    def read(cls, folder: str | Path) -> IndexInfo:
+        """Read it.
+
+        Raises:
+            FileNotFoundError: the folder holds no index.
+            ValueError: the index is of another version of this library.
+        """
+        cure = f"make one: arpo search index CORPUS{SUFFIXES[0]} {folder}"
+        try:
+            fields = json.loads((Path(folder) / META).read_text(encoding="utf-8"))
+            info = cls(**fields)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{folder} holds no search index; {cure}") from error
+        except (TypeError, ValueError, NotADirectoryError) as error:
+            raise ValueError(f"{folder} holds something else than a search index ({error}); {cure}") from error
+        if info.format != FORMAT or info.engine not in ENGINES:
+            raise ValueError(f"{folder} has format {info.format} of {info.engine}, this is format {FORMAT}; {cure}")
+        return info
+
+
+class Engine(Protocol):
+    """An opened index, whatever it is made with."""
+
+    def find(self, question: Question, k: int) -> list[tuple[Passage, float]]:
+        """Return the best k passages with their scores."""
+
+
+def build_index(
+    corpus: str | Path | Iterable[Passage], folder: str | Path, *, engine: str | None = None, replace: bool = False
+) -> IndexInfo:
+    """Index a corpus into a folder, which appears when it is complete.
+
+    Args:
+        corpus: a JSON Lines file, see `arpo_env.search.local.corpus`, or passages.
+        folder: where the index goes. Of two that build it at once, the second waits and is then refused.
+        engine: "tantivy" or "fts5"; None takes tantivy where it is installed.
+        replace: put it in the place of an index that is there.
+
+    Raises:
+        CorpusError: the corpus can not be read, or holds nothing.
+        FileExistsError: the folder is there already.
+    """
+    engine, folder = choose_engine(engine), Path(folder).expanduser().resolve()
+    named = isinstance(corpus, str | Path)
+    count = _Count(read_corpus(corpus) if isinstance(corpus, str | Path) else corpus)
+    with _building(folder) as place:
+        _refuse(folder, replace)
+        engine_class(engine).write(place / engine, count)
+        if not count.passages:
+            raise CorpusError(f"{corpus if named else 'the corpus'} holds no passage")
+        name = Path(str(corpus)).name if named else ""
+        info = IndexInfo(FORMAT, engine, name, count.fingerprint, count.passages, count.characters)
+        (place / META).write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
+        _open_to_others(place)
+        _put(place, folder)
+    return info
+
+
+def choose_engine(name: str | None) -> str:
+    """Return the engine to build with: the one named, else the best there is.
+
+    Raises:
+        ImportError: there is none.
+    """
+    from arpo_env.search.local.fts5_index import why_no_fts5
+
+    if name is not None and name not in ENGINES:
+        raise ValueError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+    if name == "tantivy" or (name is None and importlib.util.find_spec("tantivy")):
+        return "tantivy"
+    if why := why_no_fts5():
+        raise ImportError(f"no search engine: tantivy is not installed, and {why}; pip install 'arpo-gym[search]'")
+    if name is None:
+        _log.warning(
+            "tantivy is not installed, SQLite FTS5 is slow beyond 50,000 passages: pip install 'arpo-gym[search]'"
+        )
+    return "fts5"
+
+
+def engine_class(engine: str) -> Any:
+    """Return the class that writes and opens an engine's indexes."""
+    if engine == "tantivy":
+        from arpo_env.search.local.tantivy_index import TantivyIndex
+
+        return TantivyIndex
+    from arpo_env.search.local.fts5_index import Fts5Index
+
+    return Fts5Index
+
+
+class _Count:
+    """Passages on their way into an index: how many, how long, and their fingerprint."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        self._source = passages
+        self._hash = hashlib.sha256()
+        self.passages = self.characters = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return self._hash.hexdigest()
+
+    def __iter__(self) -> Iterator[Passage]:
+        for passage in self._source:
+            self.passages += 1
+            self.characters += len(passage.title) + len(passage.text)
+            self._hash.update("\0".join((*astuple(passage), "\n")).encode("utf-8", "replace"))
+            if not self.passages % 1_000_000:
+                _log.info("%d passages", self.passages)
+            yield passage
+
+
+@contextlib.contextmanager
+def _building(folder: Path) -> Iterator[Path]:
+    """Give an empty folder beside `folder`, locked; what a killed build left there is gone.
+
+    Whoever holds the lock may rename it; who waited for it then starts over with a new one.
+    """
+    place = folder.with_name(f".{folder.name}.building")
+    while True:
+        place.mkdir(parents=True, exist_ok=True)
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if _same(place, handle):
+                _empty(place)
+                try:
+                    yield place
+                finally:
+                    if _same(place, handle):
+                        shutil.rmtree(place)
+                return
+        finally:
+            os.close(handle)
+
+
+def _same(place: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(place.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _empty(place: Path) -> None:
+    for left in place.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _refuse(folder: Path, replace: bool) -> None:
+    """Raise if the folder's place is taken."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / META).exists():
+        raise FileExistsError(f"{folder} is there and no search index; give another name, or remove it")
+    if not replace:
+        raise FileExistsError(f"{folder} holds an index; give another name, or replace it (replace=True, --replace)")
+
+
+def _open_to_others(place: Path) -> None:
+    """Let whoever may read `meta.json` read all files; tantivy keeps some to the user."""
+    mode = (place / META).stat().st_mode
+    for file in place.rglob("*"):
+        if file.is_file():
+            file.chmod(mode)
+
+
+def _put(place: Path, folder: Path) -> None:
+    """Move the finished index to its place."""
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if (folder / META).exists():
+        os.rename(folder, old)
+    os.rename(place, folder)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,142 @@
+"""Search in a corpus of one's own, on this machine, in the folder that `build_index` has made.
+
+Any number of processes may have it open, and a child of `os.fork` opens it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from arpo_env.net.http import ServiceError
+from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, is_corpus
+from arpo_env.search.local.index_folder import FORMAT, META, Engine, IndexInfo, build_index, choose_engine, engine_class
+from arpo_env.search.local.query_words import Question
+from arpo_env.search.local.snippet import best_window
+from arpo_env.search.search_backend import Hit, SearchBackend
+from sandbox.cache_directory import cache_directory
+
+_log = logging.getLogger(__name__)
+
+
+class LocalSearch(SearchBackend):
+    """Search in the index in a folder. It may be shared by everything in the process, and sent to others.
+
+    Args:
+        folder: made by `build_index`.
+        snippet_characters: most characters of a hit's snippet, the part of the text around the query's words.
+
+    Raises:
+        FileNotFoundError: the folder holds no index.
+        ImportError: its engine is not installed.
+        ServiceError: the index is damaged.
+    """
+
+    version = FORMAT
+
+    def __init__(self, folder: str | Path, snippet_characters: int = 1000) -> None:
+        self.folder = Path(folder).resolve()
+        self.info = IndexInfo.read(self.folder)
+        self.name = self.info.engine
+        self._snippet_characters = snippet_characters
+        self._engines: dict[int, Engine] = {}
+        with self._damage_told():
+            self._engine()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What besides query and k decides the result."""
+        return {"corpus": self.info.fingerprint, "snippet": self._snippet_characters}
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """Search on a thread; as many at once as there are processors, others wait their turn."""
+        return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), self.search_sync, query, k)
+
+    def search_sync(self, query: str, k: int) -> list[Hit]:
+        """Return at most k hits, best first.
+
+        Raises:
+            ServiceError: the index is damaged.
+        """
+        question = Question.read(query)
+        with self._damage_told():
+            found = self._engine().find(question, k) if k > 0 else []
+        return [self._hit(passage, score, question) for passage, score in found]
+
+    def _hit(self, passage: Passage, score: float, question: Question) -> Hit:
+        snippet = best_window(passage.text, question.needles, self._snippet_characters)
+        return Hit(passage.title, passage.url or passage.id, snippet, passage.date, passage.text, score)
+
+    def _engine(self) -> Engine:
+        pid = os.getpid()  # after a fork the parent's is not touched any more: its locks may be held for ever
+        engine = self._engines.get(pid)
+        if engine is None:
+            engine = self._engines.setdefault(pid, engine_class(self.name)(self.folder / self.name))
+        return engine
+
+    @contextlib.contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, TypeError, OSError, sqlite3.Error) as error:
+            raise ServiceError(self.name, f"{self.folder} can not be searched ({error}); build it again") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalSearch, (self.folder, self._snippet_characters)
+
+
+def open_local(path: str | Path) -> LocalSearch:
+    """Open the index in a folder, or that of a corpus, which is made in the user's cache at first use.
+
+    Within a process the same index is opened once.
+
+    Raises:
+        FileNotFoundError: there is no such path.
+    """
+    path = Path(path).expanduser()
+    folder = _cached(path) if path.is_file() else path
+    state = (folder / META).stat() if (folder / META).exists() else None
+    key = (str(folder.resolve()), state and (state.st_ino, state.st_mtime_ns))
+    found = _opened.get(key)
+    if found is None:
+        found = _opened.setdefault(key, LocalSearch(folder))
+    return found
+
+
+_opened: weakref.WeakValueDictionary[Any, LocalSearch] = weakref.WeakValueDictionary()
+
+
+def _cached(corpus: Path) -> Path:
+    """Return the folder with the index of a corpus as it is now."""
+    if not is_corpus(corpus):
+        raise CorpusError(f"{corpus} is neither a folder with an index nor a corpus ({' or '.join(SUFFIXES)})")
+    state, engine = corpus.stat(), choose_engine(None)
+    facts = json.dumps([str(corpus.resolve()), state.st_size, state.st_mtime_ns, FORMAT, engine])
+    name = f"{corpus.name.split('.')[0]}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    folder = cache_directory() / "search" / name
+    if not (folder / META).exists():
+        _log.info("indexing %s into %s", corpus, folder)
+        try:
+            build_index(corpus, folder, engine=engine)
+        except FileExistsError:
+            _log.debug("%s was built by another process meanwhile", folder)
+        except PermissionError as error:
+            raise PermissionError(f"{error}; set ARPO_CACHE to a folder that can be written") from error
+    return folder
+
+
+@functools.cache
+def _threads(pid: int) -> ThreadPoolExecutor:
+    """Return the threads of this process that search."""
+    return ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix=f"arpo-search-{pid}")

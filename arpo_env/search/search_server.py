@@ -1,0 +1,104 @@
+r"""A search backend over HTTP with Search-R1's protocol, for everything that can ask its retrieval server.
+
+    POST /retrieve {"queries": ["..."], "topk": 3, "return_scores": true}
+    -> {"result": [[{"document": {"id": "...", "contents": "\"Title\"\ntext"}, "score": 1.5}, ...]]}
+
+Run it with `arpo search serve`. It has no authentication: keep it on loopback, or on a network of your own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from arpo_env.event_loop import run
+from arpo_env.net.http import ServiceError
+from arpo_env.search.search_backend import Hit, SearchBackend
+from sandbox.http.json_server import JsonHandler, JsonServer
+
+DEFAULT_TOPK = 3
+MOST_TOPK = 1000
+MOST_QUERIES = 4096
+_log = logging.getLogger(__name__)
+
+
+class BadRequest(ValueError):
+    """The request makes no sense; the message says why."""
+
+
+def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
+    """Answer one `/retrieve` request.
+
+    Args:
+        backend: where to search.
+        request: queries; topk (null and 0 are 3); return_scores (false by default, as in Search-R1).
+
+    Returns:
+        result: for each query its documents, or with return_scores its documents and their scores.
+
+    Raises:
+        BadRequest: the request makes no sense.
+        ServiceError: the backend failed.
+    """
+    if not isinstance(request, dict):
+        raise BadRequest("the body has to be a JSON object")
+    queries, topk, scored = request.get("queries"), request.get("topk") or DEFAULT_TOPK, request.get("return_scores")
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise BadRequest("'queries' has to be a list of strings")
+    if len(queries) > MOST_QUERIES:
+        raise BadRequest(f"{len(queries)} queries; at most {MOST_QUERIES} are taken at once")
+    if isinstance(topk, bool) or not isinstance(topk, int) or not 0 < topk <= MOST_TOPK:
+        raise BadRequest(f"'topk' has to be a whole number up to {MOST_TOPK}, or null")
+    if not isinstance(scored, bool | None):
+        raise BadRequest("'return_scores' has to be true or false")
+    found = run(_search(backend, queries, topk))
+    show = _scored if scored else _document
+    return {"result": [[show(hit) for hit in hits] for hits in found]}
+
+
+async def _search(backend: SearchBackend, queries: list[str], topk: int) -> list[list[Hit]]:
+    return await asyncio.gather(*(backend.search(query, topk) for query in queries))
+
+
+def _document(hit: Hit) -> dict[str, Any]:
+    return {"id": hit.url, "contents": f'"{hit.title}"\n{hit.text or hit.snippet}'}
+
+
+def _scored(hit: Hit) -> dict[str, Any]:
+    return {"document": _document(hit), "score": hit.score or 0.0}
+
+
+class _Handler(JsonHandler):
+    post_path = "/retrieve"
+    healthy_paths = ("/", "/health")
+    backend: SearchBackend
+
+    def state(self) -> dict[str, Any]:
+        return {"status": "healthy", "backend": self.backend.name, **self.backend.parameters}
+
+    def fault(self, message: str) -> dict[str, Any]:
+        return {"error": message}
+
+    def respond(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        try:
+            return 200, retrieve(self.backend, json.loads(body))
+        except ServiceError as error:
+            _log.warning("%s", error)
+            return 502, self.fault(str(error))
+        except (ValueError, RecursionError) as error:
+            return 400, self.fault(str(error))
+
+
+def make_server(backend: SearchBackend, host: str = "127.0.0.1", port: int = 8000) -> JsonServer:
+    """Return a server that is bound, and not serving yet; port 0 takes a free one."""
+    return JsonServer((host, port), type("Handler", (_Handler,), {"backend": backend}))
+
+
+def serve(backend: SearchBackend, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Serve until interrupted."""
+    server = make_server(backend, host, port)
+    address, bound = server.server_address[:2]
+    _log.info("POST http://%s:%s/retrieve (%s); Ctrl-C ends it", address, bound, backend.name)
+    server.serve_until_interrupted()

@@ -1,0 +1,1 @@
+"""Web search services: one row per service, request formats, response parsing."""

@@ -1,0 +1,1 @@
+"""Text helpers: Unicode normalisation and quoting of foreign text."""

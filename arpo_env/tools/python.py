@@ -1,0 +1,105 @@
+"""The Python tool: a live interpreter session in the sandbox."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from arpo_env.tools.json_schema import function_schema
+from arpo_env.tools.tool import Status, Tool, ToolResult, shorten
+from sandbox import Interpreter, Sandbox, SessionEnded, default_sandbox
+
+
+def python(code: str) -> str:
+    """Run Python code in a session whose variables stay alive from call to call.
+
+    Args:
+        code: The source to run; the value of a last expression is shown.
+    """
+    raise NotImplementedError(code)  # the schema's source; `PythonTool.call` does the work
+
+
+class PythonTool(Tool):
+    """A live Python session in the sandbox, opened at the first call.
+
+    Whatever the code does to its session is a result: one that had to be killed, or has ended by itself between two
+    calls, is replaced by a fresh one, and the model is told.
+
+    Args:
+        timeout: seconds one call may take.
+        sandbox: where to run; None takes the process-wide one at the first call.
+        max_characters: a longer result keeps its head and tail.
+        fresh: forget everything after each call, as the papers' tools do; the next one starts from the setup again.
+    """
+
+    name = "python"
+    schema = function_schema(python)
+    repeatable = voids = keeps_time = True
+
+    def __init__(
+        self,
+        timeout: float = 10.0,
+        sandbox: Sandbox | None = None,
+        max_characters: int = 2000,
+        fresh: bool = False,
+    ) -> None:
+        self._timeout = timeout
+        self._sandbox = sandbox
+        self._max_characters = max_characters
+        self._fresh = fresh
+        self._setup = ""
+        self._interpreter: Interpreter | None = None
+        self._ended = False
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        """Run `code` and return what came of it."""
+        started = time.perf_counter()
+        if self._interpreter is None:
+            sandbox = self._sandbox or default_sandbox()  # asked anew: a shared one that was closed has been replaced
+            self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
+        try:
+            execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
+        except ValueError as error:  # more code than can be sent
+            return ToolResult(f"Error: {error}", "error", time.perf_counter() - started)
+        text = shorten(execution.text, self._max_characters) or "(no output)"
+        ended, self._ended = self._ended, False
+        if not execution.alive and not self._fresh:
+            await self._drop()
+            ended = True
+        if ended:
+            text += "\n(the Python session had to be restarted: all variables are lost)"
+        status: Status = {"ok": "ok", "timeout": "timeout"}.get(execution.status, "error")  # type: ignore[assignment]
+        return ToolResult(text, status, time.perf_counter() - started)
+
+    async def reset(self, setup: str) -> None:
+        """Drop the session; the next call opens a fresh one and runs `setup` in it."""
+        await self._drop()
+        self._setup, self._ended = setup, False
+
+    async def fork(self, n: int) -> list[Tool]:
+        """Fork the live session n times in one step; before the first call there is nothing to fork.
+
+        Where the code has ended the session, the copies begin with a fresh one, and their first call says so.
+        """
+        sessions: list[Interpreter | None] = [None] * n
+        ended = self._ended
+        if self._interpreter is not None:
+            try:
+                sessions = list(await self._interpreter.fork(n))
+            except SessionEnded:
+                ended = True
+        copies: list[Tool] = []
+        for session in sessions:
+            copy = PythonTool(self._timeout, self._sandbox, self._max_characters, self._fresh)
+            copy._setup, copy._interpreter, copy._ended = self._setup, session, ended
+            copies.append(copy)
+        return copies
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self._drop()
+
+    async def _drop(self) -> None:
+        interpreter, self._interpreter = self._interpreter, None
+        if interpreter is not None:
+            await interpreter.close()

@@ -1,0 +1,76 @@
+"""What a turn of the model does to an episode: calls are executed, an answer is taken, a fault is told.
+
+The environment decides here and nowhere else. Nothing is graded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from arpo_env.budget import Budget
+from arpo_env.episode import Call, Episode, Turn
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
+from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.tool import Tool, ToolResult
+from arpo_env.tools.tool_call import call_tool
+
+
+async def act(
+    episode: Episode, action: str, protocol: Protocol, tools: Mapping[str, Tool], budget: Budget, timeout: float
+) -> Turn:
+    """Take one turn: read it, do what it asks for, and note everything in the episode.
+
+    Afterwards either `episode.outcome` is set, or the turn's `result` is what the model reads next. A call may take
+    `timeout` seconds.
+
+    Raises:
+        Exception: the machinery behind a tool failed.
+    """
+    turn = Turn(action)
+    episode.turns.append(turn)
+    schemas = [tool.schema for tool in tools.values()]
+    match protocol.parse(action, schemas):
+        case Answer(value=value, boxed=boxed):
+            episode.answer, episode.outcome = value, "answered"
+            episode.malformed += not boxed
+        case Nothing():
+            episode.outcome = "no answer"
+        case _ if budget.spent(episode):
+            episode.outcome = "truncated"
+        case Malformed(reason=reason):
+            episode.malformed += 1
+            _show(turn, [f"Error: {reason}."], episode, protocol, schemas, budget)
+        case ToolCalls(calls=calls):
+            texts = [await _call(call, turn, episode, tools, budget, timeout) for call in calls]
+            _show(turn, texts, episode, protocol, schemas, budget)
+    return turn
+
+
+async def _call(
+    call: ToolCall, turn: Turn, episode: Episode, tools: Mapping[str, Tool], budget: Budget, timeout: float
+) -> str:
+    refusal = budget.refusal(episode, call.name)
+    if refusal is not None:
+        result, state = ToolResult(refusal, "refused"), ""
+    else:
+        tool = tools[call.name]
+        tool.context = [earlier.text + earlier.result for earlier in episode.turns[:-1]] + [turn.text]
+        tool.earlier_calls = [past for each in episode.turns for past in each.calls if past.status != "refused"]
+        result, state = await call_tool(tool, call.arguments, timeout), tool.shared_state
+    turn.calls.append(Call(call.name, result.status, result.seconds, call.arguments, state))
+    return result.text
+
+
+def _show(
+    turn: Turn,
+    texts: list[str],
+    episode: Episode,
+    protocol: Protocol,
+    schemas: Sequence[JsonSchema],
+    budget: Budget,
+) -> None:
+    notice = budget.notice(episode)
+    if notice is not None and not any(call.status == "refused" for call in turn.calls):
+        texts[-1] += f"\n({notice})"
+    turn.results = texts
+    turn.result = protocol.render_result(texts, schemas)

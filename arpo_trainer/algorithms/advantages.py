@@ -1,0 +1,215 @@
+"""The third decision, first half: from rewards to one advantage a trajectory.
+
+`group_advantages` (GRPO) and `leave_one_out` (RLOO) compare within a group, `tree_group_advantages` (Tree-GRPO) also
+with what branched off the same start; `reinforce_plus_plus` with the whole batch.
+`ADVANTAGES` names them all under one signature, for a row of the table of algorithms. How a trajectory's advantage is
+spread over its tokens is `attribution`'s; how entropy weighs it is `entropy_factor`'s.
+
+    batch_advantages("rloo", [[1.0, 0.0, 0.0]], [[40, 52, 38]])
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+from arpo_trainer.name_check import check_name
+
+EPSILON = 1e-6
+WHITENING_EPSILON = 1e-8
+Scale = Literal["group", "none", "population"]
+Rewards = Sequence[float | None]
+Estimator = Callable[[Sequence[Rewards], Sequence[Sequence[int]], Sequence[Sequence[int]]], list[list[float]]]
+
+
+def group_advantages(rewards: Rewards, scale: Scale = "group") -> list[float]:
+    """Return A_i = (R_i - mean) / (std + 1e-6) (GRPO, arXiv 2402.03300, sec. 4.1.2).
+
+    Args:
+        rewards: of one group, shape (G,); None marks an invalid trajectory: it stays out of mean and deviation and
+            gets 0.
+        scale: "group" divides by the unbiased standard deviation, as the published ARPO does; "population" by that
+            with 1/G; "none" does not divide (Dr. GRPO, ToolPO).
+
+    Returns:
+        Shape (G,). Exactly 0 where all that are valid score the same, and for one that alone of its group is valid:
+        there is nothing to compare it with. A group of one has mean 0 and deviation 1, as in the published code.
+
+    Raises:
+        ValueError: a reward that is not finite, or an unknown scale.
+    """
+    check_name("scale", scale, ("group", "none", "population"))
+    if not has_signal(rewards):
+        return [0.0] * len(rewards)
+    mean, deviation = _group_moments(_valid(rewards), population=scale == "population")
+    divisor = 1.0 if scale == "none" else deviation + EPSILON
+    return [0.0 if reward is None else (reward - mean) / divisor for reward in rewards]
+
+
+def leave_one_out(rewards: Rewards) -> list[float]:
+    """Return A_i = R_i minus the mean reward of the others in the group (RLOO, arXiv 2402.14740).
+
+    Args:
+        rewards: of one group, shape (G,); None marks an invalid trajectory: it gets 0 and is nobody's baseline.
+
+    Returns:
+        Shape (G,); where nothing can be compared, the same as `group_advantages` without its epsilon.
+
+    Raises:
+        ValueError: a reward that is not finite.
+    """
+    if not has_signal(rewards):
+        return [0.0] * len(rewards)
+    mean, _ = _group_moments(_valid(rewards))
+    n = len(_valid(rewards))
+    stretch = n / (n - 1) if n > 1 else 1.0  # R - mean of the others, from R - mean of all
+    return [0.0 if reward is None else (reward - mean) * stretch for reward in rewards]
+
+
+def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float]:
+    """Return A_inter + A_intra: compared with the group, and with its own tree alone (Tree-GRPO, 2509.21240, eq. 6-7).
+
+    A tree is what branched off one start. Where only one of a tree is valid there is nothing to compare it with, and
+    A_intra is 0; the published code takes its reward instead.
+
+    Args:
+        rewards: of one group, shape (G,); None marks an invalid trajectory.
+        starts: which tree each trajectory is of, shape (G,): any numbers, such as `RolloutTree.starts`.
+
+    Returns:
+        Shape (G,). Without branches the same as `group_advantages`.
+
+    Raises:
+        ValueError: a reward that is not finite, or not one start a trajectory.
+    """
+    result = group_advantages(rewards)
+    if len(starts) != len(rewards):
+        raise ValueError(f"got {len(starts)} starts for {len(rewards)} trajectories")
+    for start in set(starts):
+        members = [number for number, own in enumerate(starts) if own == start]
+        if len(members) > 1:
+            for number, within in zip(members, group_advantages([rewards[i] for i in members]), strict=True):
+                result[number] += within
+    return result
+
+
+def reinforce_plus_plus(groups: Sequence[Rewards], lengths: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Return rewards whitened over all tokens of the batch (REINFORCE++, arXiv 2501.03262).
+
+    With gamma 1 and the reward at the last token each token's return is its trajectory's reward; mean and unbiased
+    variance are taken over tokens, so that a long trajectory counts more.
+
+    Args:
+        groups: rewards of each group of the global batch, those of all processes; None marks an invalid trajectory.
+        lengths: tokens of each trajectory that count in the loss.
+
+    Returns:
+        As `groups`; 0 for invalid ones, and for all if all score the same.
+
+    Raises:
+        ValueError: a reward that is not finite, or lengths that do not fit the rewards.
+    """
+    if [len(group) for group in groups] != [len(group) for group in lengths]:
+        raise ValueError(
+            f"got rewards for groups of {[len(group) for group in groups]} trajectories and lengths for groups of "
+            f"{[len(group) for group in lengths]}: one length a trajectory"
+        )
+    flat = [reward for group in groups for reward in group]
+    if len(set(_valid(flat))) < 2:
+        return [[0.0] * len(group) for group in groups]
+    weights = [n for group in lengths for n in group]
+    mean, deviation = _token_moments([(r, n) for r, n in zip(flat, weights, strict=True) if r is not None])
+    return [[0.0 if reward is None else (reward - mean) / deviation for reward in group] for group in groups]
+
+
+def _group_moments(valid: Sequence[float], population: bool = False) -> tuple[float, float]:
+    """Return mean and standard deviation; 0 and 1 for a single reward."""
+    if len(valid) == 1:
+        return 0.0, 1.0
+    return statistics.fmean(valid), statistics.pstdev(valid) if population else statistics.stdev(valid)
+
+
+def _token_moments(rewards: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Return the mean over tokens, and sqrt(unbiased variance + 1e-8)."""
+    tokens = sum(n for _, n in rewards)
+    if tokens < 2:
+        return 0.0, math.inf
+    mean = math.fsum(reward * n for reward, n in rewards) / tokens
+    variance = math.fsum(n * (reward - mean) ** 2 for reward, n in rewards) / (tokens - 1)
+    return mean, math.sqrt(variance + WHITENING_EPSILON)
+
+
+def _by_group(function: Callable[[Rewards], list[float]]) -> Estimator:
+    def estimate(
+        groups: Sequence[Rewards], lengths: Sequence[Sequence[int]], starts: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        return [function(group) for group in groups]
+
+    return estimate
+
+
+ADVANTAGES: dict[str, Estimator] = {
+    "grpo": _by_group(group_advantages),
+    "grpo-population": _by_group(partial(group_advantages, scale="population")),
+    "grpo-no-std": _by_group(partial(group_advantages, scale="none")),
+    "rloo": _by_group(leave_one_out),
+    "tree-grpo": lambda groups, lengths, starts: list(map(tree_group_advantages, groups, starts)),
+    "reinforce++": lambda groups, lengths, starts: reinforce_plus_plus(groups, lengths),
+}
+
+
+def batch_advantages(
+    name: str,
+    groups: Sequence[Rewards],
+    lengths: Sequence[Sequence[int]],
+    starts: Sequence[Sequence[int]] | None = None,
+) -> list[list[float]]:
+    """Return one advantage a trajectory, by the named method.
+
+    Args:
+        name: one of `ADVANTAGES`.
+        groups: rewards of each group of the global batch, those of all processes; None marks an invalid trajectory.
+        lengths: tokens of each trajectory that count in the loss; only "reinforce++" looks at them.
+        starts: which tree of its group each trajectory is of; only "tree-grpo" looks at them. By default each is one of
+            its own.
+
+    Returns:
+        As `groups`.
+
+    Raises:
+        ValueError: an unknown name (says the nearest), or a reward that is not finite (says of which group).
+    """
+    check_name("advantage", name, ADVANTAGES)
+    for number, group in enumerate(groups):
+        try:
+            _valid(group)
+        except ValueError as error:
+            raise ValueError(f"group {number}: {error}") from None
+    return ADVANTAGES[name](groups, lengths, [range(len(group)) for group in groups] if starts is None else starts)
+
+
+def has_signal(rewards: Rewards) -> bool:
+    """Say whether a group teaches anything: two valid trajectories that score differently, or it is a group of one."""
+    valid = _valid(rewards)
+    return len(set(valid)) > 1 or len(valid) == len(rewards) == 1
+
+
+def silent_groups(groups: Sequence[Rewards]) -> int:
+    """Count the groups that teach nothing, because all score the same or fewer than two could be scored.
+
+    All their advantages are 0, except under "reinforce++", which compares across groups.
+    """
+    return sum(not has_signal(group) for group in groups)
+
+
+def _valid(rewards: Rewards) -> list[float]:
+    for number, reward in enumerate(rewards):
+        if reward is not None and not math.isfinite(reward):
+            raise ValueError(
+                f"the reward of trajectory {number} is {reward}: a reward must be a finite number, or None where a "
+                "trajectory could not be scored"
+            )
+    return [reward for reward in rewards if reward is not None]

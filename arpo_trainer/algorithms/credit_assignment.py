@@ -1,0 +1,149 @@
+"""The third decision, second half: from one advantage a trajectory to one a token, over the tree.
+
+| name | a token that several trajectories share gets, in each copy |
+|---|---|
+| soft | its own trajectory's advantage: plain GRPO (ARPO, sec. 3.2; the default there) |
+| hard | the mean over the trajectories through it (ARPO, sec. 3.2) |
+| dedup | that mean over the number of copies: a shared token weighs once (see `deduplication_scale`) |
+| turn | the value backed up turn by turn, each next turn counting the same |
+| at2po | the same, the next turns weighed by their entropy (AT2PO, arXiv 2601.04767, eq. 3, with A_n = V_n) |
+
+Summed over copies soft and hard are the same gradient as long as nothing is clipped. "hard" counts leaves, "turn"
+counts next turns: a branch with many leaves does not outweigh its sister there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+from arpo_trainer.name_check import check_name
+from arpo_trainer.tree import RolloutTree, Span
+
+Attribution = Literal["soft", "hard", "dedup", "turn", "at2po"]
+ATTRIBUTIONS: tuple[str, ...] = get_args(Attribution)
+
+
+def span_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
+    """Return for each span the mean advantage over the valid trajectories through it: hard attribution.
+
+    Args:
+        tree: with G trajectories.
+        advantages: of each trajectory, shape (G,).
+
+    Returns:
+        Shape (spans,); 0 where no valid trajectory passes.
+    """
+    return [
+        math.fsum(advantages[number] for number in through) / len(through) if through else 0.0
+        for through in _valid_below(tree)
+    ]
+
+
+def shared_once(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
+    """Return the hard advantage over the number of valid copies: summed over the copies, the token counts once.
+
+    Args:
+        tree: with G trajectories.
+        advantages: of each trajectory, shape (G,).
+
+    Returns:
+        Shape (spans,); 0 where no valid trajectory passes.
+    """
+    means = span_advantages(tree, advantages)
+    return [mean / max(1, len(through)) for mean, through in zip(means, _valid_below(tree), strict=True)]
+
+
+def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool = False) -> list[float]:
+    """Return V of each span: its trajectory's advantage at a leaf, above that the mean over what comes next.
+
+    Args:
+        tree: with G trajectories.
+        advantages: of each trajectory, shape (G,).
+        by_entropy: weigh the next turns by their entropy, estimated as the mean of minus log pi over their tokens
+            (AT2PO, eq. 2 and 3), instead of alike. A trajectory that ends where others go on has no next turn; it
+            weighs as much as they do on average.
+
+    Returns:
+        Shape (spans,); 0 where no valid trajectory passes.
+    """
+    values = [0.0] * len(tree.spans)
+    following: list[list[tuple[float | None, float]]] = [[] for _ in tree.spans]
+    for trajectory, advantage in zip(tree.trajectories, advantages, strict=True):
+        if trajectory.valid:
+            following[trajectory.leaf].append((None, advantage))
+    for span in reversed(tree.spans):  # children come after their parents
+        if following[span.index]:
+            values[span.index] = _weighted_mean(following[span.index])
+            if span.parent is not None:
+                weight = _entropy(span) if by_entropy else None
+                following[span.parent].append((weight, values[span.index]))
+    return values
+
+
+def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution: Attribution) -> list[list[float]]:
+    """Return an advantage for every token of every trajectory, environment tokens included (they are masked later).
+
+    Args:
+        tree: with G trajectories.
+        advantages: of each trajectory, shape (G,).
+        attribution: one of `ATTRIBUTIONS`.
+
+    Returns:
+        G lists, each as long as its trajectory's row; 0 in the rows of invalid trajectories.
+
+    Raises:
+        ValueError: an unknown attribution (says the nearest), or not one advantage a trajectory.
+    """
+    check_name("attribution", attribution, ATTRIBUTIONS)
+    if len(advantages) != len(tree.trajectories):
+        raise ValueError(f"got {len(advantages)} advantages for {len(tree.trajectories)} trajectories")
+    spans = _SPANS[attribution](tree, advantages) if attribution in _SPANS else None
+    rows = []
+    for number, own in enumerate(advantages):
+        valid = tree.trajectories[number].valid
+        rows.append([(own if spans is None else spans[i]) if valid else 0.0 for i in tree.row(number).span])
+    return rows
+
+
+def deduplication_scale(trees: Sequence[RolloutTree]) -> float:
+    """Return copied over unique tokens of the model, in valid trajectories of the global batch.
+
+    A token mean divides by the copied tokens. "dedup" advantages times this make it a mean over unique tokens. Needed
+    where the loss divides by all tokens of the batch (TRL's "dapo", "cispo"), not where it divides by a row's own
+    ("grpo") or by a constant ("dr_grpo"); in "bnpo", which divides by a micro-batch's, it is right on average.
+    """
+    copied = unique = 0
+    for tree in trees:
+        for span, through in zip(tree.spans, _valid_below(tree), strict=True):
+            if span.kind == "model" and through:
+                copied += len(span.ids) * len(through)
+                unique += len(span.ids)
+    return copied / unique if unique else 1.0
+
+
+_SPANS: dict[str, Callable[[RolloutTree, Sequence[float]], list[float]]] = {
+    "hard": span_advantages,
+    "dedup": shared_once,
+    "turn": turn_values,
+    "at2po": lambda tree, advantages: turn_values(tree, advantages, by_entropy=True),
+}
+
+
+def _valid_below(tree: RolloutTree) -> list[list[int]]:
+    return [[number for number in through if tree.trajectories[number].valid] for through in tree.leaves_below()]
+
+
+def _entropy(span: Span) -> float | None:
+    """Return the mean of minus log pi, in nats a token; None for the environment's."""
+    return -math.fsum(span.logprobs) / len(span.logprobs) if span.logprobs else None
+
+
+def _weighted_mean(pairs: Sequence[tuple[float | None, float]]) -> float:
+    known = [weight for weight, _ in pairs if weight is not None]
+    usual = math.fsum(known) / len(known) if known else 1.0
+    weights = [usual if weight is None else weight for weight, _ in pairs]
+    if math.fsum(weights) <= 0.0:  # all of them certain
+        weights = [1.0] * len(pairs)
+    return math.fsum(w * value for w, (_, value) in zip(weights, pairs, strict=True)) / math.fsum(weights)

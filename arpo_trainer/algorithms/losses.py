@@ -1,0 +1,255 @@
+"""The fourth decision: what a token's probability ratio and advantage say about the update.
+
+A `Loss` is a row: how the ratio is bounded (`clip`), over how many tokens it is taken (`level`), and the bounds. The
+gradient is always F * A * grad log pi; with the ratio r, bounds 1 - l and 1 + h:
+
+| clip | F where A > 0, r > 1 + h | F where A < 0, r < 1 - l | F elsewhere | source |
+|---|---|---|---|---|
+| ppo | 0 | 0 | r | PPO (arXiv 1707.06347), GRPO; DAPO with h > l |
+| aepo | 1 + h | 0 | r | AEPO (arXiv 2510.14545), gradient-preserving clip |
+| gppo | 1 + h | 1 - l | r | GPPO (Klear-Reasoner, arXiv 2508.07629) |
+| cispo | 1 + h | r | min(r, 1 + h) | CISPO (MiniMax-M1, arXiv 2506.13585), upper bound only |
+
+`dual` adds a bound c for A < 0: above it F = 0 (dual-clip PPO, arXiv 1912.09729). The published AEPO keeps it at 3,
+its paper has none. At a bound itself, r = 1 + h, r = 1 - l or r = c, the gradient is kept.
+
+These are explicit losses to compare with and to build on. Training runs through TRL's own loss, see `reanchoring`.
+
+    per_token = LOSSES["aepo"].per_token(logps - old_logps, advantages, mask)
+    aggregate(per_token, mask, "token-mean").backward()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+
+from arpo_trainer.name_check import check_name
+
+Clip = Literal["ppo", "aepo", "gppo", "cispo"]
+Level = Literal["token", "sequence", "turn"]
+Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+LARGEST_LOG_RATIO = 20.0
+LARGEST_MEAN_LOG_RATIO = 10.0
+LARGEST_KL = 10.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A token objective.
+
+    Attributes:
+        clip: how the ratio is bounded.
+        level: "token": each token's own ratio; "sequence" or "turn": the geometric mean over its trajectory or turn,
+            with the gradient of its own (GSPO, arXiv 2507.18071, eq. 14; per turn ATPO, arXiv 2601.04767, eq. 5).
+        low: l.
+        high: h.
+        dual: c, or None.
+
+    Raises:
+        ValueError: a name that is not known, or bounds that mean nothing.
+    """
+
+    clip: Clip = "ppo"
+    level: Level = "token"
+    low: float = 0.2
+    high: float = 0.2
+    dual: float | None = None
+
+    def __post_init__(self) -> None:
+        check_name("clip", self.clip, get_args(Clip))
+        check_name("level", self.level, get_args(Level))
+        if not (0 < self.low <= 1 and self.high > 0):
+            raise ValueError(f"clip bounds must be 0 < low <= 1 and high > 0, got low={self.low}, high={self.high}")
+        if self.clip == "cispo" and (self.low != 1 or self.dual is not None):
+            raise ValueError("clip='cispo' has an upper bound only: take low=1.0 (none) and dual=None")
+        if self.dual is not None and self.dual <= 1 + self.high:
+            raise ValueError(f"dual={self.dual} must be above 1 + high = {1 + self.high}: it is the outer bound")
+
+    def per_token(self, log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each token, to be minimised.
+
+        Args:
+            log_ratio: log pi - log pi_old, with the gradient of log pi, shape (B, T).
+            advantages: shape (B, T), or (B,) for one a row; no gradient goes into them.
+            mask: 1 for tokens that count, shape (B, T).
+
+        Returns:
+            Shape (B, T). Its value is minus the bounded ratio times the advantage, for CISPO too, whose paper writes
+            A log pi: the gradient is the same.
+
+        Raises:
+            ValueError: shapes that do not fit.
+        """
+        advantages = per_token_advantages(advantages, log_ratio).detach()
+        log_ratio = level_log_ratio(log_ratio, mask, self.level)
+        ratio = bounded_ratio(log_ratio)
+        same = torch.exp(log_ratio - log_ratio.detach())  # 1, with the gradient of log pi
+        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - self.low, 1 + self.high) * advantages)
+        above, below = kept(self, ratio.detach(), advantages)
+        gain = torch.where(above, (1 + self.high) * same * advantages, gain)
+        gain = torch.where(below, (1 - self.low) * same * advantages, gain)
+        if self.dual is not None:
+            gain = torch.where((advantages < 0) & (ratio > self.dual), self.dual * advantages, gain)
+        return -gain
+
+
+LOSSES: dict[str, Loss] = {
+    "clipped": Loss(),
+    "clipped-reference": Loss(dual=3.0),
+    "dapo": Loss(high=0.28),
+    "aepo": Loss("aepo"),
+    "aepo-reference": Loss("aepo", dual=3.0),
+    "gppo": Loss("gppo"),
+    "cispo": Loss("cispo", low=1.0, high=4.0),  # r at most 5, as ScaleRL (arXiv 2510.13786) recommends
+    "gspo": Loss(level="sequence", low=3e-4, high=4e-4),  # GSPO, sec. 5
+    "gspo-turn": Loss(level="turn", low=3e-3, high=4e-3),  # ATPO, sec. 5.1
+}
+
+
+def get_loss(name: str) -> Loss:
+    """Return a row of `LOSSES`.
+
+    Raises:
+        ValueError: an unknown name; says the nearest.
+    """
+    check_name("loss", name, LOSSES)
+    return LOSSES[name]
+
+
+def kept(loss: Loss, ratio: torch.Tensor, advantages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Say where a ratio is out of bounds and its gradient is kept, scaled to the bound.
+
+    Args:
+        loss: a row.
+        ratio: at the row's level, shape (B, T).
+        advantages: shape (B, T).
+
+    Returns:
+        Two of shape (B, T), bool: above the upper bound, and below the lower one.
+    """
+    above = (ratio > 1 + loss.high) & ((advantages > 0) | (loss.clip == "cispo")) & (loss.clip != "ppo")
+    below = (ratio < 1 - loss.low) & (advantages < 0) & (loss.clip == "gppo")
+    return above, below
+
+
+def bounded_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Return r = exp(log ratio), finite also where the two policies have nothing left in common."""
+    return log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
+
+
+def level_log_ratio(log_ratio: torch.Tensor, mask: torch.Tensor, level: Level) -> torch.Tensor:
+    """Return the log-ratio of each token at a level: its group's mean in value, its own in gradient.
+
+    Args:
+        log_ratio: shape (B, T).
+        mask: 1 for tokens that count, shape (B, T); turns are its runs of ones.
+        level: "token" returns the log-ratio as it is.
+
+    Returns:
+        Shape (B, T); what stands at masked tokens means nothing.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    if log_ratio.shape != mask.shape:
+        raise ValueError(f"log-ratios of shape {tuple(log_ratio.shape)} with a mask of shape {tuple(mask.shape)}")
+    if level == "token":
+        return log_ratio
+    segments = turn_numbers(mask) if level == "turn" else torch.zeros_like(mask, dtype=torch.long)
+    return segment_log_ratio(log_ratio, mask, segments)
+
+
+def segment_log_ratio(log_ratio: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    """Return log r - sg(log r) + sg(mean over the segment), at most 10 (GSPO, arXiv 2507.18071, eq. 14).
+
+    Args:
+        log_ratio: shape (B, T).
+        mask: 1 for tokens that count in the mean, shape (B, T).
+        segments: number of each token's segment within its row, from 0, shape (B, T), integer.
+
+    Returns:
+        Shape (B, T).
+    """
+    values, counted = log_ratio.detach() * mask, mask.to(log_ratio.dtype)
+    empty = values.new_zeros(len(values), int(segments.max()) + 1 if segments.numel() else 1)
+    sums, counts = empty.scatter_add(1, segments, values), empty.scatter_add(1, segments, counted)
+    mean = (sums / counts.clamp(min=1)).gather(1, segments)
+    return (log_ratio - log_ratio.detach() + mean).clamp(max=LARGEST_MEAN_LOG_RATIO)
+
+
+def turn_numbers(mask: torch.Tensor) -> torch.Tensor:
+    """Number the runs of ones in each row, from 1; zeros belong to the run before them.
+
+    Args:
+        mask: 1 for the model's tokens, shape (B, T).
+
+    Returns:
+        Shape (B, T), integer.
+    """
+    ones = mask.bool()
+    starts = ones.clone()
+    starts[:, 1:] &= ~ones[:, :-1]
+    return starts.long().cumsum(1)
+
+
+def per_token_advantages(advantages: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return advantages of shape (B, T).
+
+    Raises:
+        ValueError: they are neither (B,) nor (B, T).
+    """
+    if advantages.shape == like.shape[:1]:
+        advantages = advantages.unsqueeze(1).expand_as(like)
+    if advantages.shape != like.shape:
+        raise ValueError(
+            f"advantages of shape {tuple(advantages.shape)} for log-ratios of shape {tuple(like.shape)}: give one a "
+            "row or one a token"
+        )
+    return advantages
+
+
+def aggregate(losses: torch.Tensor, mask: torch.Tensor, how: Aggregation, length: int | None = None) -> torch.Tensor:
+    """Return one number from the losses of the tokens.
+
+    Args:
+        losses: shape (B, T).
+        mask: 1 for tokens that count, shape (B, T).
+        how: "token-mean" over all tokens (DAPO), "seq-mean-token-mean" (GRPO: each trajectory counts the same),
+            "seq-mean-token-sum", or "seq-mean-token-sum-norm": the sum over a constant (Dr. GRPO).
+        length: that constant; T by default, as published.
+
+    Returns:
+        A scalar. Rows without a token that counts are 0, and counted as rows.
+
+    Raises:
+        ValueError: an unknown name, or shapes that do not fit.
+    """
+    check_name("aggregation", how, get_args(Aggregation))
+    if losses.shape != mask.shape:
+        raise ValueError(f"losses of shape {tuple(losses.shape)} with a mask of shape {tuple(mask.shape)}")
+    counted = torch.where(mask.bool(), losses, 0.0)
+    rows, sizes = counted.sum(-1), mask.sum(-1)
+    if how == "token-mean":
+        return rows.sum() / sizes.sum().clamp(min=1)
+    if how == "seq-mean-token-sum":
+        return rows.mean()
+    if how == "seq-mean-token-mean":
+        return (rows / sizes.clamp(min=1)).mean()
+    return rows.sum() / (length or losses.shape[-1])
+
+
+def k1(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
+    """Return log pi - log pi_ref, an estimate of KL(pi, pi_ref) in nats, shape (B, T)."""
+    return logps - ref_logps
+
+
+def k3(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
+    """Return exp(d) - d - 1, d = log pi_ref - log pi: KL in nats, shape (B, T), never below 0 (GRPO, eq. 4).
+
+    Clamped at 10 as published; TRL's own is not.
+    """
+    difference = (ref_logps - logps).clamp(max=LARGEST_LOG_RATIO)
+    return (difference.exp() - difference - 1).clamp(-LARGEST_KL, LARGEST_KL)

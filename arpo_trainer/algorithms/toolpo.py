@@ -1,0 +1,110 @@
+"""ToolPO's action advantage: extra credit on the tokens of tool calls (DeepAgent, arXiv 2510.21618).
+
+    A(y_t) = A_succ + M(y_t) A_action,    A_succ = R_succ - mean,    A_action = R_action - mean
+
+A_succ goes to all tokens, A_action to those of calls (and of folding thoughts) only; neither is divided by a standard
+deviation. Its training code was never released: this follows the paper.
+
+    marks = call_marks(tree, tokenizer.decode, ["<python>", "<search>"])
+    rows = toolpo_advantages(tree, success, actions, marks)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from arpo_trainer.algorithms.advantages import Rewards, group_advantages
+from arpo_trainer.algorithms.credit_assignment import Attribution, token_advantages
+from arpo_trainer.tree import RolloutTree, Span
+
+
+def fold_preference(direct: float, folded: float) -> float:
+    """Return S_pref = (L_direct - L_fold) / (L_direct + L_fold), in [-1, 1]; above 0 if folding was shorter.
+
+    Args:
+        direct: length of the trajectory that did not fold its memory, in tokens.
+        folded: length of the one that did.
+
+    Raises:
+        ValueError: a length below 0, or both 0.
+    """
+    if direct < 0 or folded < 0 or direct + folded == 0:
+        raise ValueError(f"lengths must be at least 0 and not both 0, got {direct} and {folded}")
+    return (direct - folded) / (direct + folded)
+
+
+def action_reward(
+    correct: Sequence[float], preference: float = 0.0, call_weight: float = 1.0, fold_weight: float = 1.0
+) -> float:
+    """Return R_action = l1 * sum_t C(call_t) + l2 * S_pref of one trajectory.
+
+    Args:
+        correct: C of each call: 1 if it was right, 0 if not.
+        preference: S_pref; 0 where nothing was folded.
+        call_weight: l1.
+        fold_weight: l2.
+    """
+    return call_weight * sum(correct) + fold_weight * preference
+
+
+def toolpo_advantages(
+    tree: RolloutTree,
+    success: Rewards,
+    actions: Rewards,
+    marks: Sequence[Sequence[int]],
+    attribution: Attribution = "soft",
+) -> list[list[float]]:
+    """Return A_succ + M A_action for every token of every trajectory.
+
+    Args:
+        tree: with G trajectories.
+        success: R_succ of each, shape (G,); None for an invalid one.
+        actions: R_action of each, shape (G,); None for an invalid one.
+        marks: M: for each span as many 0 or 1 as it has tokens.
+        attribution: how both are spread over the tree; "soft" is the paper's, which has no tree.
+
+    Returns:
+        G lists, each as long as its trajectory's row.
+
+    Raises:
+        ValueError: marks that do not fit the spans; or what `token_advantages` and `group_advantages` refuse.
+    """
+    if [len(flags) for flags in marks] != [len(span.ids) for span in tree.spans]:
+        raise ValueError(f"marks must be one list a span ({len(tree.spans)}), each as long as its tokens")
+    base = token_advantages(tree, group_advantages(success, "none"), attribution)
+    extra = token_advantages(tree, group_advantages(actions, "none"), attribution)
+    rows = []
+    for number, (own, more) in enumerate(zip(base, extra, strict=True)):
+        flags = [flag for span in tree.path(number) for flag in marks[span.index]]
+        rows.append([a + flag * b for a, b, flag in zip(own, more, flags, strict=True)])
+    return rows
+
+
+def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> list[list[int]]:
+    """Mark the tokens of tool calls: in each turn that a tool answered, from the call's opening tag on.
+
+    Args:
+        tree: any.
+        decode: from ids to text, special tokens included.
+        opening: the tags that open a call, such as "<python>"; the first after the last "</think>" counts.
+
+    Returns:
+        For each span as many 0 or 1 as it has tokens; a turn whose tag is not found is marked as a whole.
+    """
+    answered = {span.parent for span in tree.spans if span.kind == "environment" and span.tool is not None}
+    marks = []
+    for span in tree.spans:
+        first = _call_start(span, decode, opening) if span.index in answered else len(span.ids)
+        marks.append([int(position >= first) for position in range(len(span.ids))])
+    return marks
+
+
+def _call_start(span: Span, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> int:
+    """Return the token with which the call begins."""
+    text = decode(span.ids)
+    thought = text.rfind("</think>") + 1
+    found = [place for tag in opening if (place := text.find(tag, thought)) >= 0]
+    if not found:
+        return 0
+    return bisect_right(range(len(span.ids)), min(found), key=lambda last: len(decode(span.ids[: last + 1])))

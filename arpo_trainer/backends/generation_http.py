@@ -1,0 +1,189 @@
+"""HTTP towards servers that generate: whole answers, and answers that come as a stream of events.
+
+One event loop carries all requests; none takes a thread. Cancelling a request closes its connection, on which a server
+stops computing. One try each: who asks again, and whom, is decided in `servers`. Needs `httpx2`, which reads HTTP and
+server-sent events and comes with transformers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from arpo_env.net.http_errors import RETRIED, bare, hide_keys_in_logs, seconds, without
+
+if TYPE_CHECKING:
+    import httpx2
+
+Take = Callable[[Any], None]
+_CONNECT = 10.0  # seconds
+_SHOWN = 400  # characters of an answer
+
+
+class Fault(Exception):
+    """Raised when one try failed.
+
+    Attributes:
+        message: what happened, without keys.
+        passing: it may have gone by the next try.
+        status: HTTP status, or None if there was no reply.
+        pause: seconds that the server asks to wait.
+    """
+
+    def __init__(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.message, self.passing, self.status, self.pause = message, passing, status, pause
+
+
+class ModelHttp:
+    """Requests to servers that generate. One client for each event loop, opened when it is first needed.
+
+    Args:
+        key: sent as bearer token; no message holds it.
+        timeout: seconds without a byte, the wait for the first token included.
+
+    Raises:
+        ValueError: a key that no header can hold.
+    """
+
+    def __init__(self, key: str = "", timeout: float = 600.0) -> None:
+        hide_keys_in_logs()
+        key = key.strip()
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("the key cannot be sent: look for line breaks or odd letters in it")
+        self.timeout = timeout
+        self._secrets = (key,) if key else ()
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client: httpx2.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def get(self, url: str) -> Any:
+        """Return the answer as JSON.
+
+        Raises:
+            Fault: there was none.
+        """
+        return await self._whole("GET", url, None)
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Any:
+        """Send JSON and return the answer as JSON.
+
+        Raises:
+            Fault: there was none.
+        """
+        return await self._whole("POST", url, body)
+
+    async def stream(self, url: str, body: Mapping[str, Any], take: Take) -> None:
+        """Send JSON and give each event of the answer to `take`, up to the end of the stream.
+
+        Raises:
+            Fault: there was no such answer, it broke off, or `take` could not read it.
+        """
+        import httpx2
+
+        done = False
+        try:
+            async with self._open().sse(url, method="POST", json=body) as source:
+                if source.response.status_code >= 300:
+                    raise self._refused(source.response, await source.response.aread())
+                async for event in source:
+                    done = done or event.data == "[DONE]"
+                    if not done:
+                        self._give(event.data, take)
+        except httpx2.SSEError as error:
+            raise self.fault(f"answered with no stream of events ({error})") from None
+        except (httpx2.RequestError, httpx2.InvalidURL) as error:
+            raise _broken(error, url, self.timeout) from None
+        if not done:
+            raise Fault("the answer broke off", passing=True)
+
+    async def close(self) -> None:
+        """Give back the connections; the next request opens new ones."""
+        client, loop = self._client, self._loop
+        self._client = self._loop = None
+        if client is not None and loop is asyncio.get_running_loop():
+            await client.aclose()
+
+    def fault(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> Fault:
+        """Return the error that says so, without the key."""
+        return Fault(without(self._secrets, message), passing, status, pause)
+
+    def _open(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+            waits = httpx2.Timeout(self.timeout, connect=min(_CONNECT, self.timeout), pool=None)
+            self._client = httpx2.AsyncClient(headers=self._headers, limits=limits, timeout=waits)
+            self._loop = loop
+        return self._client
+
+    async def _whole(self, method: str, url: str, body: Mapping[str, Any] | None) -> Any:
+        import httpx2
+
+        try:
+            response = await self._open().request(method, url, json=body)
+        except (httpx2.RequestError, httpx2.InvalidURL) as error:
+            raise _broken(error, url, self.timeout) from None
+        if response.status_code >= 300:
+            raise self._refused(response, response.content)
+        return self._read(response.content)
+
+    def _give(self, data: str, take: Take) -> None:
+        event = self._read(data)
+        try:
+            take(event)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise self.fault(f"sent an event that cannot be read ({error!r}): {data[:_SHOWN]}") from error
+
+    def _read(self, data: str | bytes) -> Any:
+        try:
+            answer = json.loads(data)
+        except (ValueError, RecursionError):
+            start = data[:80] if isinstance(data, str) else data[:80].decode("utf-8", "replace")
+            raise self.fault(f"answered something that is no JSON ({start!r})") from None
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if error:  # begun with status 200, and then it went wrong
+            code = error.get("code") if isinstance(error, dict) else None
+            status = code if isinstance(code, int) else None
+            raise self.fault(f"broke off: {_said(answer)}", status is None or status in RETRIED, status)
+        return answer
+
+    def _refused(self, response: httpx2.Response, body: bytes) -> Fault:
+        status, pause = response.status_code, seconds(response.headers.get("Retry-After"))
+        if target := response.headers.get("Location"):
+            return self.fault(f"redirects to {bare(target)}; give that address if you trust it", status=status)
+        asks = f" (asks to wait {pause:.0f} s)" if pause else ""
+        return self.fault(
+            f"answered with status {status}: {_said(_parsed(body))}{asks}", status in RETRIED, status, pause
+        )
+
+
+def _said(answer: Any) -> str:
+    """Return the message of an error as OpenAI and vLLM write it, else the beginning of the answer."""
+    try:
+        return str(answer.get("error", answer)["message"])[:_SHOWN]
+    except (KeyError, TypeError, AttributeError):
+        return str(answer)[:_SHOWN]
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return " ".join(body.decode("utf-8", "replace").split())
+
+
+def _broken(error: Exception, url: str, timeout: float) -> Fault:
+    import httpx2
+
+    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return Fault(f"{bare(url)!r} is no address that can be asked")
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return Fault(f"could not be reached ({error or type(error).__name__})", passing=True)
+    if isinstance(error, httpx2.TimeoutException):
+        return Fault(f"sent nothing for {timeout:g} s", passing=True)
+    return Fault(f"broke off ({error or type(error).__name__})", passing=True)

@@ -1,0 +1,88 @@
+"""The `arpo cache` command: what a cache of searches, pages, summaries and verdicts holds; import and export.
+
+Such as `arpo cache show run.sqlite`, `arpo cache import run.sqlite search_cache.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from arpo_trainer.cli.text_table import write_table
+
+
+def add_cache_command(commands: Any) -> None:
+    """Add the command and its subcommands to a parser."""
+    cache = commands.add_parser("cache", help="look into recorded searches, pages and verdicts: show, import, export")
+    actions = cache.add_subparsers(required=True, metavar="ACTION")
+
+    _action(actions, "show", _show, "list what a cache holds, by kind and provider")
+
+    add = _action(actions, "import", _import, "add records of an export, or of a {query: text} cache of ARPO")
+    add.add_argument("source", type=Path, help="a .jsonl of `arpo cache export`, or ARPO's search_cache.json")
+    add.add_argument("--provider", help="name for ARPO's searches (default bing-arpo)")
+    add.add_argument("--replace", action="store_true", help="let a .jsonl's records win over those that are there")
+
+    export = _action(actions, "export", _export, "write all records to a .jsonl file, one a line")
+    export.add_argument("target", type=Path)
+
+
+def _action(actions: Any, name: str, run: Callable[[argparse.Namespace], int], purpose: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=purpose, description=purpose)
+    parser.set_defaults(run=run)
+    parser.add_argument("file", type=Path, help="the cache")
+    return parser
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from arpo_env.cache.cache import Cache
+
+    rows: list[Sequence[str]] = [
+        ("KIND", "PROVIDER", "VERSION", "RECORDS", "NOTHING", "EXPIRED", "MB", "OLDEST", "NEWEST")
+    ]
+    for row in Cache(arguments.file, mode="replay").stats():
+        counts = (str(row[name]) for name in ("kind", "provider", "version", "records", "nothing", "expired"))
+        rows.append((*counts, f"{row['bytes'] / 1e6:.1f}", _day(row["oldest"]), _day(row["newest"])))
+    write_table(rows)
+    return 0
+
+
+def _day(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from arpo_env.cache.cache import Cache
+    from arpo_env.cache.import_export import ARPO_PROVIDER, import_arpo_json, import_jsonl
+
+    cache, exported = Cache(arguments.file), arguments.source.suffix == ".jsonl"
+    if exported and arguments.provider:
+        raise ValueError("--provider names the searches of an ARPO cache; the records of a .jsonl have their own")
+    if arguments.replace and not exported:
+        raise ValueError("--replace is for a .jsonl; an ARPO cache always replaces its own searches")
+    if exported:
+        added = import_jsonl(cache, arguments.source, arguments.replace)
+        sys.stdout.write(f"added {added} records\n")
+    else:
+        provider = arguments.provider or ARPO_PROVIDER
+        found = import_arpo_json(cache, arguments.source, provider)
+        sys.stdout.write(
+            f"{found.entries} searches, {found.records} records of {provider}: {found.collisions} were equal "
+            f"to others once normalised, {found.prefixed} began with 'search query:', {found.leaked} hold leaked model "
+            f"text, {found.nothing} found nothing\n"
+        )
+    cache.close()
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from arpo_env.cache.cache import Cache
+    from arpo_env.cache.import_export import export_jsonl
+
+    count = export_jsonl(Cache(arguments.file, mode="replay"), arguments.target)
+    sys.stdout.write(f"{count} records in {arguments.target}\n")
+    return 0

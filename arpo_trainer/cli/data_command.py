@@ -1,0 +1,112 @@
+"""The `arpo data` command: look at the tasks of an environment, and at what two of them share.
+
+arpo data show arpo/GAIA-v0 --level 1
+arpo data show my_envs:mine/Task-v0
+arpo data overlap arpo/Reasoning10K-v0=train_10k.parquet arpo/HotpotQA-v0 arpo/SimpleQA-v0:test=simpleqa.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from arpo_trainer.cli.text_table import write_table
+from envs_registry import DataSetSource, EnvSpec, Task, TaskSource, get_spec, load_source
+from envs_registry.sources import LimitedSource
+from envs_registry.spec import has_spec
+
+EXAMPLES = 3
+OF_ENDLESS = 1000  # tasks of an endless source that are looked at
+_WHERE = (
+    "ENV, ENV:SPLIT or ENV:SPLIT=PATH of a local file or folder; ENV may name its module, as in my_envs:mine/Task-v0"
+)
+
+
+def add_data_command(commands: Any) -> None:
+    """Add the command and its subcommands to a parser."""
+    data = commands.add_parser("data", help="look at the tasks of environments: show, overlap")
+    actions = data.add_subparsers(required=True, metavar="ACTION")
+
+    show = actions.add_parser("show", help="rows, kinds, languages, levels, repairs and three examples")
+    show.add_argument("env", help="environment id, such as arpo/GSM8K-v0")
+    show.add_argument("--split", help="train, validation or test (default: the set's first)")
+    show.add_argument("--data", help="a local file or folder instead of the hub")
+    show.add_argument("--level", help="only this level, or several as in 1,2")
+    show.set_defaults(run=_show)
+
+    both = actions.add_parser("overlap", help="count the evaluation questions that are in a training set")
+    both.add_argument("train", help=_WHERE)
+    both.add_argument("eval", nargs="+", help=f"{_WHERE}; the default split is the first that is not train")
+    both.set_defaults(run=_overlap)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    given = {name: getattr(arguments, name) for name in ("split", "data", "level") if getattr(arguments, name)}
+    spec = get_spec(arguments.env)
+    source = load_source(spec.source, **given)
+    tasks = [source.task(number) for number in range(source.size or OF_ENDLESS)]
+    facts = [("ENV", spec.id), ("SPLIT", _split(spec, arguments.split)), *_origin(source)]
+    facts.append(("TASKS", str(source.size) if source.size else f"endless; the first {OF_ENDLESS}:"))
+    for title, value in (("KINDS", "kind"), ("LANGUAGES", "language"), ("LEVELS", "level")):
+        facts.append((title, _counts(getattr(task, value) for task in tasks)))
+    write_table(facts)
+    for task in tasks[:EXAMPLES]:
+        sys.stdout.write(f"\n{task.id}\n{_short(task)}\n  answers: {'; '.join(task.answers)}\n")
+    return 0
+
+
+def _split(spec: EnvSpec, split: str | None) -> str:
+    return f"{split or spec.splits[0]} (of {', '.join(spec.splits)})" if spec.splits else "none"
+
+
+def _origin(source: TaskSource) -> list[tuple[str, str]]:
+    if not isinstance(source, DataSetSource):
+        return []
+    repairs = [(f"  {name}", str(count)) for name, count in source.repairs.items()]
+    return [("FROM", source.origin), ("ROWS READ", str(source.rows)), ("REPAIRS", "" if repairs else "none"), *repairs]
+
+
+def _counts(values: Iterable[str]) -> str:
+    return ", ".join(f"{value or 'none'} {count:,}" for value, count in sorted(Counter(values).items()))
+
+
+def _short(task: Task, limit: int = 400) -> str:
+    return task.question if len(task.question) <= limit else task.question[:limit] + " ..."
+
+
+def _overlap(arguments: argparse.Namespace) -> int:
+    from envs_registry.contamination import overlap
+
+    _, train = _load(arguments.train, lambda spec: next(iter(spec.splits), ""))
+    rows = [("EVALUATION", "TASKS", "SAME", "SIMILAR")]
+    examples = []
+    for text in arguments.eval:
+        name, source = _load(text, _held_out_split)
+        found = overlap(train, source)
+        rows.append((name, str(found.evaluated), str(found.count), str(found.near_count)))
+        examples += [f"{name} {other.id} = {task.id}\n{_short(other)}\n" for task, other in found.exact[:EXAMPLES]]
+    write_table(rows)
+    sys.stdout.writelines(f"\n{example}" for example in examples)
+    return 0
+
+
+def _held_out_split(spec: EnvSpec) -> str:
+    """Return the first split that is not trained on; "" where there are no splits."""
+    return next((split for split in spec.splits if split != "train"), next(iter(spec.splits), ""))
+
+
+def _load(text: str, default_split: Callable[[EnvSpec], str]) -> tuple[str, TaskSource]:
+    """Read [MODULE:]ENV[:SPLIT][=PATH] and return its name and tasks, of an endless source the first ones."""
+    where, _, path = text.partition("=")
+    env_id, _, split = where.partition(":")
+    if split and not has_spec(env_id) and all(part.isidentifier() for part in env_id.split(".")):  # a module
+        name, _, split = split.partition(":")
+        env_id = f"{env_id}:{name}"
+    spec = get_spec(env_id)
+    split = split or default_split(spec)
+    source = load_source(spec.source, split=split or None, data=path or None)
+    name = f"{spec.id}:{split}" if split else spec.id
+    return name, source if source.size is not None else LimitedSource(source, OF_ENDLESS)

@@ -1,0 +1,138 @@
+"""What this machine has and lacks for a run, each lack with the command that mends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from arpo_trainer.optional_dependencies import EXTRAS
+
+ENVIRONMENTS = tuple(name for extra in ("data", "search", "math", "mcp") for name in EXTRAS[extra])
+TRAINING = tuple(EXTRAS["train"])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes:
+        what: what was looked at.
+        fine: whether it is there.
+        detail: what was found.
+        cure: the command to run if not.
+        needed: whether a run is impossible without it.
+    """
+
+    what: str
+    fine: bool
+    detail: str
+    cure: str = ""
+    needed: bool = True
+
+    def __str__(self) -> str:
+        mark = "ok  " if self.fine else ("LACK" if self.needed else "--  ")
+        text = f"{mark} {self.what:<12} {self.detail}"
+        return text if self.fine or not self.cure else f"{text}\n     {'':<12} to mend: {self.cure}"
+
+
+def examine() -> list[Finding]:
+    """Look at everything; takes a few seconds, changes nothing."""
+    return [*_machine(), *_packages(), *_sandbox(), *_model(), *_environments()]
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding("Python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
+    yield Finding("machine", True, f"{os.cpu_count()} cores, {_memory()}, load {os.getloadavg()[0]:.1f}")
+
+
+def _memory() -> str:
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return "memory unknown"
+    return f"{pages * size / 2**30:.0f} GiB memory"
+
+
+def _packages() -> Iterator[Finding]:
+    cure = "make setup, or pip install 'arpo-gym[train]'"
+    if not _installed("trl"):  # environments can do without
+        yield Finding("training", False, "not installed: environments only", cure, needed=False)
+        return
+    for name in TRAINING:
+        there = _installed(name)
+        yield Finding(name, there, importlib.metadata.version(name) if there else "not installed", cure)
+    yield _gpu()
+    yield _vllm()
+
+
+def _vllm() -> Finding:
+    cure = "pip install 'arpo-gym[vllm]', for `use_vllm: true`; `arpo rollout --vllm-server` needs none here"
+    if not _installed("vllm"):
+        return Finding("vLLM", False, "not installed: rollouts run on transformers", cure, needed=False)
+    return Finding("vLLM", True, importlib.metadata.version("vllm"))
+
+
+def _gpu() -> Finding:
+    try:
+        import torch
+    except ImportError:
+        return Finding("GPU", False, "unknown without torch", needed=False)
+    if torch.cuda.is_available():
+        return Finding("GPU", True, torch.cuda.get_device_name())
+    return Finding("GPU", False, "none: training runs on the CPU", needed=False)
+
+
+def _sandbox() -> Iterator[Finding]:
+    from sandbox import check_docker
+
+    docker = check_docker()
+    works, bwrap = docker.state == "ok", shutil.which("bwrap")
+    yield Finding("Docker", works, docker.detail, docker.cure, needed=not bwrap)
+    detail = bwrap or "not installed; used where Docker is not"
+    yield Finding("bubblewrap", bool(bwrap), detail, "sudo apt-get install bubblewrap", needed=False)
+
+
+def _model() -> Iterator[Finding]:
+    from arpo_trainer.run.demo_model import FOLDER
+    from sandbox.cache_directory import cache_directory
+
+    folder = cache_directory() / FOLDER
+    there = (folder / "config.json").exists()
+    cure = "python -m arpo_trainer.run.demo_model  (98 MB)"
+    yield Finding("demo model", there, str(folder) if there else "not fetched yet", cure, needed=False)
+
+
+def _environments() -> Iterator[Finding]:
+    from arpo_env.search.backend_registry import VARIABLE
+    from arpo_env.search.web.providers import provider_table
+
+    lacking = [name for name in ENVIRONMENTS if not _installed(name)]
+    detail = f"without {', '.join(lacking)}" if lacking else ", ".join(ENVIRONMENTS)
+    yield Finding("tasks", not lacking, detail, "pip install 'arpo-gym[envs]'", needed=False)
+    search = os.environ.get(VARIABLE)
+    yield Finding(
+        "search",
+        bool(search),
+        search or f"{VARIABLE} is not set",
+        f"export {VARIABLE}=corpus.jsonl, or a provider (docs/search.md)",
+        needed=False,
+    )
+    keys = [row.name for row in provider_table() if row.ready and row.variables]
+    yield Finding("web search", bool(keys), ", ".join(keys) or "no provider has its key", needed=False)
+    judge = os.environ.get("OPENAI_BASE_URL") or ("api.openai.com" if os.environ.get("OPENAI_API_KEY") else "")
+    lack = "neither OPENAI_BASE_URL nor OPENAI_API_KEY is set"
+    cure = "export OPENAI_BASE_URL=http://host:8000/v1, or play with scorer='qa'"
+    yield Finding("judge", bool(judge), judge or lack, cure, needed=False)
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""The `arpo sandbox` command: what runs, what was left behind, the image, an HTTP endpoint, and a check.
+
+Such as `arpo sandbox check --backend docker`, `arpo sandbox ps`, `arpo sandbox prune --images`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from arpo_trainer.cli.text_table import write_table
+
+_PROFILES = ("minimal", "math", "data")
+_BACKENDS = ("auto", "docker", "bubblewrap", "unsafe_local")
+
+
+def add_sandbox_command(commands: Any) -> None:
+    """Add the command and its subcommands to a parser."""
+    sandbox = commands.add_parser("sandbox", help="look after the sandbox: check, ps, prune, build, serve")
+    actions = sandbox.add_subparsers(required=True, metavar="ACTION")
+
+    check = _action(actions, "check", _check, "open a sandbox, run and fork a session, and say how long it took")
+    _add_backend(check)
+
+    _action(actions, "ps", _ps, "list the containers of all sandboxes").add_argument("--host", help=_HOST_HELP)
+
+    prune = _action(actions, "prune", _prune, "remove containers whose program is gone")
+    prune.add_argument("--all", action="store_true", help="remove also those in use: their sessions are lost")
+    prune.add_argument("--images", action="store_true", help="remove also images that a newer one has replaced")
+    prune.add_argument("--host", help=_HOST_HELP)
+
+    build = _action(actions, "build", _build, "make the image, if it is not there")
+    base = build.add_mutually_exclusive_group()
+    base.add_argument("--base", metavar="IMAGE", help="an image with python3 to build on, such as python:3.12-slim")
+    base.add_argument("--local", action="store_true", help="copy the Python that runs this; needs no registry")
+    build.add_argument("--profile", choices=_PROFILES, default="math", help="the packages in it (default math)")
+    build.add_argument("--host", help=_HOST_HELP)
+
+    serve = _action(actions, "serve", _serve, "run code for others over HTTP (POST /run_code)")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1); others need a token"
+    )
+    serve.add_argument("--port", type=int, default=8080, help="port to listen on (default 8080)")
+    serve.add_argument("--token", default="", help=_TOKEN_HELP)
+    serve.add_argument("--containers", type=int, default=4, help="how many there may be (default 4)")
+    serve.add_argument("--sessions", type=int, default=64, help="of each container at a time (default 64)")
+
+
+_TOKEN_HELP = (
+    "what requests have to bring, as a bearer token or a password (default: ARPO_SANDBOX_TOKEN, which other users of "
+    "this machine do not see)"
+)
+_HOST_HELP = "a Docker engine, as DOCKER_HOST names it (default: that of the environment)"
+
+
+def _action(actions: Any, name: str, run: Callable[[argparse.Namespace], int], purpose: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=purpose, description=purpose)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_backend(parser: argparse.ArgumentParser) -> None:
+    default = os.environ.get("ARPO_SANDBOX") or "auto"
+    parser.add_argument("--backend", choices=_BACKENDS, default=default, help=f"default {default}")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from sandbox import Sandbox
+    from sandbox.backends.docker_admin import unkept_limits
+
+    clock = _Clock()
+    with Sandbox(arguments.backend, containers=1) as sandbox:
+        isolation = clock.time("open the sandbox", lambda: sandbox.isolation)
+        python = clock.time("open a session", sandbox.interpreter_sync)
+        value = clock.time("run 6 * 7", lambda: python.run("x = 6 * 7; x")).value
+        copy = clock.time("fork it", python.fork)[0]
+        copied = clock.time("run x in the copy", lambda: copy.run("x")).value
+        backend = sandbox.backend
+    fine = value == copied == "42"
+    found = isolation.partition("+")[0].partition("(")[0]
+    unkept = [("NOT KEPT", why) for why in unkept_limits({"none": "unsafe_local"}.get(found, found))]
+    write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unkept])
+    if not fine:
+        sys.stderr.write(f"error: 6 * 7 gave {value} in the session and {copied} in its copy\n")
+    return 0 if fine else 1
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str]] = []
+
+    def time(self, what: str, act: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        result = act()
+        self.rows.append((what, f"{1000 * (time.perf_counter() - started):.1f} ms"))
+        return result
+
+
+def _ps(arguments: argparse.Namespace) -> int:
+    from sandbox.backends.docker_admin import containers
+
+    rows: list[Sequence[str]] = [("CONTAINER", "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", "HOST")]
+    for one in containers(arguments.host):
+        client = f"{one.client} on {one.client_host or '?'}{' (gone)' if one.orphan else ''}"
+        memory = f"{one.memory / (1 << 20):.0f} MiB" if one.memory else "-"
+        rows.append((one.id, one.state, _span(one.age), memory, client, one.image, one.host or "-"))
+    write_table(rows)
+    return 0
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    from sandbox.backends.docker_admin import prune
+
+    removed = prune(arguments.all, arguments.images, arguments.host)
+    sys.stdout.write("".join(f"removed {one}\n" for one in removed) or "there was nothing to remove\n")
+    return 0
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    from sandbox import build_image
+
+    if arguments.local:
+        os.environ.pop("ARPO_SANDBOX_BASE_IMAGE", None)  # this once, it does not count
+    sys.stdout.write(f"{build_image(arguments.base, profile=arguments.profile, host=arguments.host)}\n")
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from sandbox.http.run_code_endpoint import serve  # type: ignore[import-not-found, unused-ignore]
+
+    token = arguments.token or os.environ.get("ARPO_SANDBOX_TOKEN", "")
+    serve(arguments.host, arguments.port, arguments.containers, arguments.sessions, token)
+    return 0

@@ -1,0 +1,70 @@
+"""Which extra of the package brings which library: for errors that name the command to run, and for `arpo doctor`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Iterator
+
+EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: module that is imported}
+    "train": {
+        "torch": "torch",
+        "transformers": "transformers",
+        "trl": "trl",
+        "accelerate": "accelerate",
+        "datasets": "datasets",
+        "psutil": "psutil",
+        "pyyaml": "yaml",
+        "tqdm": "tqdm",
+        "httpx2": "httpx2",
+    },
+    "lora": {"peft": "peft"},
+    "vllm": {"vllm": "vllm"},
+    "demo": {"gguf": "gguf"},
+    "data": {"datasets": "datasets"},
+    "search": {
+        "requests": "requests",
+        "urllib3": "urllib3",
+        "beautifulsoup4": "bs4",
+        "tantivy": "tantivy",
+        "lxml": "lxml",
+        "trafilatura": "trafilatura",
+        "lxml_html_clean": "lxml_html_clean",
+        "pypdf": "pypdf",
+    },
+    "math": {"mpmath": "mpmath"},
+    "mcp": {"mcp": "mcp"},
+}
+
+
+def require(extra: str) -> None:
+    """Refuse to go on without the libraries of an extra; nothing is imported.
+
+    Raises:
+        ModuleNotFoundError: some are not installed; names them and the extra.
+    """
+    lacking = [module for module in EXTRAS[extra].values() if importlib.util.find_spec(module) is None]
+    if lacking:
+        raise ModuleNotFoundError(_message(lacking, extra), name=lacking[0])
+
+
+@contextlib.contextmanager
+def naming_extras() -> Iterator[None]:
+    """Let a failed import of a library name the extra that brings it.
+
+    Raises:
+        ModuleNotFoundError: as it was raised, with the command to run if an extra brings the library.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, libraries in EXTRAS.items() if module in libraries.values()), None)
+        if extra is None or "pip install" in str(error):
+            raise
+        raise ModuleNotFoundError(_message([module], extra), name=error.name) from error
+
+
+def _message(modules: list[str], extra: str) -> str:
+    return f"not installed: {', '.join(modules)}. Run: pip install 'arpo-gym[{extra}]'"

@@ -1,0 +1,84 @@
+"""Puts a page together from the parts in `page/`: one file that loads nothing.
+
+The data goes in as JSON, and a content security policy lets only the page's own script and style count, so text that a
+model wrote stays text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+_DIGITS = 6
+
+
+def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequence[str], data: Any) -> str:
+    """Return the page as HTML.
+
+    Args:
+        template: the HTML part, with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and `{{data}}`.
+        title: plain text.
+        styles: the CSS parts, in order.
+        scripts: the JavaScript parts; they share one scope, and later ones use what earlier ones define.
+        data: what the scripts draw, as plain data.
+    """
+    style = "".join(_part(name) for name in styles)
+    script = '"use strict";\n(() => {\n' + "\n".join(_part(name) for name in scripts) + "})();\n"
+    parts = {
+        "title": html.escape(title),
+        "policy": _policy(style, script),
+        "style": style,
+        "script": script,
+        "data": _embed(data),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _part(template))
+
+
+def write_page(path: str | Path, page: str) -> Path:
+    """Write a page in one go, so that whoever looks meanwhile sees the old one or the new one; return its path."""
+    path = Path(path)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(page, encoding="utf-8", errors="replace")
+    unfinished.replace(path)
+    return path
+
+
+def _embed(value: Any) -> str:
+    """Return JSON that may stand inside a script element: no `<` in it, no NaN."""
+    text = json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    return text.replace("<", "\\u003c")
+
+
+def _clean(value: Any) -> Any:
+    """Return plain data with short floats, and None where a number is not finite: JSON has no word for those."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _clean(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(entry) for entry in value]
+    return value
+
+
+def _policy(style: str, script: str) -> str:
+    """Return a content security policy: nothing is loaded, and only this style and this script count."""
+    return (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _part(name: str) -> str:
+    return resources.files("arpo_trainer.report").joinpath("page", name).read_text(encoding="utf-8")

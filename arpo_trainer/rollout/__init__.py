@@ -1,0 +1,1 @@
+"""The rollout engine: grows one tree per prompt."""

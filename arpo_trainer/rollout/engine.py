@@ -1,0 +1,139 @@
+"""The rollout engine: plays prompts as trees of live episodes, many at once.
+
+Every trajectory of every group is a coroutine (`group`); the backend batches whatever is ready, tools run meanwhile.
+What a group becomes depends on its seed, its step and its number, not on who was faster: requests have seeds of their
+own, and branches are settled in an order that timing does not change (`ledger`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arpo_env import ToolEnv
+from arpo_trainer.algorithms.published_code import as_published
+from arpo_trainer.backends.base import Backend
+from arpo_trainer.rollout.concurrency import MOST_TRAJECTORIES, Gates, check_limits
+from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.tree import RolloutTree
+from envs_registry import Task
+
+__all__ = ["Engine", "RolloutSettings"]
+
+
+@dataclass
+class Engine:
+    """Grows trees.
+
+    Attributes:
+        backend: generates.
+        tokenizer: of the model: renders prompts, decodes turns, encodes tool results.
+        env: the environment to play; trajectories run on copies of it. With a reference algorithm it is replaced by one
+            that writes results as the published code does.
+        settings: how to grow.
+        chat_template_kwargs: given to the tokenizer's chat template.
+        on_trajectory: called when a trajectory has ended, for progress bars.
+        on_tree: called with each tree when it is complete, in the order in which they are.
+        limits: how much of a kind goes on at once; see `gates.Gates`.
+        tool_time: runs while at least one environment is at work.
+
+    Raises:
+        ValueError: a limit of something that is not there, below 1, or of fewer trajectories than a group that branches
+            has.
+    """
+
+    backend: Backend
+    tokenizer: Any
+    env: ToolEnv
+    settings: RolloutSettings
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    on_trajectory: Callable[[], object] | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+    tool_time: Stopwatch = field(default_factory=Stopwatch)
+    on_tree: Callable[[RolloutTree], object] | None = None
+
+    def __post_init__(self) -> None:
+        self.env = as_published(self.env, self.settings.parts)
+        check_limits(self.limits, list(self.env.tools))
+        whole, most = self.settings.num_generations, self.limits.get("trajectory")
+        if self.settings.parts.method is not None and most is not None and most < whole:
+            raise ValueError(
+                f"limits allows {most} trajectories at once, and a group that branches is let in as a whole, with all "
+                f"of its num_generations = {whole}; raise the limit, or limit 'generate' or a tool instead"
+            )
+
+    async def rollout(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
+        """Play each task as a tree.
+
+        Args:
+            tasks: one a tree.
+            step: of the training; part of the trees' seeds.
+            first_group: number of the first tree, where other processes play others of the same step.
+
+        Returns:
+            One tree a task, in order, each with exactly `num_generations` trajectories.
+
+        Raises:
+            GenerationError: the model failed.
+            RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
+        """
+        trees = await self.play(tasks, step, first_group)
+        self.check_failures(trees)
+        return trees
+
+    async def play(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
+        """Do the same, however many trajectories fail; for one who has others' trees to count with these."""
+        gates = Gates({"trajectory": max(MOST_TRAJECTORIES, self.settings.num_generations), **self.limits})
+        groups = [Group(self, task, step, number, gates) for number, task in enumerate(tasks, first_group)]
+        await self.backend.begin()
+        try:
+            async with asyncio.TaskGroup() as running:
+                for group in groups:
+                    running.create_task(self._grow(group))
+        except BaseExceptionGroup as several:
+            raise _first(several) from None
+        finally:
+            await self.backend.end()
+        return [group.tree for group in groups]
+
+    async def _grow(self, group: Group) -> None:
+        await group.grow()
+        if self.on_tree:
+            self.on_tree(group.tree)
+
+    def check_failures(self, trees: Sequence[RolloutTree]) -> None:
+        """Refuse a rollout of which so much failed that learning from the rest would be biased.
+
+        Raises:
+            RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
+        """
+        trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
+        errors = [trajectory.error for trajectory in trajectories if trajectory.error]
+        allowed = self.settings.max_invalid
+        if len(errors) > allowed * len(trajectories):
+            raise RuntimeError(
+                f"{len(errors)} of {len(trajectories)} trajectories failed, more than max_invalid = {allowed:g} "
+                f"allows; the first said: {errors[0]}"
+            )
+
+    @functools.cached_property
+    def renderer(self) -> Renderer:
+        """Renders for this tokenizer and the environment's protocol."""
+        return Renderer(self.tokenizer, self.env.protocol, self.chat_template_kwargs)
+
+    def prompt_ids(self, task: Task) -> list[int]:
+        """Render and tokenise a task's opening messages."""
+        return self.renderer.prompt_ids(self.env.messages(task), self.env.schemas)
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return one of the errors in a nest of groups: they all have the same cause."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,251 @@
+"""What a rollout looked like, in numbers: one flat dictionary a step.
+
+`ARPOTrainer` logs them under `arpo/`; metrics.jsonl and the report have them without it. `completion_metrics` are those
+that TRL has names for.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from arpo_trainer.rollout.time_use import TimeUse, busy_seconds, concurrency, generating, time_use, wall_seconds
+from arpo_trainer.tree import RolloutTree, Span, Trajectory
+
+_WAITS = ("start", "generate", "tool", "settle")
+_EQUAL = 1e-9  # rewards closer than that are equal
+
+
+def rollout_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    """Summarise the trees of one rollout.
+
+    Returns:
+        Finite numbers, by these names:
+
+        | name | what it says |
+        |---|---|
+        | `reward`, `accuracy`, `tool_calls` | means over the trajectories that could be scored |
+        | `entropy` | mean nats a token of the model, shared ones once |
+        | `entropy_first`, `entropy_after_tool` | the same over first turns, and over turns after a result |
+        | `delta_entropy` | mean rise of the entropy at decisions (`entropy.entropy_level`) |
+        | `decisions_branched` | share of the decisions that branched |
+        | `decisions_passed` | share that branched, or would have if budget or quota had been left |
+        | `fork_contrast` | share of the forks whose sisters differ in value; a sister's value is the mean reward of \
+the trajectories below it. Only forks whose sisters all have one; absent if there is none |
+        | `fork_result` | mean number of the result that branches leave after; 1 is the first. Absent without branches |
+        | `branches_after/N` | branches that leave after the N-th result of their path |
+        | `roots`, `branches`, `top_ups` | trajectories by how they began |
+        | `branch_budget_used` | share of the reserve that became branches; what is left becomes top-ups |
+        | `depth`, `depth_mean` | forks between a trajectory and the prompt: the most, and the mean |
+        | `invalid`, `invalid/CAUSE` | trajectories that could not be scored, in all and by what broke |
+        | `tokens_unique`, `tokens_copied` | after the prompt: shared ones once, and written out |
+        | `tokens_generated` | tokens the model wrote, shared ones once |
+        | `tool_calls/NAME` | calls of a tool that ran, in all; one shared by branches is one call |
+        | `tool_seconds/NAME` | seconds they took in all, without waiting for a place |
+
+        And, where the trees have a timeline:
+
+        | name | what it says |
+        |---|---|
+        | `wait/KIND` | mean seconds a trajectory waited: for a place (`start`), in the backend's queue (`generate`), \
+behind a tool's limit (`tool`), for branches before it in order (`settle`); others where there are any |
+        | `wait_share` | share of the trajectories' life that was waiting |
+        | `model_idle` | share of the rollout during which nothing was being generated |
+        | `tokens_per_second` | generated tokens, a second in which something was being generated |
+        | `cache_hits` | share of the context tokens that were not computed again |
+        | `withheld` | results that did not fit into the context and were not shown |
+        | `retries` | failures that were tried again |
+        | `copies_held` | most copies of episodes that one group held for branches not decided yet |
+        | `copies_unused` | copies that became no branch |
+    """
+    trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
+    use = time_use(trees)
+    return {
+        **_scores(trajectories),
+        **_tokens(trees),
+        **_branching(trees, trajectories),
+        **_invalid(trajectories),
+        "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
+        **(_tools(use) if use.trajectories else _tools_of_spans(trees)),
+        **(_timing(trees, use) if use.trajectories else {}),
+    }
+
+
+def completion_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    """Return what TRL logs of completions under `completions/`, over the trajectories that did not fail.
+
+    TRL takes what does not end with an end token for clipped. Here turns end at stop strings: clipped is what was cut
+    off by a limit of tokens, turns or calls; terminated is what gave an answer, or stopped without one.
+
+    Returns:
+        `clipped_ratio`, and `mean_length`, `min_length`, `max_length`, `mean_terminated_length`, ... in the model's
+        tokens; 0 where there is none to measure.
+    """
+    ended = [(tree, number) for tree in trees for number in range(len(tree.trajectories))
+             if tree.trajectories[number].outcome != "failed"]  # fmt: skip
+    clipped = [tree.trajectories[number].outcome == "truncated" for tree, number in ended]
+    lengths = [sum(tree.row(number).mask) for tree, number in ended]
+    terminated = [length for length, cut in zip(lengths, clipped, strict=True) if not cut]
+    metrics = {"clipped_ratio": _mean(clipped)}
+    for name, some in (("length", lengths), ("terminated_length", terminated)):
+        metrics |= {
+            f"mean_{name}": _mean(some),
+            f"min_{name}": min(some, default=0),
+            f"max_{name}": max(some, default=0),
+        }
+    return metrics
+
+
+def branch_depth(tree: RolloutTree, number: int) -> int:
+    """Return how many forks lie between a trajectory and the prompt."""
+    depth, parent = 0, tree.trajectories[number].parent
+    while parent is not None:
+        depth, parent = depth + 1, tree.trajectories[parent].parent
+    return depth
+
+
+def invalid_causes(trajectories: Iterable[Trajectory]) -> Counter[str]:
+    """Count the trajectories without a reward by the type of error; "unscored" are those without one."""
+    errors = (trajectory.error or "" for trajectory in trajectories if not trajectory.valid)
+    return Counter(match[1] if (match := re.match(r"(\w{1,40}):", error)) else "unscored" for error in errors)
+
+
+def _scores(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    valid = [trajectory for trajectory in trajectories if trajectory.valid]
+    return {
+        "reward": _mean(trajectory.reward or 0.0 for trajectory in valid),
+        "accuracy": _mean(trajectory.components.get("accuracy", 0.0) for trajectory in valid),
+        "tool_calls": _mean(trajectory.tool_calls for trajectory in valid),
+    }
+
+
+def _tokens(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    model = [span for tree in trees for span in tree.spans if span.kind == "model"]
+    return {
+        "entropy": _mean(entropy for span in model for entropy in span.entropies),
+        "entropy_first": _mean(entropy for span in model if span.parent is None for entropy in span.entropies),
+        "entropy_after_tool": _mean(e for span in model if span.parent is not None for e in span.entropies),
+        "tokens_unique": sum(tree.unique_tokens() for tree in trees),
+        "tokens_copied": sum(tree.copied_tokens() for tree in trees),
+        "tokens_generated": sum(len(span.ids) for span in model),
+    }
+
+
+def _branching(trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    origins = Counter(trajectory.origin for trajectory in trajectories)
+    decisions = [span.decision for tree in trees for span in tree.spans if span.decision]
+    depths = [branch_depth(tree, number) for tree in trees for number in range(len(tree.trajectories))]
+    return {
+        "delta_entropy": _mean(decision.delta for decision in decisions),
+        "decisions_branched": _mean(decision.branches > 0 for decision in decisions),
+        "decisions_passed": _mean(decision.passed for decision in decisions),
+        **_forks(trees),
+        "roots": origins["root"],
+        "branches": origins["branch"],
+        "top_ups": origins["top-up"],
+        "branch_budget_used": _share(origins["branch"], origins["branch"] + origins["top-up"]),
+        "depth": max(depths, default=0),
+        "depth_mean": _mean(depths),
+    }
+
+
+def _forks(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    contrasts = [contrast for tree in trees for contrast in fork_contrasts(tree) if contrast is not None]
+    after = [result for tree in trees for result in fork_results(tree)]
+    counts = Counter(after)
+    return {
+        **({"fork_contrast": _mean(contrasts)} if contrasts else {}),
+        **({"fork_result": _mean(after)} if after else {}),
+        **{f"branches_after/{result}": counts[result] for result in sorted(counts)},
+    }
+
+
+def fork_contrasts(tree: RolloutTree) -> list[bool | None]:
+    """Return for each fork, in the order of the spans, whether its sisters differ in value.
+
+    The sisters are the paths that leave one result; the value of a sister is the mean reward of the trajectories below
+    it, whatever forks there are among them. None where a sister has no trajectory with a reward.
+    """
+    sisters: dict[int, dict[int, list[float]]] = {}
+    forks = {trajectory.fork_span for trajectory in tree.trajectories if trajectory.fork_span is not None}
+    for number, trajectory in enumerate(tree.trajectories):
+        path = [span.index for span in tree.path(number)]
+        for place, span in enumerate(path):
+            if span in forks:
+                below = path[place + 1] if place + 1 < len(path) else -1 - number  # one that ends here is a sister, too
+                rewards = sisters.setdefault(span, {}).setdefault(below, [])
+                rewards += [trajectory.reward] if trajectory.reward is not None else []
+    return [_differ(list(sisters[fork].values())) for fork in sorted(forks)]
+
+
+def _differ(sisters: Sequence[Sequence[float]]) -> bool | None:
+    if not all(sisters):
+        return None
+    values = [statistics.fmean(rewards) for rewards in sisters]
+    return max(values) - min(values) > _EQUAL
+
+
+def fork_results(tree: RolloutTree) -> list[int]:
+    """Return for each branch the number of the tool result that it leaves after; 1 is the first of its path."""
+    forks = [trajectory.fork_span for trajectory in tree.trajectories if trajectory.fork_span is not None]
+    return [sum(_is_result(span) for span in tree.path_to(fork)) for fork in forks]
+
+
+def _is_result(span: Span) -> bool:
+    return span.tool is not None and span.tool.get("status") != "refused"
+
+
+def _invalid(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    causes = invalid_causes(trajectories)
+    return {"invalid": causes.total(), **{f"invalid/{cause}": causes[cause] for cause in sorted(causes)}}
+
+
+def _tools(use: TimeUse) -> dict[str, float]:
+    calls = {f"tool_calls/{name}": float(use.calls[name]) for name in sorted(use.calls)}
+    return calls | {f"tool_seconds/{name}": use.tools[name] for name in sorted(use.tools)}
+
+
+def _tools_of_spans(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    """Count from the results in the trees; calls whose result was not appended are missed."""
+    use = TimeUse()
+    for tool in (span.tool for tree in trees for span in tree.spans):
+        if tool and tool.get("status") != "refused":
+            use.calls[tool["name"]] += 1
+            use.tools[tool["name"]] += tool.get("seconds", 0.0)
+    return _tools(use)
+
+
+def _timing(trees: Sequence[RolloutTree], use: TimeUse) -> dict[str, float]:
+    busy, wall = busy_seconds(generating(trees)), wall_seconds(trees)
+    kinds = [*_WAITS, *sorted(set(use.waiting) - set(_WAITS))]
+    return {
+        **{f"wait/{kind}": use.waiting.get(kind, 0.0) / use.trajectories for kind in kinds},
+        "wait_share": _share(use.waited, use.life),
+        "model_idle": _share(wall - busy, wall),
+        "tokens_per_second": _share(use.tokens, busy),
+        "cache_hits": _share(use.cached, use.context),
+        "retries": use.retries,
+        **_copies(trees),
+    }
+
+
+def _copies(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    held, made, branches = [], 0, 0
+    for tree in trees:
+        forks = [event for event in tree.timeline if event.kind == "fork"]
+        intervals = [(event.end, event.until) for event in forks for _ in range(event.copies)]
+        held.append(max((count for _, count in concurrency(intervals)), default=0))
+        made += len(intervals)
+        branches += sum(trajectory.origin == "branch" for trajectory in tree.trajectories)
+    return {"copies_held": max(held, default=0), "copies_unused": max(0, made - branches)}
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return statistics.fmean(listed) if listed else 0.0

@@ -1,0 +1,205 @@
+r"""Between texts and token ids: prompts and results into ids, the model's ids into a turn.
+
+Ids in, ids out: what the model wrote is never tokenised again; a result is encoded as exactly the delta that the chat
+template puts between a turn and the next one, and appended. Foreign text (a question, a result, a tool's description)
+cannot hold a control token: where its words are those of an added token of the tokenizer, such as `<|im_end|>`, they
+are encoded as ordinary text. Without such words the ids are those of the plain template, merges across borders
+included.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arpo_env.protocols.protocol import Action, Protocol
+from arpo_env.tools.json_schema import JsonSchema
+from arpo_trainer.rollout.tokenizer_checks import check_template
+
+Piece = tuple[str, bool]  # text, and whether it is foreign
+_SLOT = re.compile(r"( ?)\ue000(\\?)\"(\d+)\ue000( ?)")
+
+
+class Renderer:
+    """Renders for one tokenizer and one protocol.
+
+    Args:
+        tokenizer: of the model, with its chat template.
+        protocol: how the episode is written.
+        chat_template_kwargs: given to the chat template, such as `enable_thinking`.
+    """
+
+    def __init__(
+        self, tokenizer: Any, protocol: Protocol, chat_template_kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self.tokenizer, self.protocol = tokenizer, protocol
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.all_special_tokens)
+        words = sorted((word for word in added if len(word) > 1 and not word.isspace()), key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, words)) or r"(?!)")
+
+    def prompt_ids(self, messages: Sequence[Mapping[str, str]], tools: Sequence[JsonSchema]) -> list[int]:
+        """Render and tokenise the opening messages, up to where the model goes on.
+
+        Args:
+            messages: with "role" and "content".
+            tools: what can be called; a native protocol gives them to the template.
+
+        Raises:
+            ValueError: there is no chat template; or the protocol is native, and it does not show the tools.
+        """
+        contents = [_encodable(message["content"]) for message in messages]
+        slots = [{**message, "content": _slot(number)} for number, message in enumerate(messages)]
+        frame = self._template(slots, tools)
+        for tool in tools if self.protocol.native else ():
+            if tool["function"]["name"] not in frame:
+                raise ValueError(_NO_TOOLS.format(what="show tools", name=self.protocol.name))
+        if not any(self._control.search(content) for content in contents):
+            plain = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
+            return self._encode([(self._template(plain, tools), False)])
+        return self._encode(_filled(frame, contents))
+
+    def result_ids(
+        self, texts: Sequence[str], last_turn_ended_with_eos: bool, tools: Sequence[JsonSchema] = ()
+    ) -> list[int]:
+        """Tokenise what follows a turn of the model: the results of its calls, up to where the model goes on.
+
+        Args:
+            texts: what the tools returned, one a call, or the environment's one message.
+            last_turn_ended_with_eos: whether the turn's last id is its end token; else a native template's own is
+                part of what is appended.
+            tools: as for `prompt_ids`.
+
+        Raises:
+            ValueError: the protocol is native, and the template does not show results.
+        """
+        slots = [_slot(number) for number in range(len(texts))]
+        contents = [_encodable(self.protocol.defuse(text, tools)) for text in texts]
+        if not self.protocol.native:
+            return self._encode(_filled(self.protocol.render_result(slots, tools), contents))
+        return self._encode(_filled(self._delta(slots, last_turn_ended_with_eos, tools), contents))
+
+    def turn_text(self, ids: Sequence[int], first: bool) -> str:
+        """Return a turn of the model as the protocol reads it.
+
+        Special tokens are kept for a native protocol, since Llama's `<|python_tag|>` is one; the end token is not.
+        Where the template has opened a thought in the prompt, the text begins with `<think>`.
+
+        Args:
+            ids: what the model wrote, its end token included.
+            first: whether it is the first turn after the prompt.
+        """
+        native = self.protocol.native
+        ids = list(ids)
+        if native and ids and ids[-1] in self._end_ids:
+            ids.pop()
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=not native, clean_up_tokenization_spaces=False)
+        return f"<think>{text}" if self._thought_opened and (native or first) else text
+
+    def parse_ids(self, ids: Sequence[int], tools: Sequence[JsonSchema], first: bool = True) -> Action:
+        """Read what a turn asks for from its ids; see `turn_text`."""
+        return self.protocol.parse(self.turn_text(ids, first), tools)
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenise foreign text: nothing in it becomes a control token."""
+        return self._encode([(_encodable(text), True)])
+
+    def _template(
+        self, messages: Sequence[Mapping[str, str]], tools: Sequence[JsonSchema], goes_on: bool = True
+    ) -> str:
+        check_template(self.tokenizer)
+        shown = [self._harmless(tool) for tool in tools] if self.protocol.native else []
+        text: str = self.tokenizer.apply_chat_template(
+            list(messages),
+            tools=shown or None,
+            add_generation_prompt=True,
+            tokenize=False,
+            **self.chat_template_kwargs,
+        )
+        return text
+
+    def _delta(self, slots: Sequence[str], ended: bool, tools: Sequence[JsonSchema]) -> str:
+        """Return what the template puts between a turn and the next one, with slots for the results."""
+        turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
+        text = self._template([*turn, *({"role": "tool", "content": slot} for slot in slots)], tools)
+        delta = text.rpartition(_TURN)[2]
+        if not all(f'"{number}\ue000' in delta for number in range(len(slots))):
+            raise ValueError(_NO_TOOLS.format(what="show the results of tools", name=self.protocol.name))
+        end = self._control.search(delta)
+        return delta[end.end() :] if ended and end else delta
+
+    def _harmless(self, value: Any) -> Any:
+        """Return a schema in whose texts no control token is spelled: servers of others may have written them."""
+        if isinstance(value, str):
+            return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", _encodable(value))
+        if isinstance(value, dict):
+            return {self._harmless(key): self._harmless(item) for key, item in value.items()}
+        return [self._harmless(item) for item in value] if isinstance(value, list) else value
+
+    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
+        """Tokenise; control tokens are recognised where they lie within one piece that is not foreign."""
+        text = "".join(piece for piece, _ in pieces)
+        ours, start = [], 0
+        for piece, foreign in pieces:
+            ours += [] if foreign else [(start, start + len(piece))]
+            start += len(piece)
+        cuts, position = [0], 0
+        while match := self._control.search(text, position):
+            while ours and ours[0][1] <= match.start():
+                ours.pop(0)
+            if ours and ours[0][0] <= match.start() and match.end() <= ours[0][1]:
+                position = match.end()
+            else:  # cut in two, the word is no token any more
+                position = match.start() + 1
+                cuts.append(position)
+        parts = [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True) if begin < end]
+        if not parts:
+            return []
+        encoded: list[list[int]] = self.tokenizer(parts, add_special_tokens=False)["input_ids"]
+        return [number for ids in encoded for number in ids]
+
+    @functools.cached_property
+    def _end_ids(self) -> set[int]:
+        ends = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.content in _ENDS}
+        return ends | {self.tokenizer.eos_token_id}
+
+    @functools.cached_property
+    def _thought_opened(self) -> bool:
+        """Whether the template begins the model's turn with an open thought."""
+        if not self.tokenizer.chat_template:
+            return False
+        return self._template([{"role": "user", "content": "?"}], ()).rstrip().endswith("<think>")
+
+
+_TURN = "\ue001turn\ue001"
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
+_NO_TOOLS = (
+    "the chat template of this model does not {what}, which the protocol {name!r} needs; take a model that was "
+    "trained to call tools (such as Qwen2.5-Instruct or Qwen3), or the protocol 'arpo-tags'"
+)
+
+
+def _slot(number: int) -> str:
+    """Return a stand-in for a content; it shows whether the template strips it, and whether it writes it as JSON."""
+    return f' \ue000"{number}\ue000 '
+
+
+def _filled(frame: str, contents: Sequence[str]) -> list[Piece]:
+    """Cut a rendered text at its slots and put the contents in, treated as the template would have treated them."""
+    pieces: list[Piece] = []
+    position = 0
+    for slot in _SLOT.finditer(frame):
+        content = contents[int(slot[3])]
+        content = json.dumps(content, ensure_ascii=False)[1:-1] if slot[2] else content
+        content = content if slot[1] else content.lstrip()
+        pieces += [(frame[position : slot.start()], False), (content if slot[4] else content.rstrip(), True)]
+        position = slot.end()
+    return [*pieces, (frame[position:], False)]
+
+
+def _encodable(text: str) -> str:
+    """Return the text without halves of surrogate pairs, which no tokenizer takes."""
+    return text.encode("utf-8", "replace").decode()

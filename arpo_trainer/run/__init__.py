@@ -1,0 +1,1 @@
+"""A training run from a settings file: settings, dry run, cold start, recording, launch."""

@@ -1,0 +1,159 @@
+"""A short supervised start, so that a model that never saw the tags can use them at all.
+
+`demonstrations` plays the real environment with scripted turns: half of them call the tool, half answer at once,
+so the format is shown but not which of the two pays: that is left to be learned. `cold_start` fits the model to
+them with transformers' `Trainer`; prompts and tool results are masked out of the loss.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from arpo_env import ArpoTags, ToolEnv
+from arpo_trainer.rollout.rendering import Renderer
+from envs_registry import TaskSource
+
+IGNORED = -100
+_PLANS = {
+    "python": ("I will compute it.", "Let me use Python.", "I run some code.", "Python can do this."),
+    "search": ("I look it up.", "Let me search.", "I have to find this first.", "A search will tell."),
+}
+_CLOSES = ("That is it.", "I have the result.", "Done.", "The number is clear.")
+_GUESSES = ("I can tell.", "This is easy.", "I know this one.", "No need for code.")
+
+
+class SolvableSource(TaskSource, Protocol):
+    """A task source that knows a way to solve its tasks."""
+
+    solution_tool: str
+
+    def solution(self, index: int) -> tuple[str, ...]:
+        """Return what to give to the tool named `solution_tool`, one string a call."""
+
+
+Example = dict[str, list[int]]
+
+
+def demonstrations(
+    env: ToolEnv, source: SolvableSource, tokenizer: Any, count: int, tool_share: float = 0.5, seed: int = 0
+) -> Iterable[Example]:
+    """Play `count` tasks by script and yield training examples.
+
+    Args:
+        env: where they are played: results are the real tool's.
+        source: tasks and their solutions.
+        tokenizer: of the model.
+        count: how many.
+        tool_share: share that calls the tool; the rest answers at once.
+        seed: of the choices.
+
+    Raises:
+        ValueError: the source knows no solutions, the tool that they use is not there, or the protocol has no tags.
+
+    Yields:
+        {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
+    """
+    check_solvable(source)
+    if not isinstance(env.protocol, ArpoTags):
+        raise ValueError(
+            f"the cold start writes tags; protocol {env.protocol.name!r} has others or none: cold_start_examples=0"
+        )
+    if source.solution_tool not in env.tools:
+        raise ValueError(
+            f"these tasks are solved with {source.solution_tool!r}; the tools are {', '.join(env.tools) or 'none'}: "
+            "add it to `tools`, or set cold_start_examples=0"
+        )
+    rng = random.Random(seed)
+    renderer = Renderer(tokenizer, env.protocol)
+    for index in range(count):
+        task = source.task(index)
+        _, info = env.reset(options={"task": task})
+        ids = renderer.prompt_ids(info["messages"], env.schemas)
+        example: Example = {"input_ids": list(ids), "labels": [IGNORED] * len(ids)}
+        cells = source.solution(index) if rng.random() < tool_share else ()
+        for text in _turns(source.solution_tool, cells, task.answers[0], rng):
+            turn = tokenizer(text, add_special_tokens=False)["input_ids"]
+            example["input_ids"] += turn
+            example["labels"] += turn
+            *_, step = env.step(text)
+            if step["results"]:
+                ids = renderer.result_ids(step["results"], False, env.schemas)
+                example["input_ids"] += ids
+                example["labels"] += [IGNORED] * len(ids)
+        yield example
+
+
+def check_solvable(source: object) -> None:
+    """Make sure that demonstrations can be made of a source's tasks.
+
+    Raises:
+        ValueError: the source knows no solutions.
+    """
+    if not hasattr(source, "solution"):
+        raise ValueError(
+            "a cold start needs tasks that know how they are solved: arpo/Arithmetic-v0 or arpo/MultiHop-v0, without "
+            "`limit`. For other "
+            "environments start from a model that knows the tags, with cold_start_examples=0"
+        )
+
+
+def _turns(tool: str, cells: Sequence[str], answer: str, rng: random.Random) -> Iterable[str]:
+    for cell in cells:
+        yield f"<think>{rng.choice(_PLANS[tool])}</think><{tool}>{cell}</{tool}>"
+    thought = rng.choice(_CLOSES if cells else _GUESSES)
+    yield f"<think>{thought}</think><answer>\\boxed{{{answer}}}</answer>"
+
+
+def cold_start(
+    model: Any,
+    tokenizer: Any,
+    examples: list[Example],
+    folder: str | Path,
+    *,
+    epochs: int = 2,
+    batch_size: int = 8,
+    learning_rate: float = 5e-5,
+    bf16: bool = True,
+    seed: int = 0,
+    callbacks: Sequence[Callable[..., Any]] = (),
+) -> None:
+    """Fit the model, in place, to the examples' labelled tokens.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer.
+        examples: from `demonstrations`.
+        folder: where transformers may put its logs.
+        epochs: passes over the examples.
+        batch_size: examples a step, of all processes together (each takes at least one).
+        learning_rate: of AdamW, falling linearly to 0.
+        bf16: compute in bfloat16 (weights stay as they are).
+        seed: of the order.
+        callbacks: transformers callbacks.
+    """
+    import torch
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+
+    from arpo_trainer.rollout.distributed import rank_count
+
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=epochs,
+        per_device_train_batch_size=max(1, batch_size // rank_count()),
+        learning_rate=learning_rate,
+        warmup_steps=3,
+        bf16=bf16,
+        use_cpu=not torch.cuda.is_available(),
+        logging_steps=5,
+        save_strategy="no",
+        report_to=[],
+        seed=seed,
+        remove_unused_columns=False,
+    )
+    collator = DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=IGNORED)
+    trainer = Trainer(model, arguments, data_collator=collator, train_dataset=examples, callbacks=list(callbacks))
+    trainer.train()
+    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # take the autocast off `forward` again

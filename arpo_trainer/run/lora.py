@@ -1,0 +1,50 @@
+"""Training low-rank adapters instead of the weights, and what is saved of them.
+
+TRL and PEFT do the training: the base stays as it is, rollouts see base and adapters together, on vLLM too.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from transformers.integrations import is_deepspeed_zero3_enabled
+
+from arpo_trainer.run.train import RunArguments
+
+logger = logging.getLogger(__name__)
+
+
+def lora_config(run: RunArguments) -> Any:
+    """Return PEFT's `LoraConfig`; None where all weights are trained."""
+    if not run.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=run.lora_rank,
+        lora_alpha=run.lora_alpha or run.lora_rank,
+        lora_dropout=run.lora_dropout,
+        target_modules=run.lora_target_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def save_adapters(trainer: Any, folder: str | Path) -> None:
+    """Write `folder`/adapter, and merged into the base `folder`/model, which loads like any model.
+
+    The trainer's own model is merged by that: nothing can be trained after it. Weights that are spread over processes
+    (FSDP, ZeRO-3) are not merged.
+    """
+    folder = Path(folder)
+    trainer.save_model(str(folder / "adapter"))
+    if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+        logger.info("adapter: %s (sharded weights are not merged; docs/recipes.md says how)", folder / "adapter")
+        return
+    if trainer.accelerator.is_main_process:
+        merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
+        merged.save_pretrained(folder / "model")
+        trainer.processing_class.save_pretrained(folder / "model")
+    trainer.accelerator.wait_for_everyone()
+    logger.info("model: %s, its adapter alone: %s", folder / "model", folder / "adapter")

@@ -1,0 +1,118 @@
+"""Settings of TRL's that mean nothing here: TRL would say so after the first rollout, or never."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arpo_trainer.name_check import check_name
+from arpo_trainer.training.trl_losses import LOSS_TYPES
+
+UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
+CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # whose losses are no min of two: they have bounds of their own
+
+
+def check_sampling(args: Any) -> None:
+    """Refuse sampling from anything but the policy, and masks that would leave nothing to learn from.
+
+    Args:
+        args: an `ARPOConfig`.
+
+    Raises:
+        ValueError: says which setting to leave out.
+    """
+    for name, unused in UNUSED_SAMPLING.items():
+        if getattr(args, name) != unused:
+            raise ValueError(
+                f"{name}={getattr(args, name)!r}: trees are sampled from the policy itself, so that its "
+                f"log-probabilities and entropies are exact; only `temperature` can be set. Leave {name} out."
+            )
+    if args.mask_truncated_completions:
+        raise ValueError(
+            "mask_truncated_completions=True: a turn ends at a stop string, which TRL takes for truncated, so "
+            "nothing would be learned. Leave it out; a trajectory that was cut has the reward of a missing answer."
+        )
+    if args.temperature <= 0:
+        raise ValueError(f"temperature must be above 0 to learn from samples, got {args.temperature}")
+
+
+def check_vllm(args: Any, processes: int) -> None:
+    """Refuse vLLM settings that TRL or vLLM would refuse once the model is loaded, or after a rollout.
+
+    Args:
+        args: an `ARPOConfig`.
+        processes: that train.
+
+    Raises:
+        ValueError: says which setting, and what it may be.
+    """
+    check_name("vllm_mode", args.vllm_mode, ("colocate", "server"))
+    check_name("vllm_importance_sampling_mode", args.vllm_importance_sampling_mode, CORRECTIONS)
+    if args.vllm_mode == "server":
+        return
+    if not 0 < args.vllm_gpu_memory_utilization <= 1:
+        raise ValueError(
+            f"vllm_gpu_memory_utilization is a share of the GPU, in (0, 1]; got {args.vllm_gpu_memory_utilization}"
+        )
+    size = args.vllm_tensor_parallel_size
+    if size < 1 or processes % size:
+        raise ValueError(
+            f"vllm_tensor_parallel_size={size}: an engine lies on that many of the processes, which are {processes}; "
+            "take a number that divides them, or start more (--accelerate_config, --num_processes)"
+        )
+
+
+def check_vllm_length(args: Any, tokens: int | None) -> None:
+    """Refuse an engine in which no prompt fits before a full completion.
+
+    Args:
+        args: an `ARPOConfig`.
+        tokens: most tokens after the prompt that the environment lets an episode have; None is no limit.
+
+    Raises:
+        ValueError: says what to raise.
+    """
+    room = args.max_completion_length if tokens is None else min(args.max_completion_length, tokens)
+    if args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room:
+        raise ValueError(
+            f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "
+            "raise it to their sum, or lower max_completion_length"
+        )
+
+
+def check_trl_loss(args: Any) -> None:
+    """Refuse bounds and names that make no loss.
+
+    Args:
+        args: an `ARPOConfig`.
+
+    Raises:
+        ValueError: says which setting, and what it may be.
+    """
+    if args.loss_type == "luspo":
+        raise ValueError("loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'")
+    check_name("loss_type", args.loss_type, (*LOSS_TYPES, *WITHOUT_CLIP))
+    check_name("importance_sampling_level", args.importance_sampling_level, ("token", "sequence"))
+    check_name("scale_rewards", str(args.scale_rewards), ("group", "batch", "none"))
+    check_name("multi_objective_aggregation", args.multi_objective_aggregation,
+               ("sum_then_normalize", "normalize_then_sum"))  # fmt: skip
+    if args.beta < 0:
+        raise ValueError(f"beta={args.beta} would push the policy away from its reference: it is the KL's weight, >= 0")
+    if not 0 < args.top_entropy_quantile <= 1:
+        raise ValueError(f"top_entropy_quantile is a share of the tokens, in (0, 1]; got {args.top_entropy_quantile}")
+    if args.policy_loss == "clipped":  # else they are those of a row of `losses`, which checks them itself
+        _check_bounds(args)
+
+
+def _check_bounds(args: Any) -> None:
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    if not 0 <= args.epsilon <= 1:
+        raise ValueError(f"epsilon={args.epsilon}: ratios are kept above 1 - epsilon, so it lies between 0 and 1")
+    if high < 0:
+        raise ValueError(f"epsilon_high={high}: ratios are kept below 1 + epsilon_high, so it is at least 0")
+    if args.delta is None:
+        return
+    if args.loss_type in WITHOUT_CLIP:
+        raise ValueError(f"delta={args.delta} does nothing with loss_type={args.loss_type!r}: leave it out")
+    if args.delta <= 1 + high:
+        raise ValueError(f"delta={args.delta} must be above 1 + epsilon_high = {1 + high:g}: it is the outer bound")

@@ -1,0 +1,143 @@
+"""AEPO's entropy-aware advantage: a token's advantage times 1 + a z, z its entropy in standard deviations.
+
+Here mean and deviation are those of the whole global batch, so that the factor depends neither on how the batch was
+split into micro-batches nor on the number of processes, and z is clamped, so that it never turns an advantage around.
+`published_factor` is the published code's: statistics of the micro-batch, no clamp. (The published runs never used
+it: their actor computes entropies only for an entropy bonus, which they switch off.)
+
+The entropies of a rollout need no communication, every process has all trees:
+
+    moments = tree_moments(trees)
+    factor = entropy_factor(rollout_entropies, moments)     # (B, T); advantages * factor
+
+Those of the policy under training are measured where they are computed, and added up over processes:
+
+    moments = over_ranks(entropy_moments(entropies, mask))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from arpo_trainer.rollout.distributed import gather
+from arpo_trainer.tree import RolloutTree
+
+WEIGHT = 0.2
+LIMIT = 3.0
+_NO_VARIANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What mean and deviation are made of; they add up over micro-batches and processes.
+
+    Attributes:
+        count: tokens.
+        total: sum of their entropies, in nats.
+        squares: sum of the squared entropies.
+    """
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+    @property
+    def mean(self) -> float:
+        """Mean entropy in nats; 0 without tokens."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Unbiased standard deviation in nats; 1 if it is 0 or there are fewer than two tokens: z is 0 then."""
+        if self.count < 2:
+            return 1.0
+        variance = (self.squares - self.count * self.mean**2) / (self.count - 1)
+        return math.sqrt(variance) if variance > _NO_VARIANCE * self.squares / self.count else 1.0
+
+
+def entropy_moments(entropies: torch.Tensor, mask: torch.Tensor) -> Moments:
+    """Measure the entropies that count.
+
+    Args:
+        entropies: in nats, shape (B, T).
+        mask: 1 for tokens that count, shape (B, T).
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    if entropies.shape != mask.shape:
+        raise ValueError(f"entropies of shape {tuple(entropies.shape)} with a mask of shape {tuple(mask.shape)}")
+    counted = entropies.detach()[mask.bool()].double()
+    return Moments(counted.numel(), counted.sum().item(), counted.square().sum().item())
+
+
+def tree_moments(trees: Sequence[RolloutTree]) -> Moments:
+    """Measure the entropies of sampling: tokens of the model in valid trajectories, each copy of a shared one."""
+    counted: list[float] = []
+    for tree in trees:
+        for span, through in zip(tree.spans, tree.leaves_below(), strict=True):
+            counted += span.entropies * sum(tree.trajectories[number].valid for number in through)
+    return Moments(len(counted), math.fsum(counted), math.fsum(value * value for value in counted))
+
+
+def over_ranks(moments: Moments) -> Moments:
+    """Add up the moments of all processes; every one has to call it. With one process they stay as they are."""
+    return sum(gather([moments]), Moments())
+
+
+def entropy_factor(
+    entropies: torch.Tensor, moments: Moments, weight: float = WEIGHT, limit: float | None = LIMIT
+) -> torch.Tensor:
+    """Return 1 + a clamp(z, -limit, limit), z = (H - mean) / std (AEPO, arXiv 2510.14545, entropy-aware advantage).
+
+    Unclamped, the factor turns an advantage around below z = -1 / a, which is -5, and has no upper bound. Entropies
+    are mostly near 0 with a long tail above: three deviations leave nearly all tokens as they are, and keep a few
+    tokens of the tail from ruling the update. With the defaults the factor lies in [0.4, 1.6].
+
+    Args:
+        entropies: in nats, shape (B, T).
+        moments: of the global batch.
+        weight: a.
+        limit: largest |z|; None for no limit, as published.
+
+    Returns:
+        Shape (B, T), without gradient; above 0 where there is a limit; 1 everywhere if the moments are of a single
+        token or have no variance.
+
+    Raises:
+        ValueError: a weight or limit below 0, or so large that the factor could reach 0.
+    """
+    if weight < 0 or (limit is not None and (limit < 0 or weight * limit >= 1)):
+        raise ValueError(
+            f"weight {weight} and limit {limit}: both must be at least 0 and their product below 1, or the factor "
+            "1 - weight * limit turns advantages around; take weight=0.2, limit=3"
+        )
+    here = entropies.detach().to(torch.promote_types(entropies.dtype, torch.float32))
+    z = (here - moments.mean) / moments.deviation
+    return 1 + weight * (z if limit is None else z.clamp(-limit, limit))
+
+
+def published_factor(entropies: torch.Tensor, mask: torch.Tensor, weight: float = WEIGHT) -> torch.Tensor:
+    """Return 1 + a z with the statistics of the micro-batch, as published: unbounded, NaN if a single token counts.
+
+    Args:
+        entropies: of the micro-batch, in nats, shape (B, T).
+        mask: 1 for tokens that count in the statistics, shape (B, T); the factor goes to all of them.
+        weight: a; a constant 0.2 there.
+
+    Returns:
+        Shape (B, T), without gradient.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    moments = entropy_moments(entropies, mask)
+    factor = entropy_factor(entropies, moments, weight, limit=None)
+    return factor if moments.count > 1 else torch.full_like(factor, math.nan)

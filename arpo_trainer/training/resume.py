@@ -1,0 +1,168 @@
+"""`ResumableTrainer`: TRL's `GRPOTrainer`, which goes on from a checkpoint as if it had never stopped.
+
+TRL saves weights, optimizer, schedule, its own state and random states. It forgets the rollout that it is in the middle
+of (`num_iterations` or `steps_per_generation` use one for several steps): it would roll out again at once, out of step
+with the data for ever after. It also forgets what was measured since the last log, and begins every later pass over
+the tasks in the first one's order. Here each process adds `rollout_RANK.pt` to a checkpoint, and reads it again.
+
+What of TRL's inside that takes is in `trl_seams`; of transformers' it uses
+
+    _save_rng_state, _load_rng_state     wrapped: `rollout_RANK.pt` is written and read with the random states, before
+                                         trainer_state.json is written, and before the first step is taken
+    _load_from_checkpoint, _load_best_model
+                                         the weights of a run that has had all its steps
+    _tr_loss, _globalstep_last_logged    the loss since the last log
+
+What it does not do: the same on other hardware or with other versions, where sums round differently.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerState
+from transformers.trainer_utils import TrainOutput
+
+from arpo_trainer.training.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer, unmark
+from arpo_trainer.training.run_fingerprint import differences, fingerprint, moved_borders
+from arpo_trainer.training.trl_hooks import SeamedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
+
+logger = logging.getLogger(__name__)
+
+
+class ResumableTrainer(SeamedGRPOTrainer):
+    """Adds exact resume to `GRPOTrainer`."""
+
+    _passes = 0
+    _played = (-1, 0)  # a step, and how many groups it has had
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train, from the beginning or from a checkpoint.
+
+        Args:
+            resume_from_checkpoint: a checkpoint's folder, or True or "last" for the newest complete one.
+            args: as in `GRPOTrainer.train`.
+            kwargs: likewise.
+
+        Raises:
+            FileNotFoundError: no such checkpoint, or half of one.
+            ValueError: the checkpoint lies in the middle of a rollout, and settings say that rollouts have another
+                size now; or all steps are behind it, and the weights are sharded.
+        """
+        checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
+        forget_rollout(self)  # of an earlier call
+        self._passes, self._played = 0, (-1, 0)
+        if checkpoint is not None:
+            self._check_settings(checkpoint)
+            self._passes = epochs_behind(checkpoint)
+            if 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+                return self._stay(checkpoint)
+            for path in newer(checkpoint.parent, checkpoint_step(checkpoint)):
+                logger.warning("%s is newer than the one the run goes on from; 'last' would take it", path)
+        else:
+            for path in newer(self.args.output_dir, 0)[-1:]:
+                logger.warning("%s is of an earlier run, and this one begins anew; 'last' would take it", path)
+        return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def _stay(self, checkpoint: Path) -> TrainOutput:
+        """Take over a run that has had all its steps: transformers would take one more."""
+        step = checkpoint_step(checkpoint)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise ValueError(f"{checkpoint} has all of max_steps = {self.args.max_steps} behind it: set more to go on")
+        logger.warning("%s has all of max_steps = %d behind it: nothing to train", checkpoint, self.args.max_steps)
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
+            self._load_best_model()
+        self.callback_handler.on_train_begin(self.args, self.state, self.control)
+        return TrainOutput(step, math.nan, {})
+
+    def number_groups(self, count: int) -> int:
+        """Return the first of `count` groups' number in its step: accumulation may need several rollouts in one."""
+        step, first = self._played
+        first = first if step == self.state.global_step else 0
+        self._played = (self.state.global_step, first + count)
+        return first
+
+    def before_checkpoint(self, folder: Path) -> None:
+        """Take an older checkpoint's mark of completeness away, before its other files are written over."""
+        if self.args.should_save:
+            unmark(folder)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        path = self._rollout_file(output_dir)
+        torch.save(self._rollout_state(), path.with_suffix(".unfinished"))
+        os.replace(path.with_suffix(".unfinished"), path)
+        self.accelerator.wait_for_everyone()  # trainer_state.json, written next, says that all of it is there
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        if checkpoint is None or self.args.ignore_data_skip:  # the data begin anew, and so does the rollout
+            return
+        state = self._load_rollout(checkpoint)
+        if state is not None:
+            self._restore(state)
+
+    def sampler_made(self, sampler: Any) -> Any:
+        """Leave out the passes that the checkpoint has finished."""
+        for _ in range(self._passes):  # each draws an order of its own from one generator
+            next(iter(sampler), None)
+        return sampler
+
+    def _rollout_file(self, checkpoint: str | Path) -> Path:
+        return Path(checkpoint) / f"rollout_{self.accelerator.process_index}.pt"
+
+    def _load_rollout(self, checkpoint: str | Path) -> dict[str, Any] | None:
+        """Return this process's state, or the first one's where there were fewer processes."""
+        for path in (self._rollout_file(checkpoint), Path(checkpoint) / "rollout_0.pt"):
+            if path.is_file():
+                state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+                return state
+        return None
+
+    def _rollout_state(self) -> dict[str, Any]:
+        """Return what TRL does not save, as plain data and tensors."""
+        loss = getattr(self, "_tr_loss", None)
+        return {
+            **rollout_state(self),
+            "settings": json.dumps(fingerprint(self)),
+            "loss": None if loss is None else (loss.item(), self._globalstep_last_logged),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        restore_rollout(self, state)
+        if state["loss"] is not None and hasattr(self, "_tr_loss"):
+            self._tr_loss.fill_(state["loss"][0])
+            self._globalstep_last_logged = state["loss"][1]
+
+    def _check_settings(self, checkpoint: Path) -> None:
+        """Refuse settings that the checkpoint's rollout cannot go on with, and name others that have changed."""
+        if self.args.sync_ref_model:
+            logger.warning("sync_ref_model: checkpoints do not hold the reference model; it starts anew")
+        state = self._load_rollout(checkpoint)
+        if state is None:
+            logger.warning(
+                "%s has no rollout_0.pt (it was written by another trainer, or with save_only_model): the run goes on "
+                "as TRL's would, not exactly as it would have",
+                checkpoint,
+            )
+            return
+        before, now = json.loads(state["settings"]), fingerprint(self)
+        if state["rollout"] is not None and (moved := moved_borders(before, now)):
+            raise ValueError(
+                f"{checkpoint} lies in the middle of a rollout, which cannot go on with other sizes: "
+                f"{', '.join(moved)}. Set them back, or start a new run from the weights: model: {checkpoint}"
+            )
+        if changed := differences(before, now):
+            logger.warning(
+                "going on from step %d with other settings, so not as the run would have gone on: %s",
+                checkpoint_step(checkpoint),
+                ", ".join(changed),
+            )

@@ -1,0 +1,378 @@
+"""Everything we use of TRL's inside, in one place to mend: `SeamedGRPOTrainer` turns it into hooks with names of ours.
+
+    rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
+    _calculate_rewards                    rewards_seen: of all processes, before a group's mean is taken off
+    _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; batch_made
+    _prepare_inputs, _buffered_inputs, _step   deal: which rows meet in a micro-batch
+    _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
+    _get_train_sampler                    sampler_made
+    _save_checkpoint, _get_output_dir     before_checkpoint
+    _compute_loss                         before_loss: a micro-batch, as the loss will see it
+    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
+    _metrics                              add_metric, replace_metric
+    _tokenizer, eos_token_ids             tokenizer_of, end_ids
+    _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
+    _weight_metadata                      weights_are_old, push_weights, put_to_sleep
+    _name, _paper, _tag_names             what the model card says
+
+`tests/arpo_trainer/test_trl_seams.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on each release
+of `TESTED`. A TRL that cannot work is refused when this module is imported, one that lacks an attribute when the first
+trainer is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import trl
+import trl.trainer.utils
+from accelerate.utils import send_to_device
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from arpo_trainer.backends.base import GenerationError
+
+logger = logging.getLogger(__name__)
+
+TESTED = ("1.10.0", "1.14.2", "1.16.0")
+REQUIREMENT = "trl>=1.10,!=1.15.*,<2"  # 1.15 needs a GPU's compiler, also on a CPU
+_METHODS: dict[str, tuple[str, ...]] = {
+    "__init__": ("rollout_func",),
+    "_calculate_rewards": (),
+    "_compute_loss": ("model", "inputs"),
+    "_generate_and_score_completions": ("inputs",),
+    "_get_per_token_logps_and_entropies": ("model",),
+    "_prepare_inputs": ("generation_batch",),
+}
+_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer")
+
+
+def missing_methods(trainer: type) -> list[str]:
+    """Return the methods and parameters that we need and this `GRPOTrainer` has not."""
+    missing = []
+    for name, wanted in _METHODS.items():
+        method = getattr(trainer, name, None)
+        given = inspect.signature(method).parameters if method else {}
+        missing += [f"{name}({parameter})" for parameter in wanted if parameter not in given]
+        missing += [] if method else [name]
+    return missing
+
+
+def check_trl(version: str, missing: list[str]) -> None:
+    """Refuse a TRL that we cannot work with; warn of one that is newer than those tried.
+
+    Args:
+        version: of TRL.
+        missing: what it lacks of what we need.
+
+    Raises:
+        ImportError: names the version found, what is missing, and the command that mends it.
+    """
+    tried, cure = f"tested with {TESTED[0]} to {TESTED[-1]}", f"pip install '{REQUIREMENT}'"
+    lacking = f"; it lacks {', '.join(missing)}" if missing else ""
+    if missing or not Requirement(REQUIREMENT).specifier.contains(version, prereleases=True):
+        raise ImportError(f"TRL {version} does not go with this package ({tried}){lacking}. Run: {cure}")
+    if Version(version) > Version(TESTED[-1]):
+        logger.warning("TRL %s is newer than what this package was %s; if it fails, run: %s", version, tried, cure)
+
+
+check_trl(trl.__version__, missing_methods(trl.GRPOTrainer))
+GRPOConfig = trl.GRPOConfig
+HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What log-probabilities are asked for.
+
+    Attributes:
+        model: to ask, as accelerate has wrapped it.
+        input_ids: prompts and completions, (B, P + T).
+        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
+        logits_to_keep: T.
+        batch_size: rows that may go through the model together.
+        entropy: whether entropies are asked for.
+        aux_loss: whether the routers' balancing loss is asked for.
+    """
+
+    model: Any
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    logits_to_keep: int
+    batch_size: int
+    entropy: bool
+    aux_loss: bool
+
+
+class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+    """TRL's `GRPOTrainer`, with the hooks `play`, ..., `logps_seen`; but for `play` they change nothing by themselves.
+
+    Attributes:
+        rows: of the data set, those of this process that are rolled out or scored.
+
+    Raises:
+        ImportError: this TRL's trainer lacks an attribute that we need.
+        ValueError: `use_liger_kernel`, where TRL goes past our hooks then.
+    """
+
+    _name = "ARPO"
+    _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
+    _paper: ClassVar[dict[str, str]] = {
+        "title": "Agentic Reinforced Policy Optimization",
+        "id": "2507.19849",
+        "citation": "",
+    }
+    _buffered_inputs: Any
+    _loss_inputs: dict[str, Any] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.rows: list[dict[str, Any]] = []
+        super().__init__(*args, rollout_func=_play, **kwargs)
+        check_trl(trl.__version__, [name for name in _ATTRIBUTES if not hasattr(self, name)])
+        if self.args.use_liger_kernel and hasattr(self, "compute_liger_loss"):
+            raise ValueError(
+                f"use_liger_kernel=True: TRL {trl.__version__} has a loss of its own there, which takes one advantage "
+                "a row; leave it out, or pip install 'trl>=1.16'"
+            )
+
+    def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """Roll out; called once for all rows of this process.
+
+        Returns:
+            For each row "prompt_ids", "completion_ids", "logprobs" and "env_mask"; anything else is handed to the
+            reward functions, under its name.
+        """
+        raise NotImplementedError
+
+    def rewards_seen(self, rewards: torch.Tensor) -> None:
+        """Look at the rewards of all processes, (rows, functions); NaN is what could not be scored."""
+
+    def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
+        """Return the advantages of this process's tokens, (B, T), or of its rows, (B,).
+
+        Args:
+            centred: TRL's advantages, (B,).
+            completion_ids: padded on the right, (B, T).
+        """
+        return centred
+
+    def batch_made(self, seconds: float) -> None:
+        """Look at what happened when rows have been rolled out and scored, which took so long."""
+
+    def deal(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows of a rollout in as many micro-batches of the same sizes."""
+        return micro_batches
+
+    def sampler_made(self, sampler: Any) -> Any:
+        """Return what draws the rows of the data set."""
+        return sampler
+
+    def before_checkpoint(self, folder: Path) -> None:
+        """Look at the folder that a checkpoint will be written to."""
+
+    def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a micro-batch as the loss shall see it."""
+        return inputs
+
+    def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Return log-probabilities and entropies, each (B, T); or None, and TRL computes them."""
+        return None
+
+    def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
+        """Look at log pi of a micro-batch, (B, T), before the loss reads on in its inputs; these may be changed."""
+
+    @property
+    def mode(self) -> str:
+        """Under which name TRL logs now: "train" or "eval"."""
+        return "train" if self.model.training else "eval"
+
+    def add_metric(self, name: str, value: float) -> None:
+        """Add a measurement to TRL's log, which shows the mean of all since the last time."""
+        self._metrics[self.mode][name].append(value)
+
+    def replace_metric(self, name: str, value: float) -> None:
+        """Put a measurement in the place of TRL's own of the last rollout."""
+        self._metrics[self.mode][name][-1:] = [value]
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        started = time.perf_counter()
+        # TRL writes results back into its rows; rows that share one dict would overwrite each other
+        self.rows = [dict(row) for row in inputs]
+        output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
+        output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
+        self.batch_made(time.perf_counter() - started)
+        return output
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)
+        self.rewards_seen(rewards)
+        return rewards
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self.model.training and self._buffered_inputs is not before:
+            self._buffered_inputs = self.deal(self._buffered_inputs)
+            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return inputs
+
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+        return self.sampler_made(super()._get_train_sampler(*args, **kwargs))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.before_checkpoint(Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
+        super()._save_checkpoint(model, trial)
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self._loss_inputs = self.before_loss(inputs)
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
+        finally:
+            self._loss_inputs = None
+        return loss
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, batch_size: int | None = None,
+        **more: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        what = (model, input_ids, attention_mask, logits_to_keep)
+        wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
+        own = self.own_logps(Forward(*what, batch_size or len(input_ids), *wanted))
+        theirs = super()._get_per_token_logps_and_entropies
+        logps, *rest = (*own, None) if own else theirs(*what, batch_size=batch_size, **more)
+        if self._loss_inputs is not None:  # the loss's pass, not the old or the reference policy's
+            self.logps_seen(logps, self._loss_inputs)
+        return (logps, *rest)
+
+
+def _play(prompts: list[Any], trainer: SeamedGRPOTrainer) -> dict[str, list[Any]]:
+    return trainer.play(trainer.rows)
+
+
+def amid_rollout(trainer: Any) -> bool:
+    """Say whether the next step uses a rollout that has been used before."""
+    return bool(trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations))
+
+
+def rollout_state(trainer: Any) -> dict[str, Any]:
+    """Return where a trainer is in its rollout, what is left of it, and what was measured since the last log."""
+    amid = amid_rollout(trainer)
+    return {
+        "step": trainer._step,
+        "rollout": trainer._buffered_inputs if amid else None,
+        "metrics": _plain(trainer._metrics),
+        "completions": _plain(trainer._logs) if amid and trainer.log_completions else {},
+    }
+
+
+def restore_rollout(trainer: Any, state: dict[str, Any]) -> None:
+    """Put back what `rollout_state` returned."""
+    trainer._step = state["step"]
+    trainer._buffered_inputs = send_to_device(state["rollout"], trainer.accelerator.device)
+    _refill(trainer._metrics, state["metrics"])
+    _refill(trainer._logs, state["completions"])
+
+
+def forget_rollout(trainer: Any) -> None:
+    """Begin the next step with a rollout, and that with weights of now: step 0 of an earlier call had others."""
+    trainer._step, trainer._buffered_inputs, trainer._last_loaded_step = 0, None, -1
+
+
+def _plain(value: Any) -> Any:
+    """Return nested dictionaries and queues as `dict` and `list`, which may be loaded without trusting the file."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return list(value)
+
+
+def _refill(kept: Any, saved: dict[str, Any]) -> None:
+    """Put saved values back where TRL looks for them: its lists and queues stay the same objects."""
+    for key, value in saved.items():
+        if isinstance(value, dict):
+            _refill(kept[key], value)
+        else:
+            kept[key].clear()
+            kept[key].extend(value)
+
+
+def tokenizer_of(trainer: Any) -> Any:
+    """Return the tokenizer of a trainer, its processor's if it has one."""
+    return trainer._tokenizer
+
+
+def end_ids(trainer: Any) -> set[int]:
+    """Return the ids that end a turn: the tokenizer's and those that the model declares."""
+    if hasattr(trainer, "eos_token_ids"):  # since TRL 1.14
+        return set(trainer.eos_token_ids)
+    declared = trainer.accelerator.unwrap_model(trainer.model).generation_config.eos_token_id
+    own = {declared} if isinstance(declared, int) else set(declared or ())
+    return own | {trainer._tokenizer.eos_token_id}
+
+
+def weights_are_old(trainer: Any) -> bool:
+    """Say whether vLLM may have other weights than the trainer, or has thrown them away in its sleep."""
+    host = trainer.vllm_generation
+    asleep: bool = host.mode == "colocate" and host.enable_sleep_mode and host._llm_weights_sleeping
+    # outside of training the step says nothing: the best checkpoint may have been loaded since
+    return asleep or not (trainer.is_in_train and trainer.state.global_step == trainer._last_loaded_step)
+
+
+def push_weights(trainer: Any) -> None:
+    """Give vLLM the trainer's weights; a joint act of all processes where they are sharded or served.
+
+    Raises:
+        GenerationError: before training only one process has them, and vLLM needs them on each.
+    """
+    with _walk(trainer.vllm_generation, trainer):
+        trainer.vllm_generation.sync_weights()
+    trainer._last_loaded_step = trainer.state.global_step
+
+
+def put_to_sleep(trainer: Any) -> None:
+    """Let the engine in this process sleep; its weights are gone then."""
+    trainer.vllm_generation.llm.sleep(level=2)
+    trainer.vllm_generation._llm_weights_sleeping = True
+
+
+@contextlib.contextmanager
+def _walk(host: Any, trainer: Any) -> Iterator[None]:
+    """Let TRL walk over a model that FSDP will shard when training begins; it expects shards from the start."""
+    if not trainer.is_fsdp_enabled or _is_sharded(trainer.model):
+        yield
+        return
+    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING", "").lower() == "true":
+        raise GenerationError(
+            "before training only the main process has the weights, and vLLM needs them on each: set "
+            "fsdp_cpu_ram_efficient_loading: false, or leave out what generates before training (eval_tasks: 0)"
+        )
+    if not hasattr(host, "_iter_named_params"):
+        raise GenerationError(
+            f"TRL {trl.__version__} cannot give vLLM weights that FSDP will shard: install trl>=1.16, or leave out "
+            "what generates before training (eval_tasks: 0)"
+        )
+    sharded, walk, device = host._dist, host._iter_named_params, trainer.accelerator.device
+    host._dist = copy.copy(sharded)
+    host._dist.fsdp_version = None
+    host._iter_named_params = lambda: ((name, value.to(device)) for name, value in walk())
+    try:
+        yield
+    finally:
+        host._dist, host._weight_metadata = sharded, None  # FSDP may keep another precision
+        del host._iter_named_params
+
+
+def _is_sharded(model: Any) -> bool:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(model, FullyShardedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters())

@@ -1,0 +1,70 @@
+"""Rows out of a data set on the Hugging Face hub, through `datasets`. A refusal says what to do about it.
+
+Works for repositories of parquet, json or csv files; scripts are not run. Only the columns that are asked for are
+read: pictures and paragraphs stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from envs_registry.datasets.data_files import Rows
+from envs_registry.datasets.local_files import ROOT_VARIABLE, variable
+
+
+class HubError(RuntimeError):
+    """Raised when the hub does not give a data set; the message says how to get it, or how to do without."""
+
+
+def hub_rows(
+    hub: str, configs: Sequence[str], split: str, columns: Collection[str], source: str, gated: str = ""
+) -> Rows:
+    """Return the rows of a split, those of several configurations one after the other.
+
+    Args:
+        hub: repository id, or a local folder of the same form.
+        configs: configurations; "" is the default one.
+        split: as the hub names it.
+        columns: those to read, where they exist.
+        source: the set's name here, for messages.
+        gated: page where its terms are accepted, or "".
+
+    Raises:
+        HubError: `datasets` is missing, the set is gated, or the hub cannot be reached.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise HubError(f"loading {hub} needs `datasets`: pip install 'arpo-gym[data]'") from error
+    rows: list[dict[str, Any]] = []
+    for config in configs:
+        try:
+            table = datasets.load_dataset(hub, config or None, split=split)
+        except Exception as error:  # the hub client raises many kinds; two cures cover them
+            raise HubError(_explain(error, hub, split, source, gated)) from error
+        rows += table.select_columns([name for name in table.column_names if name in columns]).to_list()
+    return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
+
+
+def _explain(error: Exception, hub: str, split: str, source: str, gated: str) -> str:
+    local = (
+        f"Without the hub: give data='{source}.jsonl' (a file or folder), or set {variable(source)} to its path, "
+        f"or {ROOT_VARIABLE} to a folder that holds {source!r}."
+    )
+    if gated and _is_gate(error):
+        return (
+            f"{hub} is gated: accept its terms at {gated}, then set HF_TOKEN to a token of the same account "
+            f"(or log in with `hf auth login`). {local}"
+        )
+    terms = f" It is gated: its terms are accepted at {gated}, and HF_TOKEN says who you are." if gated else ""
+    return f"could not load {hub}, split {split!r}, from the hub ({type(error).__name__}: {error}).{terms} {local}"
+
+
+def _is_gate(error: BaseException | None) -> bool:
+    """Look for the hub's refusal in an error and what caused it; the names are those of huggingface_hub >= 0.20."""
+    while error is not None:
+        if type(error).__name__ == "GatedRepoError" or "gated dataset" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

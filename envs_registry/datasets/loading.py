@@ -1,0 +1,212 @@
+"""Makes tasks of a data set's rows, and an environment of each `DataSet`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envs_registry.contamination import question_key
+from envs_registry.datasets.data_files import DataFileError, Row, Rows, column, read_rows
+from envs_registry.datasets.data_files import field as look_up
+from envs_registry.datasets.data_set import DataSet, Step
+from envs_registry.datasets.hub import hub_rows
+from envs_registry.datasets.local_files import files_of, place_of
+from envs_registry.datasets.repairs import Repairs, answers, clean, cut_off
+from envs_registry.sources import ListSource, UnknownOptionError, register_source
+from envs_registry.spec import EnvSpec, register
+from envs_registry.task import Kind, Task
+
+_CHINESE = re.compile("[\u3400-\u9fff]")
+_LATIN = re.compile(r"\\[a-zA-Z]+(?:\{[a-z*]+\})?|[a-zA-Z]{2,}")
+CHINESE_SHARE = 0.5  # of Chinese characters among them and Latin words; LaTeX commands are no words
+
+
+@dataclass(frozen=True)
+class DataSetSource(ListSource):
+    """The tasks of a data set.
+
+    Attributes:
+        origin: the files, or the hub's id.
+        rows: how many were read.
+        repairs: faults that were mended, and rows that were left out ("left out: ..."), each with its count.
+    """
+
+    origin: str = ""
+    rows: int = 0
+    repairs: dict[str, int] = field(default_factory=dict)
+
+
+def register_data_sets(data_sets: Iterable[DataSet]) -> None:
+    """Add an environment and a task source for each data set."""
+    for data_set in data_sets:
+        register([spec_of(data_set)])
+        register_source(data_set.source, functools.partial(load, data_set))
+
+
+def spec_of(data_set: DataSet) -> EnvSpec:
+    """Return the environment of a data set."""
+    return EnvSpec(
+        id=f"arpo/{data_set.name}-v0",
+        source=data_set.source,
+        description=data_set.description,
+        splits=data_set.split_names,
+        levels=data_set.levels,
+        size=data_set.size,
+        licence=data_set.licence,
+        gated=data_set.gated,
+        **{entry.name: getattr(data_set.play, entry.name) for entry in dataclasses.fields(data_set.play)},
+    )
+
+
+def load(
+    data_set: DataSet,
+    *,
+    split: str | None = None,
+    data: str | Path | None = None,
+    level: int | str | None = None,
+    **options: Any,
+) -> DataSetSource:
+    """Return the tasks of a split, from a local file or folder, else from the hub.
+
+    Args:
+        data_set: what to load.
+        split: None is the set's first.
+        data: a file or folder; None asks the variables of `envs_registry.datasets.local_files`, then the hub.
+        level: only this one, or several as in "1,2"; None takes all.
+        options: the set's own, such as `files` of GAIA.
+
+    Raises:
+        UnknownOptionError: no such option.
+        ValueError: no such split or level.
+        DataFileError: a file or row is broken; names it.
+        HubError: the hub does not give it; says how to get it.
+    """
+    split = _one_of(data_set, "split", split or data_set.split_names[0], data_set.split_names)
+    levels = _levels(data_set, level)
+    own = [key for key, _ in data_set.filters]
+    for name in options:
+        if name not in own:
+            raise UnknownOptionError(data_set.name, name, ("split", "data", "level", *own))
+    steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
+    origin, rows = _read(data_set, split, data)
+    repairs: Repairs = Counter()
+    tasks = list(_tasks(data_set, split, rows, steps, repairs))
+    if levels:
+        tasks = _of_levels(tasks, levels, data_set, origin)
+    counts = {name: count for name, count in sorted(repairs.items()) if count}
+    return DataSetSource(tasks, origin, len(rows), counts)
+
+
+def _read(data_set: DataSet, split: str, data: str | Path | None) -> tuple[str, Rows]:
+    place = place_of(data_set.source, (data_set.source, *data_set.known_as), data)
+    if place is None:
+        theirs = dict(data_set.splits)[split]
+        rows = hub_rows(data_set.hub, data_set.configs, theirs, data_set.columns, data_set.source, gated=data_set.gated)
+        return data_set.hub, [(f"{data_set.hub}, {where}", row) for where, row in rows]
+    files = files_of(place, split, data_set.split_names)
+    return str(place), [(f"{file}, {where}", row) for file in files for where, row in read_rows(file)]
+
+
+def _tasks(data_set: DataSet, split: str, rows: Rows, steps: tuple[Step, ...], repairs: Repairs) -> Iterator[Task]:
+    ids: set[str] = set()
+    seen: set[str] = set()
+    for number, (where, row) in enumerate(rows):
+        try:
+            task = _task(data_set, split, number, where, row, steps, repairs)
+        except DataFileError:
+            raise
+        except ValueError as error:
+            raise DataFileError(f"{where}, {error}") from error
+        if task is None:
+            continue
+        key = question_key(task.question) if "duplicate question" in data_set.drops else ""
+        if key and key in seen:
+            repairs["left out: duplicate question"] += 1
+            continue
+        seen.add(key)
+        if task.id in ids:  # files of several parts count from 0 again
+            task = dataclasses.replace(task, id=f"{task.id}-row{number}")
+        ids.add(task.id)
+        yield task
+
+
+def _task(
+    data_set: DataSet, split: str, number: int, where: str, row: Row, steps: tuple[Step, ...], repairs: Repairs
+) -> Task | None:
+    for step in steps:
+        changed = step(row, repairs)
+        if changed is None:
+            return None
+        row = changed
+    question = clean(column(row, data_set.question, where), repairs)
+    used = next(name for name in data_set.question if look_up(row, name) is not None)
+    if used != data_set.question[0]:
+        repairs[f"question in column {used!r}"] += 1
+    kind = _kind(data_set, row)
+    golds = answers((look_up(row, name) for name in data_set.answers), kind, repairs)
+    fault = "no answer" if not golds else "cut-off answer" if kind == "math" and cut_off(golds[0]) else ""
+    if fault in data_set.drops:
+        repairs[f"left out: {fault}"] += 1
+        return None
+    if not golds:
+        raise ValueError(
+            f"column {' or '.join(map(repr, data_set.answers))}: holds no answer; it has {', '.join(map(repr, row))}"
+        )
+    given = look_up(row, data_set.row_id)
+    return Task(
+        id=f"{data_set.source}-{split}-{number if given in (None, '') else given}",
+        question=question,
+        answers=golds,
+        kind=kind,
+        language=_language(question),
+        source=data_set.source,
+        level=_level(look_up(row, data_set.level)) if data_set.level else "",
+    )
+
+
+def _kind(data_set: DataSet, row: Row) -> Kind:
+    value = look_up(row, data_set.kind_column) if data_set.kind_column else None
+    if value is None:
+        return data_set.kind
+    kinds = dict(data_set.kinds)
+    if value not in kinds:
+        raise ValueError(f"column {data_set.kind_column!r}: {value!r} is none of {', '.join(map(repr, kinds))}")
+    return kinds[value]
+
+
+def _language(question: str) -> str:
+    chinese = len(_CHINESE.findall(question))
+    words = sum(not word.startswith("\\") for word in _LATIN.findall(question))
+    return "zh" if chinese and chinese >= CHINESE_SHARE * (chinese + words) else "en"
+
+
+def _level(value: Any) -> str:
+    return "" if value is None else str(value).strip().lower().removeprefix("level").strip()
+
+
+def _levels(data_set: DataSet, level: int | str | None) -> set[str]:
+    wanted = [] if level is None else [_level(part) for part in str(level).split(",")]
+    return {_one_of(data_set, "level", name, data_set.levels) for name in wanted}
+
+
+def _of_levels(tasks: list[Task], levels: set[str], data_set: DataSet, origin: str) -> list[Task]:
+    chosen = [task for task in tasks if task.level in levels]
+    if not chosen:
+        there = ", ".join(sorted({task.level for task in tasks})) or "no levels"
+        raise ValueError(
+            f"{origin}: no row of level {', '.join(sorted(levels))}; column {data_set.level!r} has {there}. "
+            "Leave `level` out"
+        )
+    return chosen
+
+
+def _one_of(data_set: DataSet, what: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise ValueError(f"{data_set.name} has the {what}s {', '.join(allowed) or '(none)'}; not {value!r}")
+    return value

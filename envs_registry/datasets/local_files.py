@@ -1,0 +1,79 @@
+"""Finds the local files of a data set: what `data` names, else what the environment variables name.
+
+`ARPO_DATA_GSM8K` names the file or folder of one set, `ARPO_DATA` a folder that holds one file or folder a set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from envs_registry.datasets.data_files import READERS, DataFileError
+
+ROOT_VARIABLE = "ARPO_DATA"
+_BEGINNINGS = {"validation": ("valid", "dev")}  # what files of a split are called
+
+
+def variable(source: str) -> str:
+    """Return the name of the variable for one set."""
+    return f"{ROOT_VARIABLE}_{source.upper()}"
+
+
+def place_of(source: str, names: Sequence[str], data: str | Path | None) -> Path | None:
+    """Return the file or folder that holds a set, or None if nobody named one.
+
+    Args:
+        source: name of the set's source.
+        names: what its file or folder is called within `ARPO_DATA`.
+        data: what the caller named; goes first.
+
+    Raises:
+        FileNotFoundError: the file or folder that was named for this set does not exist.
+        ValueError: `data` is blank, as an unset variable of a shell makes it.
+    """
+    if data is not None and not str(data).strip():
+        raise ValueError("data is blank; name a file or a folder, or leave it out")
+    for origin, value in (("data", data), (variable(source), os.environ.get(variable(source)))):
+        if value:
+            path = Path(value).expanduser()
+            if not path.exists():
+                raise FileNotFoundError(
+                    f"{origin}={str(value)!r} does not exist; give a file ({', '.join(READERS)}) or a folder of such"
+                )
+            return path
+    root = os.environ.get(ROOT_VARIABLE)
+    if not root:
+        return None
+    wanted = {name.casefold() for name in names}
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{ROOT_VARIABLE}={root!r} is no folder; name one that holds a file or folder per set")
+    found = [path for path in sorted(folder.iterdir()) if {path.name.casefold(), path.stem.casefold()} & wanted]
+    return next((path for path in found if path.is_dir() or path.suffix in READERS), None)
+
+
+def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
+    """Return the files of a split: the one that was named, or those of a folder that begin with the split's name.
+
+    A folder's only data file will do, unless it is named after another split of the set.
+
+    Raises:
+        DataFileError: the folder holds no file for the split; lists what it holds.
+    """
+    if place.is_file():
+        return [place]
+    files = sorted(path for path in place.rglob("*") if path.suffix in READERS and path.is_file())
+    mine = [path for path in files if _begins(path, split)]
+    if mine:
+        return mine
+    if len(files) == 1 and not any(_begins(files[0], other) for other in splits):
+        return files
+    listed = ", ".join(str(path.relative_to(place)) for path in files[:9]) or "none"
+    raise DataFileError(
+        f"{place}: no file for split {split!r}. Name one {split}.jsonl, or give a file itself; data files: {listed}"
+    )
+
+
+def _begins(path: Path, split: str) -> bool:
+    return path.name.casefold().startswith((split, *_BEGINNINGS.get(split, ())))

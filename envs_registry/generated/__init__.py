@@ -1,0 +1,1 @@
+"""Generated tasks: arithmetic, and multi-hop questions over an invented world."""

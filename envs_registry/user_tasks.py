@@ -1,0 +1,125 @@
+"""Tasks of your own as a task source: a list, a source, a function, a data file, or one of these for each split."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from envs_registry.datasets.data_set import DataSet, Play
+from envs_registry.datasets.loading import load
+from envs_registry.sources import ListSource, Loader, TaskSource
+from envs_registry.spec import EnvSpec
+from envs_registry.task import Kind, Task
+
+Tasks = Iterable[Task] | TaskSource | Callable[..., Iterable[Task] | TaskSource] | str | Path | Mapping[str, Any]
+_KINDS: tuple[tuple[str, Kind], ...] = (("math", "math"), ("qa", "qa"), ("mcq", "mcq"))
+_FOLDER_SPLITS = ("train", "validation", "test")
+
+
+def own_loader(spec: EnvSpec, tasks: Tasks) -> Loader:
+    """Return what loads these tasks; its parameters are the options of the source (see `register_source`).
+
+    Args:
+        spec: of the environment; its scorer decides the kind of tasks out of a file that names none.
+        tasks: as `arpo_env.register` takes them.
+
+    Raises:
+        ValueError: they are none of these forms, or there are none.
+    """
+    if isinstance(tasks, Mapping):
+        return _by_split(spec, tasks)
+    if isinstance(tasks, str | Path):
+        return _file(spec, tasks)
+    if _is_source(tasks):
+        source: Any = tasks
+        return lambda: source
+    if callable(tasks):
+        return _function(spec, tasks)
+    if isinstance(tasks, Iterable):
+        held = _listed(spec.id, tasks)
+        return lambda: held
+    raise ValueError(
+        f"the tasks of {spec.id} must be a list of Task, a task source, a function that returns one of these, a data "
+        f"file, or one of these for each split; not {tasks!r:.80}"
+    )
+
+
+def own_splits(tasks: Tasks) -> tuple[str, ...]:
+    """Return the splits of such tasks, the first one the default; empty where they have none."""
+    if isinstance(tasks, Mapping):
+        return tuple(tasks)
+    if isinstance(tasks, str | Path) and Path(tasks).expanduser().is_dir():
+        return _FOLDER_SPLITS
+    return ()
+
+
+def _by_split(spec: EnvSpec, tasks: Mapping[str, Any]) -> Loader:
+    if not tasks:
+        raise ValueError(f"the tasks of {spec.id} are an empty mapping; give at least one split, as in 'train'")
+    loaders = {name: own_loader(spec, value) for name, value in tasks.items()}
+
+    def load_split(split: str = next(iter(tasks))) -> TaskSource:
+        if split not in loaders:
+            raise ValueError(f"{spec.id} has the splits {', '.join(loaders)}; not {split!r}")
+        return loaders[split]()
+
+    return load_split
+
+
+def _file(spec: EnvSpec, path: str | Path) -> Loader:
+    kind = dict(_KINDS).get(spec.scorer, "qa") if isinstance(spec.scorer, str) else "qa"
+    whole = not Path(path).expanduser().is_dir()
+    splits = ("train",) if whole else _FOLDER_SPLITS
+    data_set = DataSet(
+        name=spec.id,
+        description=spec.description,
+        hub="",
+        splits=tuple((name, name) for name in splits),
+        play=Play((), "", 1, 1),
+        size="",
+        licence=spec.licence,
+        level="level" if spec.levels else "",
+        levels=spec.levels,
+        kind=kind,
+        kind_column="kind",
+        kinds=_KINDS,
+    )
+
+    def load_folder(*, split: str | None = None, data: str | Path = path, level: int | str | None = None) -> TaskSource:
+        return load(data_set, split=split, data=data, level=level)
+
+    def load_file(*, data: str | Path = path, level: int | str | None = None) -> TaskSource:
+        return load(data_set, data=data, level=level)
+
+    return load_file if whole else load_folder
+
+
+def _function(spec: EnvSpec, function: Callable[..., Any]) -> Loader:
+    @functools.wraps(function, assigned=("__module__", "__doc__"), updated=())
+    def load_made(**options: Any) -> TaskSource:
+        made = function(**options)
+        return made if _is_source(made) else _listed(spec.id, made)
+
+    load_made.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # a class has one, too
+    return load_made
+
+
+def _is_source(tasks: object) -> bool:
+    return not inspect.isclass(tasks) and hasattr(tasks, "size") and callable(getattr(tasks, "task", None))
+
+
+def _listed(env_id: str, tasks: Any) -> ListSource:
+    if isinstance(tasks, str | Mapping) or not isinstance(tasks, Iterable):
+        raise ValueError(f"the function with the tasks of {env_id} gave {tasks!r:.80}, not a list of Task or a source")
+    held = list(tasks)
+    wrong = next((task for task in held if not isinstance(task, Task)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"the tasks of {env_id} hold {wrong!r:.80}, not a Task; write envs_registry.Task(id, question, answers)"
+        )
+    if not held:
+        raise ValueError(f"the tasks of {env_id} are an empty list; give at least one Task")
+    return ListSource(held)

@@ -1,0 +1,251 @@
+"""The backend "docker": the server as the first process of one long-lived container.
+
+The container has no network and no writable file system but a tmpfs for each family of sessions; nothing is
+mounted into it and no port is opened: everything goes over the attached stream, which works with every
+DOCKER_HOST. The supervisor is the container's root, with the capabilities to change users, to kill and to
+set priorities, and no others; sessions have none, and users of their own. When this program ends, however it ends,
+the engine closes the container's standard input, and the server ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.backends.docker_check import connect
+from sandbox.backends.docker_socket import HijackedSocket
+from sandbox.backends.local_process import SHARED_FILES, random_uids, server_config, shared_memory
+from sandbox.config.limits import parse_size
+from sandbox.config.server_options import Options
+from sandbox.config.unsupported_limits import warn_of
+from sandbox.errors import SandboxError
+from sandbox.images.build import build_image
+from sandbox.images.image_store import preload_of, require_image
+from sandbox.server.bundle import BOOTSTRAP, greeting
+
+_ROOT = "/slots"
+_INODES = 16_384
+_MOST_PROCESSES, _LEAST_PROCESSES = 16_384, 256
+_DEFAULT_PIDS, _PIDS_OF_A_CPU, _MEMORY_OF_A_THREAD = 32_768, 1024, 128 << 10  # as the kernel chooses its limits
+_SYSCTLS = {
+    "kernel.shmmni": "0",
+    "kernel.msgmni": "0",
+    "kernel.shm_rmid_forced": "1",
+    "fs.mqueue.queues_max": "0",
+}
+
+
+class DockerStream:
+    """Bytes to and from a container's first process.
+
+    The engine wraps what the container writes in frames of its own: one byte that tells stdout from stderr,
+    three zeros, four bytes of length.
+
+    Args:
+        client: of the engine.
+        container: its id.
+        runtime: what the engine runs it with, "runc" mostly.
+        unkept: limits that the engine can not keep.
+    """
+
+    def __init__(self, client: Any, container: str, runtime: str, unkept: tuple[str, ...] = ()) -> None:
+        self.isolation = f"docker({runtime})"
+        self.unkept = unkept
+        self._client = client
+        self._container = container
+        streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
+        self._socket = HijackedSocket(client.api.attach_socket(container, params=streams))
+        self._buffer = bytearray()
+        self._log = b""
+
+    def send(self, data: bytes) -> None:
+        """Send everything."""
+        self._socket.send(data)
+
+    def receive(self) -> bytes:
+        """Wait for bytes of the server's stdout; empty at the end."""
+        while True:
+            output = self._unwrap()
+            if output:
+                return output
+            data = self._socket.receive()
+            if not data:
+                return b""
+            self._buffer += data
+
+    def _unwrap(self) -> bytes:
+        output = bytearray()
+        while len(self._buffer) >= 8:
+            end = 8 + int.from_bytes(self._buffer[4:8], "big")
+            if len(self._buffer) < end:
+                break
+            if self._buffer[0] == 2:
+                self._log = (self._log + self._buffer[8:end])[-2000:]
+            else:
+                output += self._buffer[8:end]
+            del self._buffer[:end]
+        return bytes(output)
+
+    def post_mortem(self) -> str:
+        """Return what the engine says about the container, and its last words."""
+        import docker.errors
+
+        words = self._log.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        try:
+            state = self._client.api.inspect_container(self._container)["State"]
+            memory = ", for want of memory" if state.get("OOMKilled") else ""
+            return f"its container ended with code {state.get('ExitCode')}{memory}{': ' if words else ''}{words}"
+        except (docker.errors.DockerException, OSError):
+            return f"its container, or the Docker engine, has ended{': ' if words else ''}{words}"
+
+    def close(self) -> None:
+        """Close the server's standard input, at which it ends."""
+        self._socket.end()
+
+    def kill(self) -> None:
+        """Have the engine remove the container, whatever it does."""
+        import docker.errors
+
+        with contextlib.suppress(docker.errors.DockerException, OSError):
+            self._client.api.remove_container(self._container, force=True)
+
+    def finish(self) -> None:
+        """Make sure that the container is gone, and close the connections."""
+        self.kill()
+        self._socket.close()
+        self._client.close()
+
+    def abandon(self) -> None:
+        """Close this process's copy of the socket."""
+        self._socket.close()
+
+
+def start_docker(options: Options) -> DockerStream:
+    """Start a container and the server in it.
+
+    Raises:
+        SandboxError: the engine refuses.
+    """
+    import docker.errors
+
+    image = (
+        options.image
+        if options.image is not None
+        else build_image(
+            profile=options.profile, host=options.host, plain_tmp=(options.runtime or "").startswith("runsc")
+        )
+    )
+    client = connect(options.host)
+    container = ""
+    try:
+        require_image(client, image)
+        info = client.info()
+        first = _first_uid(info)
+        unkept = warn_of("docker", options.limits, info)
+        container = client.api.create_container(
+            image,
+            ["python3", "-I", "-c", BOOTSTRAP],
+            user="0:0",
+            working_dir="/",
+            entrypoint="",
+            environment={"MALLOC_ARENA_MAX": "2", "LANG": "C.UTF-8"},
+            stdin_open=True,
+            labels=_labels(),
+            host_config=_host_config(client, options, first, info, unkept),
+            use_config_proxy=False,
+        )["Id"]
+        runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
+        stream = DockerStream(client, container, runtime, unkept)
+        client.api.start(container)
+        preload = preload_of(client, image)
+        stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
+    except (docker.errors.DockerException, OSError) as error:
+        with contextlib.suppress(docker.errors.DockerException, OSError):
+            if container:
+                client.api.remove_container(container, force=True)
+        client.close()
+        hint = ""
+        if options.runtime and options.runtime in str(error):
+            hint = f"; `docker info` lists the runtimes, daemon.json names them: is {options.runtime!r} there?"
+        raise SandboxError(f"Docker can not start a sandbox from image {image!r}: {error}{hint}") from error
+    return stream
+
+
+def _labels() -> dict[str, str]:
+    return {
+        "arpo.sandbox": "1",
+        "arpo.sandbox.client": str(os.getpid()),
+        "arpo.sandbox.client_host": socket.gethostname(),
+        "arpo.sandbox.started": str(int(time.time())),
+    }
+
+
+def _first_uid(info: Mapping[str, Any]) -> int:
+    """Choose users; an engine that runs in a user namespace has only the lower 65,536."""
+    options = info.get("SecurityOptions") or []
+    mapped = any(name in option for option in options for name in ("name=userns", "name=rootless"))
+    return random_uids(1 << 10, 60_000) if mapped else random_uids()
+
+
+def most_processes(options: Options, info: Mapping[str, Any]) -> int:
+    """Return how many processes and threads a container may have: all containers together half of the machine's.
+
+    An engine does not tell the machine's limits. Where it has the kernel that runs this program, /proc does;
+    of another the kernel's defaults are taken, which follow from its CPUs and its memory.
+    """
+    machine: list[int] = []
+    if info.get("KernelVersion") == platform.release():
+        for name in ("pid_max", "threads-max"):
+            with contextlib.suppress(OSError, ValueError):  # not Linux
+                machine.append(int(Path("/proc/sys/kernel", name).read_text()))
+    if not machine:
+        machine.append(max(_DEFAULT_PIDS, _PIDS_OF_A_CPU * int(info.get("NCPU") or 0)))
+        machine.append(int(info.get("MemTotal") or 0) // _MEMORY_OF_A_THREAD or _DEFAULT_PIDS)
+    share = max(min(machine) // 2 // options.containers, _LEAST_PROCESSES)
+    return min(options.sessions * options.limits.processes + 64, _MOST_PROCESSES, share)
+
+
+def _cpus(options: Options, info: Mapping[str, Any], unkept: tuple[str, ...]) -> dict[str, int]:
+    if options.limits.cpus is None or "cpus" in unkept:
+        return {}
+    return {"nano_cpus": int(1e9 * min(options.limits.cpus, info.get("NCPU") or options.limits.cpus))}
+
+
+def _host_config(
+    client: Any, options: Options, first_uid: int, info: Mapping[str, Any], unkept: tuple[str, ...]
+) -> Any:
+    limits = options.limits
+    memory = parse_size(limits.memory)
+    slots = {
+        f"{_ROOT}/{number}": f"size={limits.disk},nr_inodes={_INODES},mode=1730,uid=0,gid={first_uid + number}"
+        for number in range(options.sessions)
+    }
+    nameless = limits.processes * limits.open_files  # by one family; nobody can tell whose they are
+    shared = f"size={shared_memory(options)},nr_inodes={2 * options.sessions * SHARED_FILES + nameless}"
+    return client.api.create_host_config(
+        auto_remove=True,
+        network_mode="none",
+        read_only=True,
+        cap_drop=["ALL"],
+        cap_add=["SETUID", "SETGID", "KILL", "SYS_NICE"],
+        security_opt=["no-new-privileges"],
+        pids_limit=most_processes(options, info),
+        **_cpus(options, info, unkept),
+        mem_limit=memory,
+        memswap_limit=memory,
+        ipc_mode="private",
+        log_config={"Type": "none", "Config": {}},
+        sysctls=_SYSCTLS,
+        ulimits=[{"Name": "core", "Soft": 1, "Hard": 1}],
+        runtime=options.runtime,
+        tmpfs={
+            "/dev/shm": f"{shared},mode=1733,nosuid,nodev,noexec",
+            **{place: f"{how},nosuid,nodev" for place, how in slots.items()},
+        },
+    )

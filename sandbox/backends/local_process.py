@@ -1,0 +1,176 @@
+"""The server as a plain subprocess: the stream that bubblewrap uses, and the backend "unsafe_local".
+
+"unsafe_local" limits memory, files and time, and isolates nothing. It is there for machines without Docker
+and bubblewrap, and for code one would run anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sandbox.config.limits import parse_size
+from sandbox.config.server_options import Options
+from sandbox.config.unsupported_limits import warn_of
+from sandbox.errors import SandboxError
+from sandbox.images.profiles import packages_directory, preload
+from sandbox.server.bundle import BOOTSTRAP, greeting
+
+_CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+_PATIENCE = 8.0
+_SHARED_MEMORY, _LEAST_SHARED_MEMORY = 4 << 20, 64 << 20
+
+SHARED_FILES = 128
+"""How many files a family may have in /dev/shm when it is half full."""
+
+
+class ProcessStream:
+    """Bytes to and from a server that is a subprocess of this one.
+
+    Args:
+        command: what to start.
+        isolation: what stands around it.
+        config: for the server.
+        unkept: limits that can not be kept.
+    """
+
+    def __init__(
+        self, command: Sequence[str], isolation: str, config: dict[str, Any], unkept: tuple[str, ...] = ()
+    ) -> None:
+        self.isolation = isolation
+        self.unkept = unkept
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=self._log,
+                    env=_CLEAN,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise SandboxError(f"{command[0]} does not start: {error}") from error
+        with contextlib.suppress(BrokenPipeError):  # it ended at once; `receive` sees the end, too
+            self.send(greeting(config))
+
+    def send(self, data: bytes) -> None:
+        """Send everything."""
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """Wait for bytes; empty at the end."""
+        return self._socket.recv(1 << 18)
+
+    def post_mortem(self) -> str:
+        """Return exit code and last words."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 2000))
+        words = self._log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return f"its process ended with code {self._process.returncode}{': ' if words else ''}{words}"
+
+    def close(self) -> None:
+        """Tell the server to end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        """End the server by force."""
+        self._process.kill()
+
+    def finish(self) -> None:
+        """Wait for the server's end and give back what is left."""
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._socket.close()
+        self._log.close()
+
+    def abandon(self) -> None:
+        """Close this process's copy of the socket."""
+        self._socket.close()
+
+
+def shared_memory(options: Options) -> int:
+    """Return the size of /dev/shm, in bytes: twice the shares of all families, at most half of the memory.
+
+    The other half is for those who take more while nobody minds, and for the moment until they are ended.
+    """
+    wanted = max(2 * options.sessions * _SHARED_MEMORY, _LEAST_SHARED_MEMORY)
+    return min(wanted, parse_size(options.limits.memory) // 2)
+
+
+def random_uids(least: int = 1 << 20, most: int = 1 << 31) -> int:
+    """Return the first of a range of users for a server's families, which nothing else is likely to belong to.
+
+    The kernel counts processes by user across containers: two servers must not share one.
+    """
+    return secrets.randbelow((most - least) >> 8) * 256 + least
+
+
+def base_python() -> str:
+    """Return the interpreter that runs this program, the one behind a virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def server_config(
+    options: Options,
+    root: str | None,
+    *,
+    first_uid: int = 0,
+    chown: bool = False,
+    own_user: bool = False,
+    own_account: bool = False,
+    packages: str = "",
+    preload: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what a server is told.
+
+    Args:
+        options: of the server.
+        root: where the sessions' directories go; None lets it make a place, and means that nothing is isolated.
+        first_uid: the user of the first family, the next ones follow; 0 when all run as the server's user.
+        chown: the server has to give the slots to their users itself.
+        own_user: nobody else's processes count as its user's, so that their number can be limited.
+        own_account: the memory of the control group it finds itself in is its own.
+        packages: a directory of packages for the code, as the server sees it.
+        preload: modules for the zygote to import.
+    """
+    return {
+        "limits": asdict(options.limits),
+        "memory": 0 if root is None else parse_size(options.limits.memory),
+        "root": root,
+        "sessions": options.sessions,
+        "first_uid": first_uid,
+        "chown": chown,
+        "own_user": own_user,
+        "own_account": own_account,
+        "harden": root is not None,
+        "packages": packages,
+        "preload": list(preload),
+        "loopback": options.loopback,
+        "shared_files": SHARED_FILES,
+    }
+
+
+def start_local(options: Options) -> ProcessStream:
+    """Start the server without any isolation."""
+    command = [base_python(), "-I", "-c", BOOTSTRAP]
+    packages = packages_directory(options.profile)
+    config = server_config(options, None, packages=str(packages or ""), preload=preload(options.profile))
+    return ProcessStream(command, "none", config, warn_of("unsafe_local", options.limits))

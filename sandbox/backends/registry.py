@@ -1,0 +1,77 @@
+"""The backends: where a server can be started, and which one "auto" takes.
+
+A backend starts the server and returns a stream to it; everything else is the same for all. "auto" tries
+Docker, then bubblewrap, and then gives up: it never runs anything unprotected.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
+from sandbox.backends.docker import start_docker
+from sandbox.backends.docker_check import check_docker
+from sandbox.backends.local_process import start_local
+from sandbox.config.server_options import Options
+from sandbox.errors import SandboxUnavailable
+from sandbox.pool.connection import Stream
+
+NAMES = ("auto", "docker", "bubblewrap", "unsafe_local")
+_warned = False
+
+
+def choose(name: str) -> str:
+    """Return the backend that a name stands for on this machine.
+
+    Raises:
+        ValueError: no such backend.
+        SandboxUnavailable: it can not be used here; the message says what to do.
+    """
+    if name not in NAMES:
+        raise ValueError(f"no sandbox backend {name!r}; there are: {', '.join(NAMES)}")
+    if name == "unsafe_local":
+        return name
+    faults: list[str] = []
+    if name in ("auto", "docker"):
+        diagnosis = check_docker()
+        if diagnosis.state == "ok":
+            return "docker"
+        faults.append(str(diagnosis))
+    if name in ("auto", "bubblewrap"):
+        fault = why_no_bubblewrap()
+        if not fault:
+            return "bubblewrap"
+        faults.append(fault)
+    raise SandboxUnavailable("no sandbox can be opened.\n" + "\n".join(f"  - {fault}" for fault in faults))
+
+
+def start(name: str, options: Options) -> Stream:
+    """Start a server with a backend that `choose` has returned.
+
+    Raises:
+        SandboxError: it does not start.
+    """
+    if name == "docker":
+        return start_docker(options)
+    for option in ("image", "runtime", "host"):
+        if getattr(options, option) is not None:
+            raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
+    starters: dict[str, Callable[[Options], Stream]] = {
+        "bubblewrap": start_bubblewrap,
+        "unsafe_local": _start_unsafe,
+    }
+    return starters[name](options)
+
+
+def _start_unsafe(options: Options) -> Stream:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "sandbox backend 'unsafe_local' isolates nothing: the code can read every file of this user and reach "
+            "the network; use it for code you would run yourself",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return start_local(options)

@@ -1,0 +1,1 @@
+"""Settings of a sandbox: limits, pool size, and what the server is started with."""

@@ -1,0 +1,1 @@
+"""Files of a session: given at the start, uploaded, downloaded, listed."""

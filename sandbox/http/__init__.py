@@ -1,0 +1,1 @@
+"""HTTP servers: the SandboxFusion-compatible endpoint and the JSON server under it."""

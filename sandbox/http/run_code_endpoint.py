@@ -1,0 +1,227 @@
+"""An HTTP endpoint that speaks SandboxFusion's `POST /run_code`, so that verl and others can use this sandbox.
+
+Each request runs in a session of its own, which is gone afterwards. Run it with `arpo sandbox serve`. On loopback it
+needs no token; elsewhere it does, as a bearer token or in the address: `http://user:TOKEN@host:8080/run_code`. Only
+Python is served.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import json
+import logging
+import re
+from typing import Any
+
+from sandbox.errors import SandboxError, SandboxFull
+from sandbox.execution import Execution
+from sandbox.http.json_server import JsonHandler, JsonServer
+from sandbox.interpreter import SyncInterpreter
+from sandbox.sandbox import Sandbox
+
+_INPUT = ".stdin"
+_READ_INPUT = f"""
+import os, sys
+os.dup2(os.open({_INPUT!r}, os.O_RDONLY), 0)
+os.unlink({_INPUT!r})
+sys.stdin = open(0, closefd=False)
+del os, sys
+"""
+_LESS_MEMORY = """
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, ({0}, {0}))
+del resource
+"""
+_NOTHING: dict[str, Any] = {"status": "SandboxError", "compile_result": None, "run_result": None, "files": {}}
+_log = logging.getLogger(__name__)
+
+
+class BadRequest(ValueError):
+    """The request makes no sense; the message says why."""
+
+
+def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer one `/run_code` request.
+
+    Args:
+        sandbox: where to run.
+        request: code, and optionally language ("python"), run_timeout (seconds), stdin, memory_limit_MB,
+            files (name to base64), fetch_files (names).
+
+    Returns:
+        status "Success" (it ran and ended well), "Failed" (the code's fault) or "SandboxError" (ours: not a verdict
+        on the code); run_result with status "Finished" or "TimeLimitExceeded", execution_time in seconds,
+        return_code (negative when the process was killed, null after a time-out), stdout, stderr with the
+        traceback; files as base64.
+
+    Raises:
+        BadRequest: the request makes no sense.
+        SandboxFull: no session has become free in time.
+    """
+    code, language = request.get("code"), request.get("language", "python")
+    if not isinstance(code, str):
+        raise BadRequest("'code' has to be a string")
+    if language not in ("python", "python3"):
+        raise BadRequest(f"language {language!r} is not served; there is python")
+    timeout = _number(request, "run_timeout", sandbox.limits.timeout)
+    wanted = request.get("fetch_files") or []
+    if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
+        raise BadRequest("'fetch_files' has to be a list of names")
+    uploads = {name: _decoded(name, data) for name, data in _mapping(request, "files").items()}
+    try:
+        with sandbox.interpreter_sync() as python:
+            _prepare(python, sandbox, request, uploads)
+            execution = python.run(code, timeout)
+            files = _fetch(python, wanted) if execution.alive else {}
+    except SandboxFull:
+        raise
+    except (SandboxError, OSError) as error:
+        return {
+            "status": "SandboxError",
+            "message": str(error),
+            "compile_result": None,
+            "run_result": None,
+            "files": {},
+        }
+    return {**_verdict(execution), "executor_pod_name": None, "files": files}
+
+
+def _number(request: dict[str, Any], name: str, default: float) -> float:
+    value = request.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 86_400:
+        raise BadRequest(f"{name!r} has to be a number of seconds between 0 and 86400")
+    return float(value)
+
+
+def _mapping(request: dict[str, Any], name: str) -> dict[str, Any]:
+    value = request.get(name) or {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name!r} has to be an object of names and base64 texts")
+    return value
+
+
+def _decoded(name: str, data: Any) -> bytes:
+    try:
+        return base64.b64decode(data or "", validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise BadRequest(f"file {name!r} is not base64") from error
+
+
+def _prepare(python: SyncInterpreter, sandbox: Sandbox, request: dict[str, Any], uploads: dict[str, bytes]) -> None:
+    for name, data in uploads.items():
+        python.put(name, data)
+    setup = ""
+    if request.get("stdin"):
+        python.put(_INPUT, str(request["stdin"]).encode("utf-8", "replace"))
+        setup += _READ_INPUT
+    most = request.get("memory_limit_MB") or -1
+    if isinstance(most, bool) or not isinstance(most, (int, float)):
+        raise BadRequest("'memory_limit_MB' has to be a number")
+    if 0 < most * (1 << 20) < sandbox.limits.session_memory:
+        setup += _LESS_MEMORY.format(int(most * (1 << 20)))
+    if setup:
+        prepared = python.run(setup)
+        if prepared.status != "ok":
+            raise SandboxError(f"the session could not be prepared: {prepared.text}")
+
+
+def _fetch(python: SyncInterpreter, names: list[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = base64.b64encode(python.get(name)).decode()
+        except OSError as error:
+            _log.info("a file that was to be fetched is not there: %s", error)
+    return found
+
+
+def _verdict(execution: Execution) -> dict[str, Any]:
+    code = _return_code(execution)
+    result = {
+        "status": "TimeLimitExceeded" if execution.status == "timeout" else "Finished",
+        "execution_time": execution.duration,
+        "return_code": code,
+        "stdout": execution.stdout,
+        "stderr": "\n".join(filter(None, (execution.stderr, execution.error))),
+    }
+    status = "Success" if code == 0 else "Failed"
+    return {"status": status, "message": "", "compile_result": None, "run_result": result}
+
+
+def _return_code(execution: Execution) -> int | None:
+    if execution.status in ("ok", "timeout"):
+        return 0 if execution.status == "ok" else None
+    if execution.status == "exit":
+        code = (execution.error or "SystemExit: 0").removeprefix("SystemExit: ")
+        return int(code) % 256 if re.fullmatch(r"-?[0-9]{1,9}", code) else 1
+    return 1 if execution.status == "error" else -9
+
+
+class _Handler(JsonHandler):
+    post_path = "/run_code"
+    healthy_paths = ("/", "/v1/ping", "/health")
+    sandbox: Sandbox
+
+    def state(self) -> dict[str, Any]:
+        return {"status": "ok", "isolation": self.sandbox.isolation, **self.sandbox.stats()}
+
+    def fault(self, message: str) -> dict[str, Any]:
+        return {"status": "SandboxError", "message": message}
+
+    def respond(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        try:
+            request = json.loads(body)
+            if not isinstance(request, dict):
+                raise BadRequest("the body has to be a JSON object")
+            return 200, run_code(self.sandbox, request)
+        except SandboxFull as error:
+            return 504, self.fault(str(error))
+        except (ValueError, RecursionError) as error:
+            return 400, self.fault(str(error))
+
+
+def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080, token: str = "") -> JsonServer:
+    """Return a server that is bound, and not serving yet.
+
+    Args:
+        sandbox: where to run.
+        host: the address to listen on.
+        port: 0 takes a free one.
+        token: what requests have to bring; not needed on loopback.
+
+    Raises:
+        ValueError: no token for an address that others can reach, or one that no header could carry.
+    """
+    _check_token(host, token)
+    return JsonServer((host, port), type("Handler", (_Handler,), {"sandbox": sandbox, "token": token}))
+
+
+def _check_token(host: str, token: str) -> None:
+    if not token and not _is_loopback(host):
+        raise ValueError(
+            f"others can reach {host or 'every address of this machine'}, and could run code in the sandbox: set a "
+            "token (ARPO_SANDBOX_TOKEN or --token), such as the output of `openssl rand -hex 32`, or serve on 127.0.0.1"
+        )
+    if not re.fullmatch(r"[!-~]*", token):
+        raise ValueError("the token has to consist of visible ASCII characters, without spaces")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessions: int = 64, token: str = "") -> None:
+    """Serve until interrupted; see `make_server`."""
+    _check_token(host, token)
+    with Sandbox.open_sync(containers=containers, sessions=sessions) as sandbox:
+        server = make_server(sandbox, host, port, token)
+        address, bound = server.server_address[:2]
+        _log.info("POST http://%s:%s/run_code (%s); Ctrl-C ends it", address, bound, sandbox.isolation)
+        server.serve_until_interrupted()

@@ -1,0 +1,1 @@
+"""The Docker image: profiles of packages, builds from a base image or from this machine."""

@@ -1,0 +1,65 @@
+"""The image that the docker backend runs; made here, needs no registry.
+
+Without a base the image is a copy of the Python that runs this program (`from_host`). With a base, such as
+"python:3.12-slim", it is built from sandbox/images/Dockerfile (`from_base`). In both, /work is each
+session's own directory, under the same name in every fork of it, and /tmp is the same place.
+
+The tag is a hash over everything that the image is made from: after an upgrade, of this library, of Python or of the
+pinned packages, another tag is asked for, and the image is made anew.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.backends.docker_check import check_docker, connect
+from sandbox.cache_directory import locked
+from sandbox.errors import SandboxError, SandboxUnavailable
+from sandbox.images.from_base import base_tag, build_on_base
+from sandbox.images.from_host import host_tag, import_host
+from sandbox.images.image_store import exists
+from sandbox.images.profiles import requirements
+
+BASE_VARIABLE = "ARPO_SANDBOX_BASE_IMAGE"
+
+
+def build_image(
+    base: str | None = None, profile: str = "math", host: str | None = None, plain_tmp: bool = False
+) -> str:
+    """Return the tag of the image, making it if it is not there.
+
+    Args:
+        base: an image with python3 (3.11 or newer; for "minimal" 3.9) and a shell; None takes the one that the
+            environment variable ARPO_SANDBOX_BASE_IMAGE names, and without it the Python that runs this program.
+        profile: "minimal", "math" or "data"; see `sandbox.images.profiles`.
+        host: the engine, as DOCKER_HOST names it; None takes the one of the environment.
+        plain_tmp: leave /tmp a directory, which gVisor needs, instead of a link to /work.
+
+    Raises:
+        ValueError: no such profile.
+        SandboxUnavailable: there is no Docker.
+        SandboxError: the image can not be made.
+    """
+    import docker.errors
+
+    requirements(profile)
+    diagnosis = check_docker(host)
+    if diagnosis.state != "ok":
+        raise SandboxUnavailable(str(diagnosis))
+    base = base or os.environ.get(BASE_VARIABLE) or None
+    client = connect(host, timeout=600)
+    try:
+        tag = host_tag(profile, plain_tmp) if base is None else base_tag(client, base, profile, plain_tmp)
+        if exists(client, tag):
+            return tag
+        with locked("image"):
+            if not exists(client, tag):  # else another process has made it meanwhile
+                if base is None:
+                    import_host(client, tag, profile, plain_tmp)
+                else:
+                    build_on_base(client, tag, base, profile, plain_tmp)
+        return tag
+    except (docker.errors.DockerException, OSError) as error:
+        raise SandboxError(f"the sandbox image can not be made: {error}") from error
+    finally:
+        client.close()

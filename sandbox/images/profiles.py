@@ -1,0 +1,164 @@
+"""Profiles: the packages that the code in a sandbox finds.
+
+"minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas and matplotlib. What
+exactly is pinned in sandbox/images/*.txt. The packages are installed with pip (`pip_command`) once for each set of pins
+and each Python, into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox.cache_directory import locked
+from sandbox.config.server_options import PROFILES
+from sandbox.errors import SandboxError
+from sandbox.images.pip_command import pip_environment
+from sandbox.progress_message import announce
+
+IMAGES = Path(__file__).parent
+SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+"""Where the packages lie in the image; their bytecode names this place."""
+_PREPARE = IMAGES / "prepare.py"
+_PRELOAD: dict[str, tuple[str, ...]] = {
+    "minimal": (),
+    "math": ("numpy", "sympy"),
+    "data": ("numpy", "sympy", "pandas"),
+}
+_log = logging.getLogger(__name__)
+
+
+def requirements(profile: str) -> str:
+    """Return the pinned requirements, one a line, with comments.
+
+    Raises:
+        ValueError: no such profile.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"no profile {profile!r}; there are: {', '.join(PROFILES)}")
+    return requirements_file(profile).read_text()
+
+
+def requirements_file(profile: str) -> Path:
+    """Return the file with the requirements of an existing profile."""
+    return IMAGES / f"{profile}.txt"
+
+
+def preload(profile: str) -> tuple[str, ...]:
+    """Return the modules that a server imports before its first session.
+
+    Every fork pays for what is imported (its page tables are copied), so scipy is not among them.
+
+    Raises:
+        ValueError: no such profile.
+    """
+    requirements(profile)
+    return _PRELOAD[profile]
+
+
+def is_empty(profile: str) -> bool:
+    """Whether a profile has no packages."""
+    return not any(line.strip() and not line.startswith("#") for line in requirements(profile).splitlines())
+
+
+def packages_digest(profile: str) -> str:
+    """Return what names the contents of `packages_directory`: the pins, how they are installed, and the Python."""
+    recipe = (requirements(profile), _PREPARE.read_text(), sys.version, platform.machine(), *platform.libc_ver())
+    return hashlib.sha256("\0".join(recipe).encode()).hexdigest()[:16]
+
+
+def packages_directory(profile: str) -> Path | None:
+    """Return the directory with a profile's packages, for this Python; None if the profile has none.
+
+    It is made on first use (10 s to 60 s; many processes may ask at once), and never changed after that: to be
+    mounted read-only, or put on `sys.path`.
+
+    Raises:
+        ValueError: no such profile.
+        SandboxError: pip can not install them; the message says what to do.
+    """
+    if is_empty(profile):
+        return None
+    digest = packages_digest(profile)
+    with locked(digest) as cache:
+        made = cache / digest
+        if not made.is_dir():
+            started = time.monotonic()
+            announce(_log, "installing the packages of the sandbox's profile %s (once, up to a minute)", profile)
+            part = cache / f".{digest}.part"
+            shutil.rmtree(part, ignore_errors=True)
+            _install(profile, part)
+            part.rename(made)
+            announce(_log, "installed them in %.1f s", time.monotonic() - started)
+    return made
+
+
+def _install(profile: str, target: Path) -> None:
+    arguments = ["install", str(requirements_file(profile)), str(target), SITE_PACKAGES]
+    _run_pip(profile, [sys.executable, "-P", str(_PREPARE), *arguments])
+
+
+def download_wheels(
+    profile: str, target: Path, version: tuple[int, int], platforms: Sequence[str], with_pip: bool
+) -> None:
+    """Download the wheels of a profile for another Python; uses this machine's pip and its configuration.
+
+    Args:
+        profile: with packages.
+        target: an existing directory.
+        version: of that Python, as in (3, 12).
+        platforms: tags that it accepts, as in "manylinux_2_28_x86_64".
+        with_pip: download pip itself, too.
+
+    Raises:
+        SandboxError: pip can not get them, or there are none for that Python.
+    """
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(target)]
+    command += ["--python-version", f"{version[0]}.{version[1]}"]
+    command += [argument for tag in platforms for argument in ("--platform", tag)]
+    _run_pip(profile, [*command, *(["pip"] if with_pip else []), "-r", str(requirements_file(profile))])
+
+
+def _run_pip(profile: str, command: list[str]) -> None:
+    cure = (
+        'or do without packages: profile="minimal", `arpo sandbox build --profile minimal`; '
+        "or use an image that has them: image=..."
+    )
+    try:
+        with pip_environment() as environment:
+            result = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o022, cwd="/", check=False,
+                env=environment,
+            )  # fmt: skip
+    except SandboxError as error:
+        raise SandboxError(
+            f"the packages of the sandbox's profile {profile!r} can not be installed: {error}; {cure}"
+        ) from error
+    if result.returncode:
+        words = result.stderr.strip() or result.stdout.strip()
+        raise SandboxError(
+            f"the packages of the sandbox's profile {profile!r} can not be installed ({words[-600:]}). "
+            f"To mend it: see that pip works here (an index, or PIP_FIND_LINKS with the wheels); {cure}"
+        )
+
+
+def compile_directory(directory: Path, place: str) -> None:
+    """Write bytecode beside the sources of a directory that will be used at another place.
+
+    Raises:
+        SandboxError: the Python that should do it does not run.
+    """
+    python = getattr(sys, "_base_executable", sys.executable)
+    command = [os.path.realpath(python), "-I", str(_PREPARE), "compile", str(directory), place]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise SandboxError(f"the bytecode of the image can not be made: {result.stderr.strip()[-600:]}")

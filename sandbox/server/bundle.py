@@ -1,0 +1,107 @@
+"""Puts the server together: the source that is sent to `python3 -c` in the sandbox.
+
+The server consists of the modules below. Their text travels to the sandbox over standard input, so that the
+library and the image can not disagree, nothing is mounted, and remote Docker engines work. They are
+registered there under their own names, so that their imports of each other mean the same there as here.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from functools import cache
+from typing import Any
+
+_MODULES = (
+    "wire",
+    "kernel.syscalls",
+    "kernel.landlock",
+    "kernel.seccomp",
+    "kernel.confine",
+    "kernel.processes",
+    "kernel.remove_tree",
+    "session.random_state",
+    "session.blocking_channel",
+    "session.pictures",
+    "session.run_cell",
+    "session.task_setup",
+    "session.open_files",
+    "session.isolate_descriptors",
+    "session.unshare_memory",
+    "session.file_chunks",
+    "session.list_directory",
+    "session.fork",
+    "session.session",
+    "session.zygote",
+    "supervisor.timers",
+    "supervisor.output_capture",
+    "supervisor.control_socket",
+    "supervisor.session_handle",
+    "supervisor.directory_cleanup",
+    "supervisor.slots",
+    "supervisor.zygote_client",
+    "supervisor.session_creation",
+    "supervisor.session_forks",
+    "supervisor.cell_execution",
+    "supervisor.file_requests",
+    "supervisor.requests",
+    "supervisor.cgroup_usage",
+    "supervisor.memory_accounting",
+    "supervisor.file_lock_limits",
+    "supervisor.memory_watchdog",
+    "supervisor.cpu_shares",
+    "supervisor.supervisor",
+)
+
+BOOTSTRAP = """
+import os
+def take(n):
+    data = b""
+    while len(data) < n:
+        part = os.read(0, n - len(data))
+        if not part:
+            os._exit(3)
+        data += part
+    return data
+script = take(int(take(16)))
+exec(compile(script, "<sandbox>", "exec"))
+"""
+"""What `python3 -c` runs: reads a script of announced length and runs it."""
+
+_SCRIPT = """
+import json, sys, types
+if "" in sys.path:
+    sys.path.remove("")
+config = json.loads(take(int(take(16))))
+server = "sandbox.server"
+for name in ("sandbox", server, server + ".kernel", server + ".session", server + ".supervisor"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, source in MODULES.items():
+    if config["role"] == "supervisor" or name not in SUPERVISOR_ONLY:
+        module = sys.modules["sandbox.server." + name] = types.ModuleType("sandbox.server." + name)
+        exec(compile(source, "<sandbox.server." + name + ">", "exec"), module.__dict__)
+MODULES.clear()
+if config.pop("role") == "supervisor":
+    sys.modules["sandbox.server.supervisor.supervisor"].serve_client(config, script)
+else:
+    del script
+    sys.modules["sandbox.server.session.zygote"].serve_zygote(config)
+"""
+
+_SUPERVISOR_ONLY = _MODULES[_MODULES.index("supervisor.timers") :]
+
+
+@cache
+def script() -> bytes:
+    """Return the server as one script."""
+    here = importlib.resources.files("sandbox.server")
+    modules = {name: (here / f"{name.replace('.', '/')}.py").read_text() for name in _MODULES}
+    return f"MODULES = {modules!r}\nSUPERVISOR_ONLY = {_SUPERVISOR_ONLY!r}\n{_SCRIPT}".encode()
+
+
+def greeting(config: dict[str, Any]) -> bytes:
+    """Return the bytes to send first: the script, and what it is to know."""
+    text = script()
+    known = json.dumps({**config, "role": "supervisor", "bootstrap": BOOTSTRAP}).encode()
+    return b"%016d" % len(text) + text + b"%016d" % len(known) + known

@@ -1,0 +1,191 @@
+"""Forks a live session: the same variables, generators, open files, directory and random state, twice. Runs inside.
+
+The copy is the process itself, so everything in memory comes along; this module does what fork(2) does not
+do: a directory, open files and memory of its own, new channels, a supervisor as parent, and the state of `random`,
+which Python seeds anew in every forked child. Nothing is shared with the original or with other copies afterwards:
+each of them, the original too, makes a new control socket once it is alone, and gets new outputs over it.
+
+Lost are threads and child processes, in the original too; pipes, sockets and shared memory are replaced. Where the
+original has threads, it is forked once more, and that process takes its place: a thread would be outside of the
+Landlock domain that the original enters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import posix
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sandbox.server.kernel.syscalls import adopt_orphans
+from sandbox.server.session.isolate_descriptors import count_channels, separate
+from sandbox.server.session.open_files import OpenFile, copy_tree, open_files
+from sandbox.server.session.random_state import reseed, restore
+from sandbox.server.session.random_state import state as random_state
+from sandbox.server.session.unshare_memory import count_writable, own_memory
+from sandbox.server.wire import BRANCHED, FAULT, GAVE_UP, INDEX, LOSSES, READY, UNABLE
+
+if TYPE_CHECKING:
+    from sandbox.server.session.session import Session
+
+_pid, _leave, _fork, _sleep = os.getpid, os._exit, os.fork, time.sleep
+_WHOLE_DAY = 86400.0
+
+
+class _Origin(NamedTuple):
+    """What copies have to know about the session they are forked from."""
+
+    number: int
+    seed: str
+    files: list[OpenFile]
+    numbers: Any
+    threads: bool
+
+
+def fork_session(session: Session, number: int, payload: bytes) -> None:
+    """Make one copy for each directory named in the payload; returns in every copy, and in the original.
+
+    Args:
+        session: the one to fork.
+        number: of the request, for the reply.
+        payload: a seed or nothing, whether there are other threads, then the real paths of the copies' directories,
+            one a line.
+    """
+    seed, threads, *directories = payload.decode().split("\n")
+    try:
+        session.confinement.check_depth()
+        losses = LOSSES.pack(count_writable(), count_channels({session.channel.fileno()}, session.outputs))
+        origin = _Origin(number, seed, open_files(), random_state(), bool(threads))
+        waiting = os.pipe()
+    except (OSError, MemoryError) as error:
+        session.channel.send(UNABLE, number, fault(error))
+        return
+    code = made = 0
+    try:
+        for index, directory in enumerate(directories):
+            if _copied(session, origin, index, directory, waiting):
+                return
+            made += 1
+    except OSError as failure:
+        code = failure.errno or errno.EIO
+    _until_done(waiting, made)
+    try:
+        if threads:
+            _replace(session)
+    except OSError as failure:
+        code = failure.errno or errno.EIO
+    _forget_tracker()
+    session.confinement.leave_branches()
+    session.channel.move(BRANCHED, number, losses + FAULT.pack(code) + session.hide_directory())
+
+
+def _copied(session: Session, origin: _Origin, index: int, directory: str, waiting: tuple[int, int]) -> bool:
+    """Make a copy; True in it.
+
+    Raises:
+        OSError: there is no process to be had.
+    """
+    between = _forked_away()
+    if not between:
+        return False
+    prefix = INDEX.pack(index)
+    try:
+        session.become_session(between)
+        session.confinement.enter_branch()
+        if origin.threads:
+            session.renew_streams()
+        old, here = session.directory, posix.getcwd()
+        os.mkdir(directory, 0o700)
+        copy_tree(old, directory)
+        separate(origin.files, old, directory, {session.channel.fileno(), *waiting}, session.outputs)
+        own_memory(old, directory)
+        _forget_tracker()
+        session.directory = directory
+        if here == old or here.startswith(old + "/"):
+            os.chdir(directory + here[len(old) :])
+        session.point_to_directory(old)
+        restore(origin.numbers)
+        if origin.seed:
+            reseed(f"{origin.seed}-{index}")
+        session.channel.move(READY, origin.number, prefix + session.hide_directory())
+    except BaseException as error:  # half a copy must not go on
+        with contextlib.suppress(OSError):
+            session.channel.send(UNABLE, origin.number, prefix + fault(error))
+            os.write(waiting[1], b"!")
+        _leave(GAVE_UP)
+    os.write(waiting[1], b"!")
+    for fd in waiting:
+        os.close(fd)
+    return True
+
+
+def _until_done(waiting: tuple[int, int], copies: int) -> None:
+    """Wait until every copy has what it needs of the original and says so, or all have ended."""
+    done, pending = waiting
+    os.close(pending)
+    while copies > 0:
+        said = os.read(done, copies)
+        copies = copies - len(said) if said else 0
+    os.close(done)
+
+
+def _replace(session: Session) -> None:
+    """Fork once more, and go on in the new process, where there are no other threads; the supervisor ends the old one.
+
+    Raises:
+        OSError: there is no process to be had.
+    """
+    numbers = random_state()
+    between = _forked_away()
+    while not between:
+        _sleep(_WHOLE_DAY)
+    session.become_session(between)
+    session.renew_streams()
+    restore(numbers)
+
+
+def _forget_tracker() -> None:
+    """Have multiprocessing start its tracker of resources anew, without a warning: the present one ends with a fork."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    with contextlib.suppress(Exception):  # not imported, or changed by the code
+        tracker = module._resource_tracker  # type: ignore[union-attr]
+        if tracker._fd is not None:
+            os.close(tracker._fd)
+            tracker._fd = tracker._pid = None
+
+
+def _forked_away() -> int:
+    """Fork twice, so that the supervisor becomes the new process's parent and can wait for it.
+
+    Returns:
+        In the new process the id of the process in between, which is about to end; 0 in the old one.
+
+    Raises:
+        OSError: there is no process to be had.
+    """
+    adopt_orphans(False)
+    try:
+        between = _fork()
+        if between:
+            with contextlib.suppress(ChildProcessError):  # the user's code has SIGCHLD ignored
+                if os.waitpid(between, 0)[1] != 0:
+                    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return 0
+    finally:
+        adopt_orphans()
+    between = _pid()
+    try:
+        grandchild = _fork()
+    except OSError:
+        _leave(1)
+    if grandchild:
+        _leave(0)
+    return between
+
+
+def fault(error: BaseException) -> bytes:
+    """Return what UNABLE says of an error."""
+    return FAULT.pack((getattr(error, "errno", None) or errno.EIO) & 0xFFFF)

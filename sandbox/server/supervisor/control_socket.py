@@ -1,0 +1,143 @@
+"""The supervisor's end of a session's control socket. Runs inside the sandbox, in the supervisor.
+
+The kernel tells the sender of all that comes, and never puts bytes of two senders together. Nothing here ever waits:
+each call says so, since whoever has the other end may have made the socket a blocking one.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from typing import NamedTuple
+
+from sandbox.server.wire import Frame, Frames, WireError, pack
+
+_CREDENTIALS = struct.Struct("3i")
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(array.array("i").itemsize)
+_NOW = socket.MSG_DONTWAIT
+_MOST_IGNORED = 1 << 20
+
+
+class Message(NamedTuple):
+    """Bytes that have come, with their sender's pid and user from the kernel, and descriptors."""
+
+    data: bytes
+    pid: int
+    uid: int
+    fds: list[int]
+
+
+class Control:
+    """A control socket.
+
+    Args:
+        control: the socket, owned by this object from now on.
+        limit: the longest payload of a frame that is accepted.
+    """
+
+    def __init__(self, control: socket.socket, limit: int) -> None:
+        control.setblocking(False)
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket = control
+        self._frames = Frames(limit)
+        self._unsent = bytearray()
+        self._ignored = 0
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._socket.fileno()
+
+    def send(self, kind: int, number: int, payload: bytes, fds: tuple[int, ...] = ()) -> None:
+        """Send a frame; what does not fit is kept for `flush`.
+
+        Raises:
+            OSError: the session has closed its end, or there is no place for descriptors.
+        """
+        data = pack(kind, number, payload)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            sent = self._socket.sendmsg([data], ancillary, _NOW)
+        except BlockingIOError:
+            if fds:
+                raise
+            sent = 0
+        self._unsent += data[sent:]
+
+    def flush(self) -> bool:
+        """Send on; True when everything is out.
+
+        Raises:
+            OSError: the session has closed its end.
+        """
+        try:
+            sent = self._socket.send(self._unsent, _NOW) if self._unsent else 0
+        except BlockingIOError:
+            sent = 0
+        del self._unsent[:sent]
+        return not self._unsent
+
+    def receive(self) -> Message | None:
+        """Return what has come, of one sender; None at the end. The caller closes the descriptors."""
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(1 << 16, _ANCILLARY, _NOW | socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return Message(b"", 0, -1, [])
+        except OSError:
+            return None
+        pid, uid, fds = 0, -1, array.array("i")
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+                pid, uid, _ = _CREDENTIALS.unpack_from(content)
+            elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+        return Message(data, pid, uid, list(fds)) if data else None
+
+    def frames(self, data: bytes) -> list[Frame]:
+        """Return the frames that are complete with these bytes of the session's own process.
+
+        Raises:
+            WireError: the session sends garbage.
+        """
+        return self._frames.feed(data)
+
+    def ignore(self, data: bytes) -> None:
+        """Take note of bytes of another process; only the session itself can have given it the descriptor.
+
+        Raises:
+            WireError: there are so many that they are in the way.
+        """
+        self._ignored += len(data)
+        if self._ignored > _MOST_IGNORED:
+            raise WireError("frames of other processes")
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+def adopted(fd: int, pid: int) -> socket.socket:
+    """Return a control socket that a process has made for itself.
+
+    Args:
+        fd: the socket; it is closed where it will not do.
+        pid: the process.
+
+    Raises:
+        OSError: it is no such socket, or another process has made it.
+    """
+    try:
+        control = socket.socket(fileno=fd)
+    except OSError:
+        os.close(fd)
+        raise
+    try:
+        kind = (control.family, control.type)
+        maker = _CREDENTIALS.unpack(control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
+        if kind != (socket.AF_UNIX, socket.SOCK_STREAM) or maker not in (pid, os.getpid()):  # gVisor says: ourselves
+            raise OSError("not a control socket of this process")
+    except OSError:
+        control.close()
+        raise
+    return control
