@@ -13,7 +13,8 @@ fails is an `Execution` with a status; a `SandboxError` says that the machinery 
 
 What holds the code: no network, no files of the machine, a read-only root, a user and a tmpfs for each session with
 its forks, no capabilities, Landlock, seccomp, limits on memory, processes, disk, time and output, and a supervisor
-that is out of reach. `Sandbox.isolation` says what was found of it; docs/sandbox.md is the threat model.
+that is out of reach. `Sandbox.isolation` says what was found of it; docs/reference/sandbox-security.md is
+the threat model.
 """
 
 from sandbox.backends.docker_check import DockerDiagnosis, check_docker

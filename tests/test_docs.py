@@ -50,6 +50,17 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{name(page)} links to {target}"
 
 
+def test_documents_that_the_code_names_are_there() -> None:
+    """Messages, docstrings, recipes and scripts that send the reader to a page below docs/."""
+    suffixes = (".py", ".yaml", ".sh", ".toml")
+    folders = ("arpo_env", "arpo_trainer", "benchmarks", "envs_registry", "sandbox", "scripts", "tests")
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in suffixes and path != Path(__file__):
+                for target in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text(encoding="utf-8")):
+                    assert (ROOT / target).exists(), f"{path.relative_to(ROOT)} names {target}"
+
+
 def test_every_page_is_in_the_contents() -> None:
     """Each page below docs/ is named in a toctree of another one."""
     listed = {"index.md"}

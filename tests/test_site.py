@@ -130,6 +130,12 @@ def test_every_command_is_described_with_its_options(source: Path) -> None:
                 assert f"`{flag}" in section[1], f"arpo {name} {flag}"
 
 
+def test_every_example_is_shown(source: Path) -> None:
+    page = text(source, "examples.md")
+    scripts = sorted((ROOT / "examples").glob("[0-9]*.py"))
+    assert re.findall(r"^`examples/(.*)`:$", page, re.MULTILINE) == [script.name for script in scripts]
+
+
 def test_every_public_name_is_described(source: Path) -> None:
     for package in PACKAGES:
         page = text(source, f"reference/api/{package}.md")

@@ -1,4 +1,4 @@
-"""What a training process needs of its device's memory, part by part. An estimate; docs/costs.md says how good.
+"""What a training process needs of its device's memory, part by part. An estimate; docs/how-to/costs.md says how good.
 
 Weights, gradients and optimizer states are counted. What a layer keeps for the backward pass is the measured number of
 bytes a token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not write its scores out);

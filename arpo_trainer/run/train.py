@@ -3,7 +3,7 @@
 arpo train --recipe arithmetic-cpu            # one that comes with the package: `arpo recipes`
 arpo train --recipe arithmetic-cpu --dry-run  # what it will cost; see `costs`
 arpo train --config my.yaml --set max_steps=3
-arpo train --config my.yaml --accelerate_config ddp --num_processes 2      # two processes; see docs/gpus.md
+arpo train --config my.yaml --accelerate_config ddp --num_processes 2      # two processes; see docs/how-to/gpus.md
 """
 
 from __future__ import annotations
@@ -213,14 +213,15 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     if process_count() < run.processes and os.environ.get("RANK", "0") == "0":
         logger.warning(
             "written for %d processes, one a GPU, and started with %d: memory may not suffice. To start them all: "
-            "arpo train --accelerate_config fsdp2 --num_processes %d ...; see docs/gpus.md",
+            "arpo train --accelerate_config fsdp2 --num_processes %d ...; see docs/how-to/gpus.md",
             run.processes, process_count(), run.processes,
         )  # fmt: skip
     gpus = 1 if values.get("use_cpu") else torch.cuda.device_count()
     if gpus > 1 and process_count() == 1 and "device_map" not in (values.get("model_init_kwargs") or {}):
         logger.warning(
             "%d GPUs here and one process: TRL would spread the model over all of them, one at work at a time. Start "
-            "with CUDA_VISIBLE_DEVICES=0 to train on one, or with --accelerate_config ddp on all; see docs/gpus.md",
+            "with CUDA_VISIBLE_DEVICES=0 to train on one, or with --accelerate_config ddp on all; "
+            "see docs/how-to/gpus.md",
             gpus,
         )
     if not torch.cuda.is_available():

@@ -19,6 +19,7 @@ from scripts.site.algorithms import algorithm_table
 from scripts.site.api import api_reference
 from scripts.site.command_line import command_reference
 from scripts.site.environments import all_environments, family
+from scripts.site.examples import example_scripts
 from scripts.site.included import included_file, inline_picture
 from scripts.site.metrics import metric_tables
 from scripts.site.settings import settings_table
@@ -29,6 +30,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "api": api_reference,
     "command-line": command_reference,
     "environments": all_environments,
+    "examples": example_scripts,
     "family": family,
     "file": included_file,
     "metrics": metric_tables,
