@@ -39,7 +39,7 @@ model: setup
 	@$(PY) -m arpo_trainer.run.demo_model
 
 demo: sandbox model
-	@$(WITH_SANDBOX) TOKENIZERS_PARALLELISM=false $(VENV)/bin/arpo train --config $(CONFIG) $(foreach s,$(SET),--set $(s))
+	@$(WITH_SANDBOX) TOKENIZERS_PARALLELISM=false $(VENV)/bin/arpo train $(if $(wildcard $(CONFIG)),--config,--recipe) $(CONFIG) $(foreach s,$(SET),--set $(s))
 
 test-tools:
 	@scripts/test_tools.sh

@@ -15,10 +15,10 @@ from sandbox.moved_names import moved_modules
 
 if TYPE_CHECKING:
     from arpo_env.cache.cache import Cache, CacheMiss
+    from arpo_env.chat_model import ChatModel
     from arpo_env.env import ToolEnv
-    from arpo_env.grading import Grader, GradingError, Score, make_grader
-    from arpo_env.net.chat_client import ChatModel
-    from arpo_env.net.http import ServiceError
+    from arpo_env.errors import GradingError, ServiceError
+    from arpo_env.grading import Grader, Score, make_grader
     from arpo_env.pages import PageReader
     from arpo_env.protocols import make_protocol, register_protocol
     from arpo_env.protocols.arpo_tags import ArpoTags
@@ -36,9 +36,9 @@ _HOMES = {
     "ArpoTags": "protocols.arpo_tags",
     "Cache": "cache.cache",
     "CacheMiss": "cache.cache",
-    "ChatModel": "net.chat_client",
+    "ChatModel": "chat_model",
     "Grader": "grading",
-    "GradingError": "grading",
+    "GradingError": "errors",
     "Hit": "search",
     "PageReader": "pages",
     "Protocol": "protocols.protocol",
@@ -48,7 +48,7 @@ _HOMES = {
     "Score": "grading",
     "SearchBackend": "search",
     "SearchTool": "tools.search_tool",
-    "ServiceError": "net.http",
+    "ServiceError": "errors",
     "Tool": "tools.tool",
     "ToolEnv": "env",
     "ToolResult": "tools.tool",

@@ -1,7 +1,7 @@
-"""What an episode may spend: turns, tool calls in all and of each tool, tokens. Pure decisions, no state.
+"""Limits of an episode: turns, tool calls in total and per tool, and tokens. Pure decisions without state.
 
-A limit never ends the model's text for it. When something runs out the model is told to answer, in the place where a
-tool's result would stand; only a model that goes on regardless is cut off, which is a truncation.
+When a limit is reached, the model is told to answer in the place of the tool result; nothing is appended on its behalf.
+A model that continues regardless is cut off, and the episode counts as truncated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_CALLS = "No tool calls are left. Answer now with what you have."
 NO_CALLS_OF = "No calls of {tool} are left. Use what you have, or answer."
 LAST_TURN = "There is room for one turn: answer in the next turn with what you have."
 NO_ROOM = "There is no room left to show this. Answer now with what you have."
-BYTES_A_TOKEN = 4  # of ordinary text, roughly; a rollout engine knows better and says so
+BYTES_A_TOKEN = 4  # rough estimate for ordinary text; a rollout engine counts tokens exactly
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Budget:
     """The limits of an episode.
 
     Attributes:
-        turns: turns of the model.
-        calls: tool calls that are executed.
-        calls_of: the same for single tools.
-        tokens: of model and environment together, after the prompt; None is no limit.
-        answer_tokens: when fewer than these are left, the model is told to answer.
+        turns: maximum number of model turns.
+        calls: maximum number of executed tool calls.
+        calls_of: maximum number of calls of single tools.
+        tokens: maximum number of tokens after the prompt, of model and environment together; None means no limit.
+        answer_tokens: the model is told to answer when fewer tokens than this are left.
 
     Raises:
-        ValueError: a limit below 1, or one of a tool that is not there.
+        ValueError: a limit is below 1, or names an unknown tool.
     """
 
     turns: int
@@ -45,7 +45,7 @@ class Budget:
         limits |= {f"tool_limits[{name!r}]": limit for name, limit in self.calls_of.items()}
         for name, limit in limits.items():
             if limit is not None and (not isinstance(limit, int) or limit < 1):
-                raise ValueError(f"{name} must be at least 1, and a whole number, got {limit!r}")
+                raise ValueError(f"{name} must be a whole number of at least 1, got {limit!r}")
 
     @classmethod
     def of(
@@ -57,10 +57,10 @@ class Budget:
         calls_of: Mapping[str, int] | None = None,
         tokens: int | None = None,
     ) -> Budget:
-        """Return the limits of a spec, each replaced by the one given.
+        """Return the limits of a spec, overridden by the given ones.
 
         Raises:
-            ValueError: a limit that cannot be, or of a tool that is not among `tools`.
+            ValueError: a limit is invalid, or names a tool that is not among `tools`.
         """
         unknown = ", ".join(sorted((calls_of or {}).keys() - set(tools)))
         if unknown:
@@ -73,7 +73,7 @@ class Budget:
         )
 
     def refusal(self, episode: Episode, tool: str) -> str | None:
-        """Return why another call of `tool` is not executed, as the model is told; None if it is."""
+        """Return the message to the model if another call of `tool` is not executed, else None."""
         used = episode.tools_used
         if len(used) >= self.calls:
             return NO_CALLS
@@ -82,12 +82,12 @@ class Budget:
         return None
 
     def notice(self, episode: Episode) -> str | None:
-        """Return what the model is told beside a result when the next turn has to be the answer."""
+        """Return the notice that is added to a result if the next turn must be the answer, else None."""
         last = len(episode.turns) == self.turns - 1
         return LAST_TURN if last or self._left(episode) < self.answer_tokens else None
 
     def spent(self, episode: Episode) -> bool:
-        """Say whether nothing may follow: no turn is left, or no token."""
+        """Return whether no turn or no token is left."""
         return len(episode.turns) >= self.turns or self._left(episode) <= 0
 
     def _left(self, episode: Episode) -> float:

@@ -1,26 +1,25 @@
-r"""`ToolEnv`: one task played as a multi-turn text environment, with tools, that can be forked while it runs.
+r"""`ToolEnv`: a multi-turn text environment with tools that can be forked while an episode runs.
 
-An observation is text for the policy's context: at `reset` the question, after a tool call the rendered result, ""
-at the end. An action is one turn of the policy: everything it wrote up to and including the first stop string
-(`info["stop"]`), or up to the point where it stopped by itself. The reward comes with the last step.
+An observation is text for the policy's context: the question after `reset`, the rendered result after a tool call, and
+"" at the end. An action is one turn of the policy: everything it generated up to and including the first stop string
+(`info["stop"]`), or up to its end-of-sequence token. The reward is returned by the last step.
 
     import arpo_env, gymnasium as gym
     env = gym.make("arpo/Arithmetic-v0", level=1)
     question, info = env.reset(seed=0)
     result, *_ = env.step("<think>I compute it.</think><python>847 * 391</python>")
-    twin = env.fork()                   # interpreter and all
+    twin = env.fork()                   # a copy of the episode, including the live interpreter
     env.step("<think>Done.</think><answer>\\boxed{331177}</answer>")
 
-Each method has an asynchronous twin (`areset`, `astep`, `afork`, `aclose`) for rollout engines. If the machinery
-behind a tool fails, `step` raises (`sandbox.SandboxError`, `ServiceError`), and so it does if the answer could not be
-graded (`GradingError`): that is never a reward of 0.
+Each method has an asynchronous version (`areset`, `astep`, `afork`, `aclose`) for rollout engines. `step` raises if the
+infrastructure behind a tool fails (`sandbox.SandboxError`, `ServiceError`) or if the answer could not be graded
+(`GradingError`); such a failure is never turned into a reward of 0.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
@@ -35,6 +34,8 @@ from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
+from arpo_env.nearest_name import nearest_hint
+from arpo_env.option_checks import check_choice, check_positive, check_reset_options
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
@@ -51,39 +52,40 @@ _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if fi
 
 
 class ToolEnv(gymnasium.Env[str, str]):
-    """An environment for one `EnvSpec`. What is None here is as the spec says.
+    """An environment for one `EnvSpec`. Arguments that are None take the value of the spec.
 
     Args:
         env_id: a registered id.
-        split: of the task source.
-        data: a local file or folder instead of the hub.
-        limit: only so many tasks.
-        shuffle: in an order drawn with `seed`, before the limit is taken (finite sources).
-        seed: of the shuffle; of a generated source, the seed of its supply.
-        tools: names ("python", "search", "mcp:SERVER"), typed functions, or what makes a `Tool`, or several.
-        protocol: how turns are written: "arpo-tags" ("arpo-tags-reference" with the published code's white space), the
-            model's own tool calls ("hermes" (Qwen), "llama3"), one that was registered by `register_protocol`, or a
+        split: split of the task source.
+        data: a local file or folder to read instead of the hub.
+        limit: maximum number of tasks.
+        shuffle: shuffle the tasks with `seed` before the limit is applied (finite sources only).
+        seed: seed of the shuffle, or of the generator if the tasks are generated.
+        tools: names ("python", "search", "mcp:SERVER"), typed functions, or factories of one or several `Tool` objects.
+        protocol: the format of turns: "arpo-tags" ("arpo-tags-reference" uses the published code's white space), the
+            model's own tool calls ("hermes" for Qwen, "llama3"), a name registered by `register_protocol`, or a
             `Protocol`.
-        language: of the instructions, "en" or "zh".
-        prompt: "short", or "paper" with a worked pattern.
+        language: language of the instructions, "en" or "zh".
+        prompt: "short", or "paper" with a worked example.
         reward: "paper", "reference", or weighted terms (`arpo_env.rewards`).
-        scorer: how answers are compared (`arpo_env.grading`), by name or as a `Grader`.
-        max_turns: model turns in an episode.
-        max_tool_calls: calls that are executed.
-        tool_limits: the same for single tools, as in {"search": 3}.
-        max_tokens: of model and environment after the prompt; estimated, unless a rollout engine counts them.
-        tool_timeout: seconds one call may take, of any tool; a search and an MCP call have 60 at least.
-        sandbox: where Python runs; None is the process-wide one, opened at the first call.
+        scorer: the grader of answers (`arpo_env.grading`), by name or as a `Grader`.
+        max_turns: maximum number of model turns in an episode.
+        max_tool_calls: maximum number of executed tool calls.
+        tool_limits: maximum number of calls of single tools, as in {"search": 3}.
+        max_tokens: maximum number of tokens after the prompt, of model and environment together; estimated from the
+            text unless a rollout engine counts them.
+        tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
+        sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
-        options: those of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
-            pages, page_reader, page_model, judge_model, model_url), and those of the task source, such as `level`.
+        options: options of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
+            pages, page_reader, page_model, judge_model, model_url), and of the task source, such as `level`.
 
     Raises:
-        UnknownEnvError: no such id.
-        ValueError: an option, split or limit that cannot work, or a task whose setup holds its answer.
+        UnknownEnvError: the id is not registered.
+        ValueError: an option, split or limit is invalid, or the setup of a task contains its answer.
     """
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  (Gymnasium's own form)
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  (the form Gymnasium expects)
 
     def __init__(
         self,
@@ -111,9 +113,9 @@ class ToolEnv(gymnasium.Env[str, str]):
     ) -> None:
         self.env_spec: EnvSpec = get_spec(env_id)
         spec = self.env_spec
-        _check_choice("render_mode", render_mode, (None, "ansi"))
-        _check_choice("language", language, (None, *get_args(Language)))
-        _check_choice("prompt", prompt, get_args(Style))
+        check_choice("render_mode", render_mode, (None, "ansi"))
+        check_choice("language", language, (None, *get_args(Language)))
+        check_choice("prompt", prompt, get_args(Style))
         self.render_mode = render_mode
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
         self.language, self.prompt = language or spec.language, prompt
@@ -123,7 +125,7 @@ class ToolEnv(gymnasium.Env[str, str]):
             check_setup(self.tasks.task(index))
         self._toolbox = Toolbox(
             spec.tools if tools is None else tools,
-            _positive("tool_timeout", tool_timeout, spec.tool_timeout),
+            check_positive("tool_timeout", tool_timeout, spec.tool_timeout),
             sandbox,
             self.services,
             self.tasks,
@@ -131,7 +133,9 @@ class ToolEnv(gymnasium.Env[str, str]):
         self.tools = self._toolbox.make()
         if self.services.search is not None and "search" not in self.tools:
             names = ", ".join(self.tools) or "none"
-            raise ValueError(f"search= is given, and no tool searches (tools: {names}); add tools=['search', ...]")
+            raise ValueError(
+                f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
+            )
         self.schemas = [tool.schema for tool in self.tools.values()]
         self.system_prompt = self.protocol.system_prompt(self.schemas, self.language, self.prompt)
         self.budget = Budget.of(spec, list(self.tools), max_turns, max_tool_calls, tool_limits, max_tokens)
@@ -139,59 +143,59 @@ class ToolEnv(gymnasium.Env[str, str]):
         if not isinstance(self._scorer, Grader):
             check_name(self._scorer)
         if self.services.judge_model and self._scorer != "judge":
-            raise ValueError(f"judge_model is asked by scorer='judge' only; the scorer is {self._scorer!r}")
+            raise ValueError(f"judge_model is used by scorer='judge' only; the scorer is {self._scorer!r}")
         self.rewards = Rewards.of(spec.reward if reward is None else reward)
         self._check_reward()
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
         self._episode: Episode | None = None
 
-    # Gymnasium's face
+    # Gymnasium's API
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode and return the question.
 
         Args:
-            seed: chooses the task, and seeds what follows.
-            options: `{"task": Task}` or `{"index": int}` chooses the task instead.
+            seed: seed of the environment's random generator, which chooses the task.
+            options: `{"task": Task}` or `{"index": int}` selects the task directly.
 
         Raises:
-            ValueError: an unknown option, or a task whose setup holds its answer.
+            ValueError: an option is unknown, or the task's setup contains its answer.
         """
         return run(self.areset(seed=seed, options=options))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take one turn of the policy; see the module's text for what an action is.
+        """Take one turn of the policy; the module docstring defines an action.
 
         Raises:
-            ResetNeeded: before `reset`, or after the episode ended.
-            TypeError: the action is no string.
-            sandbox.SandboxError: the machinery failed; reset and go on.
-            ServiceError: the same, of search or a model server.
+            ResetNeeded: `reset` was not called, or the episode has ended.
+            TypeError: the action is not a string.
+            sandbox.SandboxError: the sandbox failed; reset and go on.
+            ServiceError: search or a model server failed; reset and go on.
             GradingError: the answer could not be graded.
         """
         return run(self.astep(action))
 
     def fork(self) -> ToolEnv:
-        """Return an independent copy of the running episode: stepping it equals stepping this one."""
+        """Return an independent copy of the running episode, which behaves as this one from here on."""
         return run(self.afork(1))[0]
 
     def close(self) -> None:
-        """End the episode and give back the interpreter; may be called twice, and `reset` starts anew.
+        """End the episode and close its interpreter. May be called twice; `reset` starts a new episode.
 
-        A recording is complete in its file afterwards.
+        Afterwards the file of a recording is complete.
         """
         run(self.aclose())
         if self.services.record is not None:
             self.services.record.close()
 
     def render(self) -> str | None:
-        """Return question and transcript so far, in render mode "ansi"."""
+        """Return the question and the transcript so far in render mode "ansi", else None."""
         if self.render_mode is None or self._episode is None:
             return None
         return f"{self._episode.task.question}\n{self._episode.transcript}"
 
-    # the asynchronous face
+    # the asynchronous API
 
     async def areset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -223,16 +227,16 @@ class ToolEnv(gymnasium.Env[str, str]):
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:
-            episode.outcome = "failed"  # half a turn has happened: what would follow is no episode of the task
+            episode.outcome = "failed"  # a turn was interrupted, so the episode cannot be continued consistently
             raise
         return turn.result, 0.0, False, False, self._info(episode)
 
     async def afork(self, n: int = 1) -> list[ToolEnv]:
-        """Return `n` independent copies of the running episode, interpreters included.
+        """Return `n` independent copies of the running episode, including the interpreter.
 
         Raises:
-            ResetNeeded: before `reset`.
-            sandbox.ForkError: the interpreter could not be forked; this episode goes on unharmed.
+            ResetNeeded: `reset` was not called.
+            sandbox.ForkError: the interpreter could not be forked; this episode is not affected.
         """
         episode = self.episode
         copies = []
@@ -248,20 +252,20 @@ class ToolEnv(gymnasium.Env[str, str]):
         self._episode = None
         await close_tools(self.tools.values())
 
-    # what a rollout engine needs
+    # for rollout engines
 
     def spawn(self) -> ToolEnv:
-        """Return a fresh environment of the same kind that shares the loaded tasks; reset it before use."""
+        """Return a new environment with the same settings that shares the loaded tasks; call `reset` before use."""
         fresh = self._twin()
         fresh._np_random, fresh._np_random_seed, fresh._episode = None, None, None
         fresh.tools = self._toolbox.make()
         return fresh
 
     def with_protocol(self, name: str) -> ToolEnv:
-        """Return a fresh environment of the same kind whose turns are written in another protocol; reset it before use.
+        """Return a new environment with the same settings but another protocol; call `reset` before use.
 
         Raises:
-            ValueError: no such protocol, or one that does not go with the tools or the reward.
+            ValueError: the protocol is unknown or not compatible with the tools or the reward.
         """
         fresh = self.spawn()
         fresh.protocol = make_protocol(name)
@@ -272,7 +276,8 @@ class ToolEnv(gymnasium.Env[str, str]):
     def _check_reward(self) -> None:
         if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):
             raise ValueError(
-                f"the published reward reads tags, protocol {self.protocol.name!r} has none: reward='paper'"
+                f"the published reward reads tags, which protocol {self.protocol.name!r} does not have; "
+                "use reward='paper'"
             )
 
     def _twin(self) -> ToolEnv:
@@ -285,19 +290,19 @@ class ToolEnv(gymnasium.Env[str, str]):
         """The running or last episode.
 
         Raises:
-            ResetNeeded: there is none yet.
+            ResetNeeded: `reset` was not called yet.
         """
         if self._episode is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._episode
 
     def check(self) -> None:
-        """Raise now what would fail at the first search or the first grading: what is not configured, or missing.
+        """Check early that search, page reading and grading are configured and installed.
 
         Raises:
-            ValueError: no judge model.
-            RuntimeError: no search.
-            ModuleNotFoundError: what reads pages is not installed.
+            ValueError: no judge model is configured.
+            RuntimeError: no search backend is configured.
+            ModuleNotFoundError: the libraries for reading pages are not installed.
         """
         _ = self.grader
         if "search" in self.tools:
@@ -306,17 +311,17 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     @functools.cached_property
     def grader(self) -> Grader:
-        """What compares answers; made at the first answer, so that tasks can be looked at where no judge is set up."""
+        """The grader, created at the first answer, so that tasks can be listed without a configured judge."""
         if isinstance(self._scorer, Grader):
             return self._scorer
         judge = {"chat": self.services.judge_chat, "cache": self.services.record}
         return make_grader(self._scorer, **(judge if self._scorer == "judge" else {}))
 
     async def atruncate(self, action: str = "") -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """End the running episode from outside, because the context is full; returns what `step` would.
+        """End the running episode because the context is full, and return the same values as `step`.
 
         Args:
-            action: the part of a turn that was cut off, if one was.
+            action: the part of a turn that was cut off, if any.
         """
         if action or not self.episode.turns:
             self.episode.turns.append(Turn(action))
@@ -324,7 +329,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         return await self._end(self.episode)
 
     def withhold_result(self) -> list[str]:
-        """Put a word in the place of the last results, for which the context has no room; return them."""
+        """Replace the last results, which do not fit into the context, by a short notice, and return the notices."""
         turn = self.episode.turns[-1]
         turn.results = [NO_ROOM] * len(turn.results)
         turn.result = self.protocol.render_result(turn.results, self.schemas)
@@ -339,8 +344,8 @@ class ToolEnv(gymnasium.Env[str, str]):
         try:
             return load_source(spec.source, **options)
         except UnknownOptionError as error:
-            near = difflib.get_close_matches(error.option, _OPTIONS, n=1)
-            hint = f"; did you mean {near[0]!r} of the environment?" if near else ", beside those of the environment"
+            every = ", besides those of ToolEnv"
+            hint = nearest_hint(error.option, _OPTIONS, "; did you mean {!r} of ToolEnv?", every)
             raise ValueError(f"{error}{hint}") from error
 
     def _choose(self, options: dict[str, Any]) -> Task:
@@ -363,7 +368,9 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     def _info(self, episode: Episode) -> dict[str, Any]:
         last = episode.turns[-1]
-        tool = {} if last.tool is None else {"tool": last.tool}  # absent rather than None: infos are batched by key
+        tool = (
+            {} if last.tool is None else {"tool": last.tool}
+        )  # omitted rather than None, since infos are batched by key
         return {
             **tool,
             "outcome": episode.outcome,
@@ -373,29 +380,3 @@ class ToolEnv(gymnasium.Env[str, str]):
 
 
 _OPTIONS = frozenset(inspect.signature(ToolEnv).parameters) | _SERVICES
-
-
-def check_reset_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that `reset` does not take.
-
-    Raises:
-        ValueError: says what it takes.
-    """
-    unknown = set(options) - {"task", "index"}
-    if unknown:
-        raise ValueError(f"reset takes the options 'task' and 'index', not {', '.join(sorted(unknown))}")
-    if "task" in options and (not isinstance(options["task"], Task) or "index" in options):
-        raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
-
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
-
-
-def _positive(name: str, value: float | None, default: float) -> float:
-    if value is None:
-        return default
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be a number above 0, got {value!r}")
-    return value

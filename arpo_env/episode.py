@@ -1,4 +1,4 @@
-"""`Episode`: the state of one episode as plain data, so that a fork is a copy."""
+"""`Episode`: the state of one episode as plain data, so that it can be forked by copying."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Call:
     """One tool call.
 
     Attributes:
-        name: of the tool.
-        status: how it ended.
-        seconds: it took.
-        arguments: it was given.
-        shared_state: of the tool; see `Tool.shared_state`.
+        name: name of the tool.
+        status: "ok", "error", "timeout" or "refused".
+        seconds: wall time of the call.
+        arguments: arguments of the call.
+        shared_state: shared state of the tool; see `Tool.shared_state`.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Call:
 
 @dataclass
 class Turn:
-    """One step: what the model wrote, the calls it made, and what the environment appended ("" after the last)."""
+    """One step: the model's text, its calls, and the text that the environment appended ("" after the last step)."""
 
     text: str
     result: str = ""
@@ -42,7 +42,7 @@ class Turn:
 
     @property
     def tool(self) -> dict[str, str | float] | None:
-        """The turn's calls in one line: their names, the worst status of those that ran, and the seconds in all."""
+        """Summary of the turn's calls: their names, the worst status of the executed ones, and the total seconds."""
         if not self.calls:
             return None
         statuses = {call.status for call in self.calls}
@@ -53,15 +53,15 @@ class Turn:
 
 @dataclass
 class Episode:
-    """One episode so far.
+    """The state of an episode.
 
     Attributes:
-        task: what is asked.
-        turns: the steps taken.
-        malformed: turns that tried something unreadable.
-        answer: the answer given, or None.
-        outcome: "" while it runs.
-        tokens_left: room for more tokens, where a rollout engine counts them; else None.
+        task: the task.
+        turns: the turns so far.
+        malformed: number of turns that could not be parsed.
+        answer: the final answer, or None.
+        outcome: "" while the episode runs.
+        tokens_left: remaining token budget if a rollout engine counts tokens, else None.
     """
 
     task: Task
@@ -73,7 +73,7 @@ class Episode:
 
     @property
     def tools_used(self) -> list[str]:
-        """Names of the tools that really ran, one entry a call."""
+        """Names of the tools that were executed, one entry per call."""
         return [call.name for turn in self.turns for call in turn.calls if call.status != "refused"]
 
     @property

@@ -1,20 +1,24 @@
-"""One background event loop, so that asynchronous code has a synchronous face that works anywhere.
+"""One background event loop per process, on a daemon thread.
 
-`run(coroutine)` blocks until it is done, also when the calling thread has a running loop of its own (Jupyter).
-`await there(coroutine)` is for callers on any other loop, about things that live on this one.
+It gives asynchronous code a synchronous interface: `run(coroutine)` blocks until the coroutine is done, also when the
+calling thread has a running loop of its own (Jupyter). Connections that all loops share live on it (HTTP, MCP);
+`await run_on_loop(coroutine)` uses them from any other loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from arpo_env.net.daemon_threads import run_in_daemon_thread
+
 T = TypeVar("T")
 
-TIDY = 20.0
+CLEANUP_SECONDS = 20.0
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
@@ -24,45 +28,67 @@ _owner = 0
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background loop and return its result.
 
-    A KeyboardInterrupt while waiting cancels it, and waits until it has put away what it held (at most `TIDY` seconds;
-    a second one does not wait).
+    A KeyboardInterrupt while waiting cancels the coroutine and waits for its clean-up, at most `CLEANUP_SECONDS`; a
+    second one does not wait.
 
     Raises:
-        RuntimeError: it was called on the background loop, which would wait for itself for ever.
+        RuntimeError: it was called on the background loop, which would wait for itself forever.
     """
     if threading.current_thread() is _thread:
         coroutine.close()
         raise RuntimeError(
-            "the synchronous face was called from within the event loop that does its work; use the asynchronous one "
+            "a synchronous method was called on the event loop that runs it; use the asynchronous methods "
             "there (areset, astep, afork, aclose)"
         )
-    over = threading.Event()
-    future = asyncio.run_coroutine_threadsafe(_noted(coroutine, over), _running_loop())
+    done = threading.Event()
+    future = asyncio.run_coroutine_threadsafe(_signalling(coroutine, done), background_loop())
     try:
         return future.result()
     except BaseException:
         future.cancel()
-        over.wait(TIDY)
+        done.wait(CLEANUP_SECONDS)
         raise
 
 
-async def _noted(coroutine: Coroutine[Any, Any, T], over: threading.Event) -> T:
+async def _signalling(coroutine: Coroutine[Any, Any, T], done: threading.Event) -> T:
     try:
         return await coroutine
     finally:
-        over.set()
+        done.set()
 
 
-async def there(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop while the calling loop goes on; cancelling this cancels it."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, _running_loop()))
+async def run_on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background loop while the calling loop goes on; cancelling this cancels the coroutine."""
+    loop = background_loop()
+    if asyncio.get_running_loop() is loop:
+        return await coroutine
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
+def background_loop() -> asyncio.AbstractEventLoop:
+    """Return the running background loop of this process, started at first use."""
     global _loop, _thread, _owner
     with _lock:
-        if _loop is None or _owner != os.getpid():  # after os.fork the thread of the parent is not here
-            _loop, _owner = asyncio.new_event_loop(), os.getpid()
+        if _loop is None or _owner != os.getpid():  # the parent's thread does not exist after os.fork
+            _loop, _owner = _Loop(), os.getpid()
             _thread = threading.Thread(target=_loop.run_forever, name="arpo-env", daemon=True)
             _thread.start()
         return _loop
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        """Look a name up on a daemon thread.
+
+        asyncio's own threads are joined when the interpreter exits, and nothing interrupts a slow name server.
+        """
+        look_up = run_in_daemon_thread(lambda: socket.getaddrinfo(host, port, **options), "arpo-resolve")
+        return await asyncio.wrap_future(look_up)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,23 +1,23 @@
-"""Makes `gymnasium.make` know the environments: ours when `arpo_env` is imported, and yours through `register`.
+"""Registers environments with Gymnasium: the built-in ones when `arpo_env` is imported, your own through `register`.
 
     arpo_env.register("mine/Capital-v0", tasks, tools=[lookup], scorer="qa")
     gym.make("mine/Capital-v0")
-    gym.make("my_envs:mine/Capital-v0")             # from elsewhere: the module that registers it, and the id
+    gym.make("my_envs:mine/Capital-v0")             # in another process: MODULE:ID imports the module first
 
-Whatever takes an id (the `arpo` command, settings files, `ToolEnv`) takes the module with it, so that each process of
-a run finds the environment by its name alone.
+Everything that accepts an id (the `arpo` command, settings files, `ToolEnv`) accepts this form, so that each process of
+a run can find the environment by name.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import parse_env_id
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.same_definition import content_of, same_content
 from envs_registry import EnvSpec, register_source
 from envs_registry.sources import has_source
@@ -26,31 +26,31 @@ from envs_registry.spec import register as add_specs
 from envs_registry.user_tasks import Tasks, own_loader, own_splits
 
 _PARTS = tuple(field.name for field in dataclasses.fields(EnvSpec) if field.name != "id")
-_contents: dict[str, Any] = {}  # what was registered, in a form that can be compared
+_contents: dict[str, Any] = {}  # registered id -> comparable content
 
 
 def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool = False, **parts: Any) -> EnvSpec:
-    """Register an environment of your own; `gymnasium.make`, `make_vec` and the `arpo` command then know its id.
+    """Register an environment; `gymnasium.make`, `make_vec` and the `arpo` command then know its id.
 
-    Registering the same again does nothing, so a module may be imported or reloaded any number of times. Functions are
-    compared by their code.
+    Registering the same content again does nothing, so a module may be imported or reloaded any number of times.
+    Functions are compared by their code.
 
     Args:
         spec: an id, such as "mine/Task-v0", or a whole `EnvSpec`.
         tasks: a list of `envs_registry.Task`; an object with `size` and `task(index)`; a function that returns one of
-            these, whose parameters are options of the environment (with one called `seed`, the tasks are generated);
-            a data file or a folder with one a split; or a mapping that has one of these for each split, the first one
-            the default. None takes the tasks of `source`, which is another environment's.
-        overwrite: replace an environment that is registered with another content.
+            these and whose parameters become options of the environment (a parameter `seed` marks generated tasks); a
+            data file, or a folder with one file per split; or a mapping from split to one of these, the default split
+            first. None uses the tasks of `source`, the source of another environment.
+        overwrite: replace an environment that is registered with different content.
         parts: fields of `EnvSpec`: description, tools, protocol, reward, scorer, max_turns, max_tool_calls,
             tool_limits, tool_timeout, ...
 
     Returns:
-        The spec that was registered.
+        The registered spec.
 
     Raises:
-        ValueError: an id that Gymnasium does not take or that has another content already, a field that `EnvSpec` does
-            not have, or tasks that are none of these.
+        ValueError: Gymnasium does not accept the id, the id is registered with different content, a field is unknown,
+            or the tasks have none of these forms.
     """
     made = _spec(spec, tasks, parts)
     content = content_of((made, tasks))
@@ -59,7 +59,7 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
         if same_content(content, known):
             return get_spec(made.id)
         raise ValueError(
-            f"{made.id!r} is registered already, with another content: register under another id, such as "
+            f"{made.id!r} is already registered with different content: register under another id, such as "
             f"{_next_version(made.id)!r}, or give overwrite=True to replace it"
         )
     loader = None if tasks is None else own_loader(made, tasks)
@@ -72,14 +72,14 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
 
 
 def register_all() -> None:
-    """Make Gymnasium know every environment of the table, now and as they are added."""
+    """Register every environment of the table with Gymnasium, including those that are added later."""
     on_register(_add_to_gymnasium)
 
 
 def _add_to_gymnasium(spec: EnvSpec) -> None:
-    """Register a spec, unless Gymnasium knows its id.
+    """Register a spec with Gymnasium, unless its id is already registered.
 
-    Gymnasium's wrappers are left off: `ToolEnv` checks the order of calls and the turn limit itself, and a wrapper
+    Gymnasium's wrappers are disabled: `ToolEnv` checks the order of calls and the turn limit itself, and a wrapper
     would hide `fork`.
     """
     if spec.id not in gymnasium.registry:
@@ -96,8 +96,8 @@ def _add_to_gymnasium(spec: EnvSpec) -> None:
 def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -> EnvSpec:
     for name in parts:
         if name not in _PARTS:
-            near = difflib.get_close_matches(name, (*_PARTS, "tasks", "overwrite"), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_PARTS)}"
+            every = f"there are: {', '.join(_PARTS)}"
+            hint = nearest_hint(name, (*_PARTS, "tasks", "overwrite"), "did you mean {!r}?", every)
             raise ValueError(f"an environment has no field {name!r}; {hint}")
     env_id = given.id if isinstance(given, EnvSpec) else given
     _check_id(env_id)
@@ -122,17 +122,19 @@ def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -
 
 def _check_id(env_id: str) -> None:
     if not isinstance(env_id, str):
-        raise ValueError(f"an id is a text such as 'mine/Task-v0', or an EnvSpec; not {env_id!r:.80}")
+        raise ValueError(f"an id is a string such as 'mine/Task-v0', or an EnvSpec; got {env_id!r:.80}")
     module, colon, name = env_id.rpartition(":")
     if colon:
         raise ValueError(
-            f"the module is no part of the id: register {name!r}, and ask for {env_id!r} where module {module!r} is "
+            f"the module is not part of the id: register {name!r}, and use {env_id!r} where module {module!r} is "
             "not imported yet"
         )
     try:
         parse_env_id(env_id)
     except gymnasium.error.Error as error:
-        raise ValueError(f"Gymnasium takes no id {env_id!r}; write NAMESPACE/Name-v0, as in 'mine/Task-v0'") from error
+        raise ValueError(
+            f"Gymnasium does not accept the id {env_id!r}; write NAMESPACE/Name-v0, as in 'mine/Task-v0'"
+        ) from error
 
 
 def _next_version(env_id: str) -> str:

@@ -10,7 +10,6 @@ A term that fails makes the sample invalid (`GradingError`); it is never a 0.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,10 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env.episode import Episode
-from arpo_env.grading.grader import Grader, GradingError, Score
+from arpo_env.errors import GradingError
+from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import decide
 from arpo_env.grading.published_metrics import reward_f1
 from arpo_env.grading.qa_grader import qa_scores
+from arpo_env.nearest_name import nearest_hint
 from envs_registry import Task
 
 MULTI_TOOL_BONUS = 0.1
@@ -189,8 +190,7 @@ class Rewards:
             return cls([RewardTerm("reference", _reference_term)])
         if isinstance(what, Mapping) and what:
             return cls([_term(name, weight) for name, weight in what.items()])
-        near = difflib.get_close_matches(str(what), ("paper", "reference"), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = nearest_hint(what, ("paper", "reference"))
         raise ValueError(f"a reward is 'paper', 'reference' or a dict of weights, not {what!r}{hint}")
 
     async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
@@ -273,8 +273,8 @@ def _term(name: str, weight: Any) -> RewardTerm:
         case int() | float() if name in BUILT_IN:
             return RewardTerm(name, _reference_term if name == "reference" else _builtin, float(weight))
         case int() | float():
-            near = difflib.get_close_matches(name, BUILT_IN, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"for your own give {{{name!r}: (function, weight)}}"
+            cure = f"for your own give {{{name!r}: (function, weight)}}"
+            hint = nearest_hint(name, BUILT_IN, "did you mean {!r}?", cure)
             raise ValueError(f"no reward term is called {name!r} ({', '.join(BUILT_IN)}); {hint}")
     raise ValueError(f"reward term {name!r} takes a weight or (function, weight), not {weight!r}")
 

@@ -1,4 +1,4 @@
-"""Whether two definitions say the same: what a reload, a notebook cell or `__main__` defines again is a new object."""
+"""Compares definitions by content: a reload, a notebook cell or `__main__` defines the same thing as a new object."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def content_of(value: Any, _above: tuple[int, ...] = (), _deep: bool = True) -> Any:
-    """Return what can be compared by `same_content`: of functions and classes the name and the code.
+    """Return comparable content for `same_content`: name and code of functions and classes.
 
-    An object of some class is looked into; of the objects that it or a function holds only the type counts, since they
-    may be anything, such as a client with connections.
+    The attributes of an object are compared as well; of objects that these or a function refer to, only the type is
+    compared, since they may be anything, such as a client with open connections.
     """
     if id(value) in _above:
         return "..."
@@ -48,10 +48,10 @@ def content_of(value: Any, _above: tuple[int, ...] = (), _deep: bool = True) -> 
 
 
 def same_content(one: Any, other: Any) -> bool:
-    """Compare two results of `content_of`; what cannot be compared differs."""
+    """Compare two results of `content_of`; values that cannot be compared count as different."""
     try:
         return bool(one == other)
-    except Exception:  # whatever the parts do when they are compared
+    except Exception:  # __eq__ of user objects may raise anything
         return False
 
 

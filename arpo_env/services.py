@@ -1,7 +1,7 @@
-"""What an environment's tools and graders need from outside: search, pages, model servers, and the record of it all.
+"""External services of an environment: search, pages, model servers, and the cache that records their answers.
 
-Named by plain strings, so that they fit into `gym.make`, a recipe or a command line; opened at first use, once, and
-shared by all episodes that were made from one environment.
+Services are configured by plain strings, so that they fit into `gym.make`, a recipe or a command line. They are opened
+once, at first use, and shared by all episodes of an environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from envs_registry import TaskSource
 
 if TYPE_CHECKING:
     from arpo_env.cache.cache import Cache
-    from arpo_env.net.chat_client import ChatModel
+    from arpo_env.chat_model import ChatModel
     from arpo_env.pages.cached_pages import CachedPages, Reader
     from arpo_env.pages.page_summary import PageSummariser
 
@@ -30,25 +30,26 @@ PAGES = ("snippets", "passages", "summaries")
 
 @dataclass
 class Services:
-    """Where search and models are.
+    """Configuration of search, page reading and model servers.
 
     Attributes:
-        search: a backend, or what `open_search` takes; None is the task source's own world where it has one (MultiHop),
-            else what the variable `ARPO_SEARCH` names.
-        search_results: most results that a search shows.
-        result_characters: of the whole result; the last entries are left out. A small model's context needs less.
-        cache: file of the record of everything asked outside; None keeps none.
-        cache_mode: of that file: "record" (the default), "replay" (nothing is asked outside, and no key is needed) or
-            "live" (neither read nor written).
-        pages: what a search shows of web pages: "snippets" of the provider, "passages" around them, or "summaries" by
-            `page_model` (the papers' browser agent).
-        page_reader: reads the pages, in place of a `PageReader` with its defaults.
-        page_model: name of the summariser's model.
-        judge_model: name of the judge's model.
-        model_url: OpenAI-compatible server of both; None is `OPENAI_BASE_URL`.
+        search: a backend, or any argument of `open_search`; None means the corpus of the task source if it has one
+            (MultiHop), else the environment variable `ARPO_SEARCH`.
+        search_results: maximum number of results per search.
+        result_characters: maximum number of characters of a search result; later entries are dropped. Use less for a
+            model with a small context.
+        cache: file that records all external answers; None means no cache.
+        cache_mode: "record" (the default), "replay" (no external request is made, no key is needed) or "live" (the
+            cache is neither read nor written).
+        pages: content of web pages in search results: "snippets" of the provider, "passages" around them, or
+            "summaries" by `page_model` (the papers' browser agent).
+        page_reader: reads the pages; replaces a `PageReader` with its defaults.
+        page_model: name of the model that summarises pages.
+        judge_model: name of the model that judges answers.
+        model_url: OpenAI-compatible server of both models; None means `OPENAI_BASE_URL`.
 
     Raises:
-        ValueError: a value that is not among those named here, or options that do not go together.
+        ValueError: a value is invalid, or options are not compatible.
     """
 
     search: str | Path | SearchBackend | None = field(default=None, repr=False)  # may hold a password
@@ -99,7 +100,7 @@ class Services:
 
     @contextmanager
     def lending_record(self) -> Iterator[None]:
-        """Let tools that are made meanwhile take the record: see `current_record`."""
+        """Context in which new tools use this environment's cache: see `current_record`."""
         token = _making.set(self.record)
         try:
             yield
@@ -110,10 +111,10 @@ class Services:
         """Return the search backend for the tasks of a source, recorded if there is a cache.
 
         Raises:
-            ValueError: no backend is configured, or there is none of that name; says how to name one.
+            ValueError: no backend is configured, or its name is unknown; the message says how to configure one.
         """
-        world = getattr(source, "tasks", source)  # a limited source holds the whole one
-        with self._opening:  # once, whichever threads ask
+        world = getattr(source, "tasks", source)  # a LimitedSource wraps the original source
+        with self._opening:  # opened once, also if several threads ask
             if self.search is None and hasattr(world, "passages"):
                 return self._world(world)
             return self._configured
@@ -136,7 +137,7 @@ class Services:
 
     @functools.cached_property
     def reader(self) -> Reader | CachedPages | None:
-        """What reads pages; None where snippets are enough."""
+        """The page reader; None if only snippets are used."""
         if self.pages == "snippets":
             return None
         from arpo_env.pages.cached_pages import CachedPages
@@ -146,10 +147,10 @@ class Services:
         return reader if self.record is None else CachedPages(reader, self.record)
 
     def check_reader(self) -> None:
-        """Make sure that pages can be read, where they are to be.
+        """Check that the libraries for reading pages are installed, if pages are read.
 
         Raises:
-            ModuleNotFoundError: a library is missing; says how to install it.
+            ModuleNotFoundError: a library is missing; the message says how to install it.
         """
         recorded = self.record is not None and self.record.mode == "replay"
         if self.pages == "snippets" or self.page_reader is not None or recorded:
@@ -160,7 +161,7 @@ class Services:
 
     @functools.cached_property
     def summariser(self) -> PageSummariser | None:
-        """What summarises pages for a query; None unless asked for."""
+        """The page summariser; None unless `pages` is "summaries"."""
         if self.pages != "summaries":
             return None
         from arpo_env.pages.page_summary import PageSummariser
@@ -169,15 +170,15 @@ class Services:
 
     @functools.cached_property
     def judge_chat(self) -> ChatModel | None:
-        """The judge's model, the same for all episodes; None if none is named."""
+        """The chat client of the judge model, shared by all episodes; None if no judge is configured."""
         return self._chat(self.judge_model) if self.judge_model else None
 
     def _chat(self, model: str) -> ChatModel:
-        from arpo_env.net.chat_client import ChatModel
+        from arpo_env.chat_model import ChatModel
 
         return ChatModel(model, base_url=self.model_url)
 
 
 def current_record() -> Cache | None:
-    """Return the record of the environment whose tools are being made; None where none is, or it has no record."""
+    """Return the cache of the environment whose tools are being created, or None."""
     return _making.get()

@@ -1,4 +1,4 @@
-"""The space of texts. Gymnasium's own `Text` holds only the characters it was given; this one holds any string."""
+"""`UnicodeText`: a Gymnasium space of arbitrary strings. Gymnasium's `Text` is limited to a given set of characters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SAMPLE_LENGTH = 40
 
 
 class UnicodeText(gymnasium.Space[str]):
-    """All strings of at most `max_length` characters, the empty one included.
+    """All strings of at most `max_length` characters, including the empty string.
 
-    `sample` draws short alphanumeric strings: enough to exercise an environment, useless as a policy. Gymnasium's
-    `AsyncVectorEnv` takes such a space with `shared_memory=False`.
+    `sample` draws short alphanumeric strings, which exercise an environment but are useless as a policy. Gymnasium's
+    `AsyncVectorEnv` supports this space with `shared_memory=False`.
     """
 
     def __init__(self, max_length: int = 1_000_000, *, seed: int | None = None) -> None:
@@ -24,18 +24,18 @@ class UnicodeText(gymnasium.Space[str]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """A text is no fixed number of numbers."""
+        """False: a text cannot be flattened into a fixed number of values."""
         return False
 
     def contains(self, x: Any) -> bool:
-        """Say whether `x` is a string that is not too long."""
+        """Return whether `x` is a string of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Draw a short random string.
 
         Raises:
-            ValueError: a mask was given; there is nothing to mask.
+            ValueError: a mask or a probability was given.
         """
         if mask is not None or probability is not None:
             raise ValueError("UnicodeText.sample takes neither mask nor probability")

@@ -1,6 +1,6 @@
-"""What a turn of the model does to an episode: calls are executed, an answer is taken, a fault is told.
+"""Applies one turn of the model to an episode: executes tool calls, accepts an answer, or reports a malformed turn.
 
-The environment decides here and nowhere else. Nothing is graded here.
+All decisions of the environment about a turn are made here. Grading happens elsewhere (`rewards`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from arpo_env.tools.tool_call import call_tool
 async def act(
     episode: Episode, action: str, protocol: Protocol, tools: Mapping[str, Tool], budget: Budget, timeout: float
 ) -> Turn:
-    """Take one turn: read it, do what it asks for, and note everything in the episode.
+    """Parse a turn, execute what it asks for, and record everything in the episode.
 
-    Afterwards either `episode.outcome` is set, or the turn's `result` is what the model reads next. A call may take
-    `timeout` seconds.
+    Afterwards either `episode.outcome` is set, or the turn's `result` is the text that the model reads next. A call may
+    take `timeout` seconds.
 
     Raises:
-        Exception: the machinery behind a tool failed.
+        Exception: the infrastructure behind a tool failed.
     """
     turn = Turn(action)
     episode.turns.append(turn)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from arpo_trainer.backends import TransformersBackend
     from arpo_trainer.backends.base import Backend, Generation, Request
     from arpo_trainer.report.html_report import write_report
+    from arpo_trainer.report.tree_svg import tree_svg
     from arpo_trainer.rollout.engine import Engine
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.training.config import ARPOConfig
@@ -45,6 +46,7 @@ __all__ = [
     "read_traces",
     "split_budget",
     "token_advantages",
+    "tree_svg",
     "write_report",
     "write_traces",
 ]
@@ -66,6 +68,7 @@ _HOMES = {
     "read_traces": "tree",
     "split_budget": "algorithms.budgets",
     "token_advantages": "algorithms.credit_assignment",
+    "tree_svg": "report.tree_svg",
     "write_report": "report.html_report",
     "write_traces": "tree",
 }

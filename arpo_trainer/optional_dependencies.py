@@ -15,7 +15,6 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: modu
         "accelerate": "accelerate",
         "datasets": "datasets",
         "psutil": "psutil",
-        "pyyaml": "yaml",
         "tqdm": "tqdm",
         "httpx2": "httpx2",
     },
@@ -24,6 +23,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: modu
     "demo": {"gguf": "gguf"},
     "data": {"datasets": "datasets"},
     "search": {
+        "httpx2": "httpx2",
         "requests": "requests",
         "urllib3": "urllib3",
         "beautifulsoup4": "bs4",
@@ -32,6 +32,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: modu
         "trafilatura": "trafilatura",
         "lxml_html_clean": "lxml_html_clean",
         "pypdf": "pypdf",
+        "protego": "protego",
     },
     "math": {"mpmath": "mpmath"},
     "mcp": {"mcp": "mcp"},

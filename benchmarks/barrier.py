@@ -30,7 +30,7 @@ from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.backends.base import Backend, Generation, Request
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Trajectory
 from envs_registry import Task
 
@@ -81,7 +81,7 @@ class BarrierEngine:
         backend: generates.
         tokenizer: of the model.
         env: the environment to play.
-        settings: `alpha` is p_b here and `beta` is w; `tau` is not used.
+        settings: `branch_alpha` is p_b here and `branch_beta` is w; `branch_threshold` is not used.
         draw: gives the lots, one a candidate; by default seeded with the settings' seed.
         tool_time: runs while a tool does.
         rounds: so many were needed for the last rollout.
@@ -171,7 +171,7 @@ class BarrierEngine:
 
     async def _generate(self, everybody: Sequence[tuple[_Prompt, _Rollout]]) -> None:
         most = max(self._room(prompt, rollout) for prompt, rollout in everybody)
-        shared = max(1, min(most, self.settings.max_turn_tokens))
+        shared = max(1, min(most, self.settings.max_turn_length or most))
         requests = [self._request(prompt, rollout, shared) for prompt, rollout in everybody]
         generations = await asyncio.gather(*map(self.backend.generate, requests))
         for (prompt, rollout), generation in zip(everybody, generations, strict=True):

@@ -92,7 +92,7 @@ def simulate(prompts: int, speed: float = 4.0) -> dict[str, dict[str, Any]]:
         tokenizer = small_tokenizer()
         delays = Delays(0, speed)
         env = ToolEnv("arpo/MultiHop-v0", tools=[functools.partial(fixed_tools, delays)])
-        settings = RolloutSettings(**way, num_generations=16, initial_rollouts=4, max_turn_tokens=600,
+        settings = RolloutSettings(**way, num_generations=16, initial_rollouts=4, max_turn_length=600,
                                    max_completion_length=6000)  # fmt: skip
         engine = Engine(SimulatedBackend(Script(tokenizer), speed), tokenizer, env, settings)
         began = time.perf_counter()

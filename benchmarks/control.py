@@ -22,8 +22,8 @@ from typing import Any
 
 if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
     sys.path.remove(str(Path(__file__).resolve().parent))
+from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.recorder import versions
-from arpo_trainer.run.settings_file import read_settings
 from arpo_trainer.run.train import train
 
 RESULTS = Path(__file__).parent / "results"

@@ -109,7 +109,7 @@ def tiny(generations: int, folder: Path) -> World:
 def _settings(algorithm: str, seed: int, generations: int, turn: int, completion: int) -> RolloutSettings:
     return RolloutSettings(
         algorithm=algorithm, num_generations=generations, initial_rollouts=max(1, generations // 2),
-        max_turn_tokens=turn, max_completion_length=completion, max_invalid=1.0, seed=seed,
+        max_turn_length=turn, max_completion_length=completion, max_invalid=1.0, seed=seed,
     )  # fmt: skip
 
 
@@ -186,9 +186,12 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from arpo_trainer.run.settings_file import read_settings
-    from arpo_trainer.run.train import idle_threads, resolve_model, split_settings
-    from arpo_trainer.run.training_run import Session
+    from arpo_trainer.run.arguments import split_settings
+    from arpo_trainer.run.cold_start_cache import cold_started_model
+    from arpo_trainer.run.demo_model import resolve_model
+    from arpo_trainer.run.recipes import read_settings
+    from arpo_trainer.run.run_environments import RunEnvironments
+    from arpo_trainer.run.train import idle_threads
     from arpo_trainer.training.config import ARPOConfig
 
     torch.set_num_threads(idle_threads())
@@ -197,9 +200,11 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
     args = ARPOConfig(**values, use_cpu=True, report_to=[])
     path = resolve_model(run.model)
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
-    session = Session(run, args, settings)
-    model = AutoModelForCausalLM.from_pretrained(session._cold_started(path, tokenizer), dtype=torch.float32)
-    env = ToolEnv(run.env, **run.env_kwargs)
+    environments = RunEnvironments(run)
+    assert environments.cold_start, f"{recipe} has no cold start"
+    start = cold_started_model(run, args, environments.cold_start, path, tokenizer)
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    env = environments.train
     rows: dict[str, Numbers] = {}
     ways: list[dict[str, Any]] = [{"algorithm": "grpo"}]
     ways += [{"algorithm": "arpo", "initial_rollouts": n, "branch_width": z} for n, z in roots]

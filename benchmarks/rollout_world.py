@@ -22,7 +22,7 @@ from arpo_env.tools.json_schema import function_schema
 from arpo_env.tools.python import python
 from arpo_env.tools.search_tool import search
 from arpo_env.tools.tool import Tool, ToolResult
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 
 _NINETY_NINE = 2.3263  # standard deviations of a normal distribution up to its 99th percentile
 MARK = "<|turn|>"

@@ -1,4 +1,4 @@
-"""The table of environments: generated tasks here, data sets in the module of their family."""
+"""The table of environments. Generated tasks are listed here, data sets in the module of their family."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GENERATED = (
         source="multihop",
         description="generated questions of two to four hops over an invented world that comes with its passages",
         tools=("search",),
-        scorer="em",  # its answers are names and years: half a name, or one of two, is no answer
+        scorer="em",  # answers are names and years; a part of a name must not count
         max_turns=8,
         max_tool_calls=6,
         levels=("2", "3", "4"),

@@ -1,9 +1,9 @@
-"""Which questions of one source are also in another: contamination of an evaluation set by a training set.
+"""Finds questions of one source that are also in another: contamination of an evaluation set by a training set.
 
-Two questions are the same if they are equal after NFKC, case folding, and without punctuation and white space, but for
-the signs of numbers and formulas; questions about variables of the interpreter, also similar ones, need the same setup.
-Near matches are counted apart: they share half or more of the shorter one's 13-grams of words (one word a CJK
-character). A near match may ask for something else of the same thing.
+Two questions are the same if they are equal after NFKC normalisation and case folding, without punctuation and white
+space, except for the signs of numbers and formulas. Questions about variables of the interpreter match only if their
+setup is the same. Near matches are counted separately: they share at least half of the 13-grams of words of the shorter
+question (one word per CJK character). A near match may ask something different about the same thing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from envs_registry.task import Task
 _DASHES = re.compile("[\u2010-\u2015\u2212]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _SIGNS = re.compile(r"[*/^_](?=[\s({\\]*\d)|(?<![^\W\d_])(?<![^\W\d_]\s)-(?=[\s({\\]*\d)|(?<=\d)\.(?=\d)")
-_BETWEEN_NUMBERS = re.compile(r" +(?!\d)|(?<!\d) +(?=\d)")  # white space that keeps no two numbers apart
+_BETWEEN_NUMBERS = re.compile(r" +(?!\d)|(?<!\d) +(?=\d)")  # white space that does not separate two numbers
 GRAM = 13  # words; the customary length, as in the GPT-3 report
 NEAR = 0.5  # share of the shorter question's grams
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
@@ -30,12 +30,12 @@ Pair = tuple[Task, Task]
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a training and an evaluation source have in common.
+    """The tasks that a training and an evaluation source have in common.
 
     Attributes:
-        exact: pairs of training and evaluation task with the same question.
-        near: pairs of similar ones.
-        evaluated: how many evaluation tasks there are.
+        exact: pairs of a training and an evaluation task with the same question.
+        near: pairs with similar questions.
+        evaluated: number of evaluation tasks.
     """
 
     exact: tuple[Pair, ...]
@@ -44,12 +44,12 @@ class Overlap:
 
     @property
     def count(self) -> int:
-        """How many evaluation tasks are trained on."""
+        """Number of evaluation tasks that are also training tasks."""
         return len({task.id for _, task in self.exact})
 
     @property
     def near_count(self) -> int:
-        """How many further evaluation tasks are similar to one that is trained on."""
+        """Number of further evaluation tasks that are similar to a training task."""
         return len({task.id for _, task in self.near} - {task.id for _, task in self.exact})
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Overlap:
 
 
 def question_key(question: str) -> str:
-    """Return what two equal questions have in common: letters, marks, numbers and their signs, folded."""
+    """Return the normalised form by which questions are compared: letters, marks, numbers and their signs."""
     folded = _THOUSANDS.sub("", _DASHES.sub("-", unicodedata.normalize("NFKC", question).casefold()))
     signs = {match.start() for match in _SIGNS.finditer(folded)}
     kept = (letter if n in signs or _means_something(letter) else " " for n, letter in enumerate(folded))
@@ -74,7 +74,7 @@ def overlap(train_source: TaskSource, eval_source: TaskSource) -> Overlap:
     """Compare two finite sources.
 
     Raises:
-        ValueError: one of them is endless: there is no end of its questions to compare.
+        ValueError: one of the sources is endless.
     """
     evaluation = list(_tasks(eval_source))
     same, grams = defaultdict(list), defaultdict(set)
@@ -98,10 +98,10 @@ def overlap(train_source: TaskSource, eval_source: TaskSource) -> Overlap:
 
 
 def without(source: TaskSource, found: Overlap) -> ListSource:
-    """Return a training source without the tasks that overlap, the similar ones included.
+    """Return the training source without the overlapping tasks, exact and near.
 
     Raises:
-        ValueError: the source is endless, or nothing is left of it.
+        ValueError: the source is endless, or no task is left.
     """
     ids = {task.id for task, _ in (*found.exact, *found.near)}
     left = [task for task in _tasks(source) if task.id not in ids]

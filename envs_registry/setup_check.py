@@ -1,12 +1,12 @@
-"""`check_setup`: refuse a task whose setup holds its gold answer, where the policy's code can find it.
+"""`check_setup`: rejects a task whose setup code contains its gold answer, where the policy's code could find it.
 
-What a setup defines is the policy's to look at: variables, and the constants of its functions, even those of a function
-that was deleted, while its memory lasts. So a gold answer may be computed in a setup, but not be written there.
+The policy can inspect everything that a setup defines: variables and the constants of functions, even those of deleted
+functions while their memory lasts. So a setup may compute a gold answer, but must not contain it.
 
-The rule. A gold answer of four letters or digits or more must not stand in the setup: not as a number of the same
-value, not as whole words of a string, not as a name. Shorter ones ("5", "yes", "B") occur in any code by chance; they
-are refused only as the value of something that is called an answer (`answer = 5`, `{"gold": "B"}`, `def solution()`).
-Comments are ignored, since they never reach the interpreter.
+The rule: a gold answer of at least four letters or digits must not occur in the setup, neither as a number of the same
+value, nor as whole words of a string, nor as a name. Shorter answers ("5", "yes", "B") occur in any code by chance;
+they are rejected only as the value of something that is named like an answer (`answer = 5`, `{"gold": "B"}`, `def
+solution()`). Comments are ignored, since they never reach the interpreter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from envs_registry.task import Task
 
-_LEAST = 4  # letters and digits that are no coincidence
+_LEAST = 4  # letters and digits; shorter answers occur by chance
 _COMMON = frozenset({"true", "false", "none", "zero", "null"})
 _TELLING = re.compile(
     r"(?:^|_)(?:answers?|golds?|golden|solutions?|expected|truth|correct|secret|hidden)(?:_|$)", re.IGNORECASE
@@ -26,26 +26,26 @@ _TELLING = re.compile(
 
 
 def check_setup(task: Task) -> None:
-    """Refuse a task whose setup shows one of its answers.
+    """Raise if the setup of a task contains one of its answers.
 
     Raises:
-        ValueError: it does; names the answer, the line and the cure.
+        ValueError: the setup contains an answer; the message names the answer, the line and the cure.
     """
     found = shown_answer(task.setup, task.answers) if task.setup else None
     if found is not None:
         answer, line = found
         raise ValueError(
             f"task {task.id!r}: line {line} of its setup holds the gold answer {answer!r}, where the policy's code can "
-            "read it; compute it there from something else, or leave it out"
+            "read it; compute it there from other values, or remove it"
         )
 
 
 def shown_answer(setup: str, answers: tuple[str, ...]) -> tuple[str, int] | None:
-    """Return an answer that the text of a setup holds, and the line; None if it holds none, or is no Python."""
+    """Return an answer that the setup contains and its line; None if there is none or the setup is not valid Python."""
     try:
         tree = ast.parse(setup)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # the sandbox tells what is wrong with it
+        return None  # the sandbox reports the syntax error
     literals = list(_literals(tree))
     named = [literal for node in ast.walk(tree) if _is_telling(node) for literal in _literals(node)]
     for answer in answers:
@@ -73,7 +73,7 @@ def _literals(tree: ast.AST) -> Iterator[tuple[object, int]]:
 
 
 def _is_telling(node: ast.AST) -> bool:
-    """Say whether a piece of code gives a value to something that is called an answer."""
+    """Return whether a node assigns a value to something that is named like an answer."""
     match node:
         case ast.Assign(targets=targets):
             return any(_called(target) for target in targets)
@@ -116,6 +116,6 @@ def _holds(value: object, answer: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text in lower case, digits with their thousands joined."""
+    """Return the words of a text in lower case, without thousands separators in numbers."""
     text = unicodedata.normalize("NFKC", text).casefold()
     return re.findall(r"[^\W_]+", re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text))

@@ -1,6 +1,6 @@
 """Task sources: where an environment's tasks come from, and the table of them.
 
-A source is a sequence of tasks, perhaps endless. `load_source(name, ...)` makes one from a data set on the
+A source is a finite or endless sequence of tasks. `load_source(name, ...)` creates one from a data set on the
 Hugging Face hub, from a local file, or from a generator.
 """
 
@@ -23,10 +23,10 @@ class TaskSource(Protocol):
 
     @property
     def size(self) -> int | None:
-        """How many there are; None if endless."""
+        """Number of tasks; None if the source is endless."""
 
     def task(self, index: int) -> Task:
-        """Return task number `index`, the same one each time."""
+        """Return task number `index`. The same index always gives the same task."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class ListSource:
 
     @property
     def size(self) -> int | None:
-        """How many tasks there are."""
+        """Number of tasks."""
         return len(self.tasks)
 
     def task(self, index: int) -> Task:
-        """Return task number `index`, counted round."""
+        """Return task number `index`, modulo the size."""
         return self.tasks[index % len(self.tasks)]
 
 
@@ -55,12 +55,12 @@ class LimitedSource:
 
     @property
     def size(self) -> int | None:
-        """The limit, or the whole size where that is smaller."""
+        """The smaller of the limit and the size of the source."""
         sizes = [size for size in (self.limit, self.tasks.size) if size is not None]
         return min(sizes) if sizes else None
 
     def task(self, index: int) -> Task:
-        """Return task number `index` of the cut and shuffled order, counted round."""
+        """Return task number `index` of the shuffled and truncated order, modulo the size."""
         number = index % self.size if self.size is not None else index
         return self.tasks.task(self._order[number] if self._order else number)
 
@@ -75,7 +75,7 @@ class UnknownOptionError(ValueError):
     """Raised for an option that a task source does not have.
 
     Attributes:
-        option: its name.
+        option: the name of the unknown option.
     """
 
     def __init__(self, source: str, option: str, options: Iterable[str]) -> None:
@@ -85,19 +85,20 @@ class UnknownOptionError(ValueError):
 
 Loader = Callable[..., TaskSource]
 _LOADERS: dict[str, Loader] = {}
-GENERATORS = ("arithmetic", "multihop")  # modules of this package, imported when first asked for
+GENERATORS = ("arithmetic", "multihop")  # modules of `envs_registry.generated`, imported at first use
 
 
 def register_source(name: str, loader: Loader) -> None:
-    """Add a loader, called as `loader(split=..., data=..., **options)`; both are left out where nobody gave them.
+    """Register a loader, which is called as `loader(split=..., data=..., **options)`.
 
-    A loader with a parameter `seed` generates its tasks: the seed is its own, and there is nothing to shuffle.
+    `split` and `data` are passed only if the caller gave them. A loader with a `seed` parameter is a generator: it gets
+    the seed itself, and its tasks cannot be shuffled.
     """
     _LOADERS[name] = loader
 
 
 def has_source(name: str) -> bool:
-    """Say whether there is a task source of this name."""
+    """Return whether a task source of this name exists."""
     return name in _LOADERS or name in GENERATORS
 
 
@@ -114,27 +115,27 @@ def load_source(
     """Return the tasks of a source.
 
     Args:
-        name: a registered source.
-        split: "train", "validation" or "test", as the source has them; None is its first.
+        name: name of a registered source.
+        split: "train", "validation" or "test", as far as the source has them; None means its first split.
         data: a local file or folder to read instead of the hub.
-        limit: take only so many.
-        shuffle: shuffle before taking them; generated tasks have no order to change.
-        seed: of the shuffle; of the supply itself where tasks are generated.
-        options: what the source itself accepts, such as `level`.
+        limit: maximum number of tasks.
+        shuffle: shuffle the tasks before the limit is applied; not available for generated tasks.
+        seed: seed of the shuffle, or of the generator where tasks are generated.
+        options: options of the source itself, such as `level`.
 
     Raises:
-        KeyError: no such source.
-        UnknownOptionError: an option the source does not have.
-        ValueError: a split or limit it does not have.
+        KeyError: there is no such source.
+        UnknownOptionError: the source does not have one of the options.
+        ValueError: the split or the limit is not valid for the source.
     """
     loader = _loader(name)
     if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise ValueError(f"limit must be at least 1, and a whole number, got {limit!r}")
+        raise ValueError(f"limit must be a whole number of at least 1, got {limit!r}")
     generated = "seed" in inspect.signature(loader).parameters
     if generated and shuffle:
-        raise ValueError(f"{name} is endless and cannot be shuffled; use its `seed` for other tasks")
+        raise ValueError(f"{name} is endless and cannot be shuffled; use another `seed` to get other tasks")
     if seed and not generated and not shuffle:
-        raise ValueError(f"{name} has an order of its own: seed={seed} works with shuffle=True only")
+        raise ValueError(f"{name} has a fixed order: seed={seed} has an effect only with shuffle=True")
     chosen = {"split": split, "data": data, "seed": seed if generated else None}
     given = {key: value for key, value in chosen.items() if value is not None}
     _check_names(name, loader, options)
@@ -144,7 +145,7 @@ def load_source(
 
 
 def _check_names(name: str, loader: Loader, options: Mapping[str, Any]) -> None:
-    """Refuse what the loader's signature does not name, unless it takes any name and checks them itself."""
+    """Raise for options that the loader's signature lacks, unless it accepts `**options` and checks them itself."""
     parameters = inspect.signature(loader).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -154,7 +155,7 @@ def _check_names(name: str, loader: Loader, options: Mapping[str, Any]) -> None:
 
 
 def _check_taken(name: str, loader: Loader, given: Mapping[str, Any]) -> None:
-    """Refuse a split or a data file where the loader has no parameter for it."""
+    """Raise if a split or a data file is given and the loader has no parameter for it."""
     parameters = inspect.signature(loader).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -169,7 +170,7 @@ def _check_taken(name: str, loader: Loader, given: Mapping[str, Any]) -> None:
 
 def _loader(name: str) -> Loader:
     if name in GENERATORS and name not in _LOADERS:
-        importlib.import_module(f"envs_registry.{name}")
+        importlib.import_module(f"envs_registry.generated.{name}")
     if name not in _LOADERS:
         raise KeyError(f"no task source {name!r}; there are: {', '.join(sorted({*_LOADERS, *GENERATORS}))}")
     return _LOADERS[name]

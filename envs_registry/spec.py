@@ -1,7 +1,7 @@
-"""`EnvSpec`: what an environment id stands for, as a row of data. `register` and `get_spec` keep the table.
+"""`EnvSpec`, which describes an environment id as a row of data, and the table of registered specs.
 
-It has no behaviour: `arpo_env` reads a spec and plays it. An id may name the module that registers it, in Gymnasium's
-own form: `get_spec("my_envs:mine/Task-v0")` imports `my_envs` first.
+A spec has no behaviour: `arpo_env` builds environments from it. An id may name the module that registers it, in
+Gymnasium's form: `get_spec("my_envs:mine/Task-v0")` imports `my_envs` first.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ class EnvSpec:
     """One environment.
 
     Attributes:
-        id: Gymnasium id, `arpo/Name-vN`, or `namespace/Name-vN` for an environment of your own.
+        id: Gymnasium id, `arpo/Name-vN`, or `namespace/Name-vN` for user-defined environments.
         source: name of the task source in `envs_registry.sources`.
         description: one line for tables.
-        tools: the tools that the policy has: names, typed functions, or what makes a `Tool`.
-        protocol: how turns are written: a name such as "arpo-tags", or a `Protocol`.
-        reward: "paper" (format, answer, multi-tool bonus; ARPO eq. 8), "reference" (the published code's), or weighted
-            terms.
-        scorer: what grades the answer: "auto" (by the task's kind), "math", "qa", "em" (words, right or wrong), "mcq",
+        tools: the tools of the policy: names, typed functions, or factories of a `Tool`.
+        protocol: the format of turns: a name such as "arpo-tags", or a `Protocol`.
+        reward: "paper" (format, answer, multi-tool bonus; ARPO eq. 8), "reference" (published code), or
+            weighted terms.
+        scorer: the grader of the answer: "auto" (by the task's kind), "math", "qa", "em" (exact match), "mcq",
             "gaia" or "judge"; or a `Grader`.
-        max_turns: model turns in an episode; one more truncates it.
-        max_tool_calls: calls that are executed; later ones are answered with a request to answer now.
-        tool_limits: the most calls of single tools, as in (("python", 5), ("search", 10)).
-        tool_timeout: seconds one call may take.
-        max_tokens: tokens that the papers give an episode of this kind, prompt aside; None if they say nothing.
+        max_turns: model turns in an episode; the episode is truncated after them.
+        max_tool_calls: executed calls in an episode; later calls get a request to answer instead of a result.
+        tool_limits: maximum number of calls of single tools, as in (("python", 5), ("search", 10)).
+        tool_timeout: time limit of one call in seconds.
+        max_tokens: tokens per episode in the papers, without the prompt; None if the papers do not state it.
         language: of the system prompt: "en" or "zh".
-        splits: of the source; the first is the default. Empty where it has none.
-        levels: what the source's option `level` accepts.
-        size: tasks by split, for tables ("endless", "train 7,473 / test 1,319").
-        licence: of the data.
-        gated: page where the terms of the data are accepted before it can be loaded, or "".
+        splits: splits of the source; the first is the default. Empty if the source has no splits.
+        levels: values that the source's option `level` accepts.
+        size: number of tasks per split, for tables ("endless", "train 7,473 / test 1,319").
+        licence: licence of the data.
+        gated: URL of the page where the terms of a gated data set are accepted, or "".
     """
 
     id: str
@@ -70,7 +70,7 @@ class EnvSpec:
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The tools as a table shows them: a function by its name."""
+        """Names of the tools, for tables."""
         return tuple(tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool)) for tool in self.tools)
 
 
@@ -79,9 +79,9 @@ _LISTENERS: list[Callable[[EnvSpec], None]] = []
 
 
 def register(specs: Iterable[EnvSpec]) -> None:
-    """Add specs to the table; an id that is there already is replaced.
+    """Add specs to the table; a spec with an existing id replaces the old one.
 
-    This is the low level: `arpo_env.register` checks what it is given, and takes tasks and tools as well.
+    This is the low-level function: `arpo_env.register` validates its arguments and accepts tasks and tools as well.
     """
     for spec in specs:
         for listener in _LISTENERS:
@@ -90,7 +90,7 @@ def register(specs: Iterable[EnvSpec]) -> None:
 
 
 def on_register(listener: Callable[[EnvSpec], None]) -> None:
-    """Call `listener` with each spec in the table now, and with each that is registered later."""
+    """Call `listener` with every registered spec, and with every spec that is registered later."""
     for spec in all_specs():
         listener(spec)
     _LISTENERS.append(listener)
@@ -102,7 +102,7 @@ def all_specs() -> list[EnvSpec]:
 
 
 def has_spec(env_id: str) -> bool:
-    """Say whether this id is registered."""
+    """Return whether this id is registered."""
     return env_id in _SPECS
 
 
@@ -110,8 +110,8 @@ def get_spec(env_id: str) -> EnvSpec:
     """Return the spec of an id, which may begin with the module that registers it, as in "my_envs:mine/Task-v0".
 
     Raises:
-        UnknownEnvError: no such id; the message names the nearest ones.
-        ModuleNotFoundError: no such module; says where it was looked for.
+        UnknownEnvError: the id is not registered; the message names the nearest ids.
+        ModuleNotFoundError: the module was not found; the message says where it was searched for.
     """
     known = resolve_id(env_id)
     if known in _SPECS:
@@ -126,19 +126,19 @@ def get_spec(env_id: str) -> EnvSpec:
     cure = (
         f"The module {module!r} has to register it: arpo_env.register({known!r}, ...)"
         if module
-        else "`arpo envs` lists them all; one of your own is named with its module, as in my_envs:mine/Task-v0"
+        else "`arpo envs` lists all of them; name your own environment with its module, as in my_envs:mine/Task-v0"
     )
     raise UnknownEnvError(f"no environment {known!r}. Did you mean: {', '.join(names)}? {cure}.")
 
 
 def resolve_id(env_id: str) -> str:
-    """Return an id without its module, which is imported first; an id without one is returned as it is.
+    """Import the module that an id names, if any, and return the id without it.
 
-    The module is looked for where Python looks, and then in the current folder, which is not among those places when a
-    console script such as `arpo` runs.
+    The module is searched for on Python's path, and then in the current folder, which is not on the path of a console
+    script such as `arpo`.
 
     Raises:
-        ModuleNotFoundError: no such module; says where it was looked for.
+        ModuleNotFoundError: the module was not found; the message says where it was searched for.
     """
     module, colon, known = env_id.partition(":")
     if colon:
@@ -150,14 +150,14 @@ def import_module(module: str) -> None:
     """Import a module that registers environments; see `resolve_id`."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # last: a file here replaces no installed module
+        sys.path.append(here)  # at the end, so that a local file never shadows an installed module
     if not all(part.isidentifier() for part in module.split(".")):
         raise _no_module(module, here)
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there, and lacks another one
+            raise  # the module exists, but an import inside it failed
         raise _no_module(module, here) from error
 
 
@@ -165,7 +165,7 @@ def _no_module(module: str, here: str) -> ModuleNotFoundError:
     wanted = module.removesuffix(".py").replace("/", ".").strip(".")
     hint = f" Write {wanted}:NAME, the name that Python imports." if wanted != module else ""
     return ModuleNotFoundError(
-        f"no module {module!r} that registers environments (looked on Python's path and in {here}).{hint} Run the "
+        f"no module {module!r} that registers environments (searched Python's path and {here}).{hint} Run the "
         "command in the folder that holds it, install it, or put its folder into PYTHONPATH",
         name=module,
     )

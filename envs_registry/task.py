@@ -1,4 +1,4 @@
-"""`Task`: one question with its gold answers. Every data set is mapped to it; it is immutable."""
+"""`Task`: one question with its gold answers, immutable. Every data set is converted to tasks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class Task:
     r"""One question.
 
     Attributes:
-        id: unique within its source and stable from run to run.
-        question: what the policy is asked.
-        answers: the accepted answers, best first; none of them blank.
+        id: unique within its source and stable between runs.
+        question: the question for the policy.
+        answers: the accepted answers, best first; none is blank.
         kind: how answers are compared.
-        language: of the question, as in "en" or "zh".
-        source: where it comes from: a data set's name, or the generator's.
-        level: difficulty where the source has one ("1", "Level 5", ...), else "".
-        setup: Python that is run in a fresh interpreter before the first tool call, else "". The policy does not
-            see it; it meets what it defines. It must not hold an answer (`setup_check`).
+        language: language of the question, such as "en" or "zh".
+        source: name of the data set or the generator.
+        level: difficulty, if the source has levels ("1", "Level 5", ...), else "".
+        setup: Python code that is run in a fresh interpreter before the first tool call, or "". The policy does not
+            see the code, only the variables that it defines. It must not contain an answer (`setup_check`).
 
     Raises:
-        ValueError: the question or an answer is blank, the answers are no tuple, or the kind is none.
+        ValueError: the question or an answer is blank, `answers` is not a tuple, or the kind is unknown.
     """
 
     id: str

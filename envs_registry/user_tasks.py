@@ -1,4 +1,4 @@
-"""Tasks of your own as a task source: a list, a source, a function, a data file, or one of these for each split."""
+"""Turns user-defined tasks into a task source: a list, a source, a function, a data file, or one of these per split."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FOLDER_SPLITS = ("train", "validation", "test")
 
 
 def own_loader(spec: EnvSpec, tasks: Tasks) -> Loader:
-    """Return what loads these tasks; its parameters are the options of the source (see `register_source`).
+    """Return a loader of these tasks; its parameters are the options of the source (see `register_source`).
 
     Args:
-        spec: of the environment; its scorer decides the kind of tasks out of a file that names none.
-        tasks: as `arpo_env.register` takes them.
+        spec: spec of the environment; its scorer decides the kind of tasks that come from a file without a kind column.
+        tasks: tasks in any form that `arpo_env.register` accepts.
 
     Raises:
-        ValueError: they are none of these forms, or there are none.
+        ValueError: the tasks have none of these forms, or there are none.
     """
     if isinstance(tasks, Mapping):
         return _by_split(spec, tasks)
@@ -48,7 +48,7 @@ def own_loader(spec: EnvSpec, tasks: Tasks) -> Loader:
 
 
 def own_splits(tasks: Tasks) -> tuple[str, ...]:
-    """Return the splits of such tasks, the first one the default; empty where they have none."""
+    """Return the splits of user-defined tasks, the default first; empty if they have no splits."""
     if isinstance(tasks, Mapping):
         return tuple(tasks)
     if isinstance(tasks, str | Path) and Path(tasks).expanduser().is_dir():

@@ -19,7 +19,6 @@ the threat model.
 
 from sandbox.backends.docker_check import DockerDiagnosis, check_docker
 from sandbox.config.limits import Limits
-from sandbox.default_sandbox import default_sandbox
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionEnded, SessionLost
 from sandbox.execution import Execution, Status
 from sandbox.files.directory_listing import FileInfo
@@ -27,7 +26,7 @@ from sandbox.images.build import build_image
 from sandbox.interpreter import Interpreter, SyncInterpreter
 from sandbox.moved_modules import MOVED
 from sandbox.moved_names import moved_modules
-from sandbox.sandbox import Sandbox
+from sandbox.sandbox import Sandbox, default_sandbox
 
 __all__ = [
     "DockerDiagnosis",

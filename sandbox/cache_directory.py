@@ -1,4 +1,7 @@
-"""This project's folder in the user's cache directory, and locks between the processes that fill it."""
+"""The project's folder in the user's cache directory: where it is, locks and progress messages while it is filled.
+
+A first use may install packages and make an image for a minute; `announce` tells the user so.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.errors import SandboxError
-from sandbox.progress_message import announce
 
 _log = logging.getLogger(__name__)
 
@@ -22,23 +24,31 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arpo"
 
 
+def announce(log: logging.Logger, text: str, *values: object) -> None:
+    """Log at INFO; in a program that has not configured logging as WARNING, which Python then writes to stderr.
+
+    `logging.getLogger("sandbox").setLevel(logging.ERROR)` silences it in such a program.
+    """
+    log.log(logging.INFO if log.hasHandlers() else logging.WARNING, text, *values)
+
+
 @contextmanager
 def locked(name: str) -> Iterator[Path]:
     """Hold a lock against all threads and processes of this user; yields the sandbox's folder in the cache.
 
     Raises:
-        SandboxError: the folder can not be written.
+        SandboxError: the folder cannot be written.
     """
     folder = cache_directory() / "sandbox-packages"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / f".{name}.lock", "w")  # noqa: SIM115
     except OSError as error:
-        raise SandboxError(f"{error}; set ARPO_CACHE to a folder that can be written") from error
+        raise SandboxError(f"{error}; set ARPO_CACHE to a writable folder") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            announce(_log, "waiting for another process, which is making the sandbox ready")
+            announce(_log, "waiting for another process that prepares the sandbox")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield folder

@@ -52,7 +52,7 @@ class Execution:
     pictures_left_out: int = 0
 
     @classmethod
-    def of(cls, reply: dict[str, Any], isolation: str) -> Execution:
+    def from_reply(cls, reply: dict[str, Any], isolation: str) -> Execution:
         """Return what the server has answered; what is no picture is left out."""
         files = [base64.b64decode(picture) for picture in reply.get("pictures", ())]
         pictures = tuple(file for file in files if png_size(file) is not None)

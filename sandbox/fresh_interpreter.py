@@ -1,50 +1,47 @@
-"""An interpreter without a memory: each cell runs in a session of its own."""
+"""An interpreter without memory: each cell runs in a session of its own."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from sandbox.errors import SandboxError, SessionLost
+from sandbox.errors import SessionLost
 from sandbox.execution import Execution
-from sandbox.files.file_transfer import check_reply
-from sandbox.files.initial_files import writes
+from sandbox.files.initial_files import write_requests
 from sandbox.interpreter import Interpreter
 from sandbox.pool.connection import Reply
-from sandbox.pool.session_group import Session
+from sandbox.pool.session_group import RemoteSession
 from sandbox.server.wire import OPEN, RUN, RUN_ONCE
+from sandbox.session_opener import SessionOpener, check_step
 from sandbox.sync_async import Steps
 from sandbox.validation import checked_cell, checked_forks, checked_seed
 
-if TYPE_CHECKING:
-    from sandbox.sandbox import Sandbox
-
 
 class FreshInterpreter(Interpreter):
-    """Each `run` happens in a new session, which starts from the setup and is gone afterwards.
+    """Runs each cell in a new session, which starts from the setup and is closed afterwards.
 
-    It holds nothing between two runs, and runs may happen at the same time, each waiting for its turn. Forking
-    gives more of the same; there are no files to put or get. A setup that fails is an error of each run; one that ends
-    its session is a result of each run ("killed"), as if the code had done it. `interrupt` stops all runs, but for
-    those that are still opened or prepared.
+    It holds no session between two runs. Runs may happen at the same time; each waits for a slot. Forking returns more
+    interpreters of this kind; there are no files to put or get. A setup that fails is an error of each run. A setup
+    that ends its session is a result of each run ("killed"), as if the code had ended it. `interrupt` stops all runs,
+    except those that are still being opened or prepared.
 
     Args:
-        sandbox: where.
+        opener: of the sandbox.
         setup: code that runs first in each session.
         files: that each session has from the start.
     """
 
-    def __init__(self, sandbox: Sandbox, setup: str, files: dict[str, bytes]) -> None:
-        self.sandbox = sandbox
+    def __init__(self, opener: SessionOpener, setup: str, files: dict[str, bytes]) -> None:
         self.lost_on_fork = {}
+        self._opener = opener
         self._setup = setup
         self._files = files
         self._closed = False
-        self._running: set[Session] = set()
-        self._setup_cell = checked_cell(setup, None, sandbox.limits)
+        self._running: set[RemoteSession] = set()
+        self._setup_cell = checked_cell(setup, None, opener.limits)
 
     def __repr__(self) -> str:
-        return f"<FreshInterpreter in {self.sandbox.backend}{', closed' if self._closed else ''}>"
+        return f"<FreshInterpreter in {self._opener.pool.plan.backend}{', closed' if self._closed else ''}>"
 
     def _request(self, kind: int, **fields: Any) -> NoReturn:
         raise ValueError(
@@ -53,35 +50,35 @@ class FreshInterpreter(Interpreter):
         )
 
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
-        fields = checked_cell(code, timeout, self.sandbox.limits)
+        fields = checked_cell(code, timeout, self.limits)
         self._check_open()
-        session = self.sandbox._pool.first_session((yield from self.sandbox._pool.enter()))
-        session.pool.count("runs")
+        session = yield from self._opener.reserve()
+        session.count("runs")
         try:
             reply = yield from self._run_in(session, (RUN, {**fields, "setup": False}))
         finally:
             self._running.discard(session)
             session.close()
-        return Execution.of(reply, session.container.isolation)
+        return Execution.from_reply(reply, session.container.isolation)
 
-    def _run_in(self, session: Session, run: tuple[int, dict[str, Any]]) -> Steps[Reply]:
-        """Run the setup and the code in one request; where there are files, each piece of them is one of its own."""
+    def _run_in(self, session: RemoteSession, run: tuple[int, dict[str, Any]]) -> Steps[Reply]:
+        """Run the setup and the code with one request; files need one more request for each piece."""
         setup = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
         if self._files:
-            steps = [*writes(self._files), *setup]
+            steps = [*write_requests(self._files), *setup]
             opened, *prepared, ran = session.request_all((OPEN, {}), *steps, run)
             self._running.add(session)
             yield opened
             for (kind, step), future in zip(steps, prepared, strict=True):
-                _check_step(kind, step, (yield future))
+                check_step(kind, step, (yield future))
             reply: Reply = yield ran
             return reply
         future = session.request(RUN_ONCE, steps=setup, **run[1])
         self._running.add(session)
         reply = yield future
-        session.ended()
+        session.mark_closed()
         if reply.pop("step", 0):
-            _check_step(*setup[0], reply)
+            check_step(*setup[0], reply)
         return reply
 
     def _interrupt(self) -> Steps[bool]:
@@ -95,8 +92,8 @@ class FreshInterpreter(Interpreter):
     def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
         checked_seed(reseed)
         self._check_open()
-        return [FreshInterpreter(self.sandbox, self._setup, self._files) for _ in range(checked_forks(n))]
-        yield  # a procedure that never has to wait
+        return [FreshInterpreter(self._opener, self._setup, self._files) for _ in range(checked_forks(n))]
+        yield  # makes this a generator, as the methods of `Interpreter` are; it never waits
 
     def _close(self) -> Steps[None]:
         self._closed = True
@@ -109,21 +106,6 @@ class FreshInterpreter(Interpreter):
         yield
 
     def _check_open(self) -> None:
-        self.sandbox._pool.check_process()
+        self._opener.pool.state.check_process()
         if self._closed:
             raise SessionLost("this interpreter is closed; open a new one")
-
-
-def _check_step(kind: int, fields: dict[str, Any], reply: Reply) -> None:
-    """Raise what has gone wrong before the code; a setup that has ended its session is a result of the run."""
-    if kind != RUN:
-        check_reply(reply, fields["path"])
-    elif reply["alive"]:
-        check_setup(reply)
-
-
-def check_setup(reply: Reply) -> None:
-    """Raise a SandboxError for setup code that has failed."""
-    execution = Execution.of(reply, "")
-    if execution.status != "ok":
-        raise SandboxError(f"the setup code failed ({execution.status}):\n{execution.text}")

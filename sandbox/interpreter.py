@@ -1,4 +1,4 @@
-"""A live Python session, with an asynchronous and a blocking face."""
+"""A live Python session, with asynchronous and with blocking methods."""
 
 from __future__ import annotations
 
@@ -8,54 +8,58 @@ import logging
 import weakref
 from concurrent.futures import Future
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sandbox.config.limits import Limits
 from sandbox.errors import SessionLost
 from sandbox.execution import Execution
-from sandbox.files.directory_listing import FileInfo, list_files
-from sandbox.files.file_transfer import fetch, store
+from sandbox.files.directory_listing import FileInfo, list_directory
+from sandbox.files.file_transfer import read_file, write_file
 from sandbox.pool.connection import Reply
-from sandbox.pool.session_group import Session
+from sandbox.pool.session_group import RemoteSession
 from sandbox.server.wire import FORK, RUN
+from sandbox.session_opener import SessionOpener
 from sandbox.sync_async import Steps, finish, finish_async
 from sandbox.validation import checked_cell, checked_forks, checked_seed
-
-if TYPE_CHECKING:
-    from sandbox.sandbox import Sandbox
 
 _log = logging.getLogger(__name__)
 _cells = itertools.count(1)
 
 
 class Interpreter:
-    """One live Python session: variables stay from cell to cell, and the whole can be forked.
+    """One live Python session. Variables stay from cell to cell, and the session can be forked.
 
-    May be used from any number of event loops and threads; cells of one session run one after the other. Made
+    May be used from any number of event loops and threads; cells of one session run one after the other. Created
     by `Sandbox.interpreter`.
 
     Attributes:
-        lost_on_fork: what could not come along when this session was forked from another: number of
-            "threads", "processes" (both are gone, in the original too), "shared_mappings" (private copies now) and
-            "pipes_and_sockets" (at their end in the copies).
+        lost_on_fork: what could not be copied when this session was forked from another: number of
+            "threads", "processes" (both have ended, in the original too), "shared_mappings" (private copies now) and
+            "pipes_and_sockets" (dead ends in the copies).
     """
 
-    def __init__(self, sandbox: Sandbox, session: Session, setup: str, files: dict[str, bytes]) -> None:
-        self.sandbox = sandbox
+    def __init__(self, opener: SessionOpener, session: RemoteSession, setup: str, files: dict[str, bytes]) -> None:
         self.lost_on_fork: dict[str, int] = {}
+        self._opener = opener
         self._setup = setup
         self._files = files
         self._gone = ""
-        self._take(session)
+        self._attach(session)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the sandbox."""
+        return self._opener.limits
 
     async def run(self, code: str, timeout: float | None = None) -> Execution:
-        """Run a cell and return what came of it. Cancelling this stops the cell as `interrupt` does.
+        """Run a cell and return its outcome. Cancelling this stops the cell as `interrupt` does.
 
         Args:
             code: any number of statements; the value of a last expression is reported.
-            timeout: seconds before it is interrupted; None takes `Limits.timeout`.
+            timeout: seconds before it is interrupted; None uses `Limits.timeout`.
 
-        A session that has ended by what its code did, also between cells, says so in the next result: "killed" or
-        "memory_limit", not `alive`.
+        If the code has ended its own session, in a cell or between cells, the next result says so: its status is
+        "killed" or "memory_limit", and `alive` is False.
 
         Raises:
             SessionLost: such a result was returned before, the session was closed, or its container has died.
@@ -63,10 +67,10 @@ class Interpreter:
         return await finish_async(self._run(code, timeout))
 
     async def interrupt(self) -> bool:
-        """Stop the cell that is running; its `run` returns an `Execution` with status "interrupted".
+        """Stop the running cell; its `run` returns an `Execution` with status "interrupted".
 
         The code gets a KeyboardInterrupt. If the cell goes on for `Limits.grace` seconds after that, the session is
-        ended, too (`Execution.alive` is False). Cells that wait for their turn are not touched.
+        ended as well (`Execution.alive` is False). Cells that wait for their turn are not affected.
 
         Returns:
             Whether a cell was running. This does not wait for its end.
@@ -78,70 +82,70 @@ class Interpreter:
 
         Args:
             n: how many.
-            reseed: give each copy a random state of its own: drawn anew (True), or from this number, in which
-                case the same copies come of it each time.
+            reseed: give each copy a random state of its own: drawn at random (True), or derived from this number,
+                so that repeated forks give the same states.
 
         Raises:
-            ForkError: it did not work; this session goes on.
-            SessionEnded: this session has ended by what its code did, since its last result or in the fork.
-            SessionLost: a result has said that it has ended, it was closed, or its container has died.
+            ForkError: the fork failed; this session goes on.
+            SessionEnded: the code has ended this session, since its last result or during the fork.
+            SessionLost: an earlier result reported the end of the session, it was closed, or its container has died.
         """
         return await finish_async(self._fork(n, reseed))
 
     async def put(self, name: str | PurePath, data: bytes) -> None:
-        """Write a file of the session; one that is there is replaced.
+        """Write a file of the session; an existing file is replaced.
 
         Args:
-            name: its path, relative to the session's directory; directories on the way are made.
-            data: all of it, at most `Limits.file_size` bytes.
+            name: its path, relative to the session's directory; missing directories are created.
+            data: the whole content, at most `Limits.file_size` bytes.
 
         Raises:
-            OSError: as the file system has it: a FileNotFoundError, a "no space left" and so on; EIO for a session that
-                has ended or answers with anything else.
-            SessionLost: the session was closed, its container has died, or the result of a cell has told of its end.
+            OSError: an error of the file system, such as a FileNotFoundError or "no space left"; EIO for a session
+                that has ended or gives a malformed answer.
+            SessionLost: the session was closed, its container has died, or an earlier result reported its end.
         """
-        await finish_async(store(self, name, data))
+        await finish_async(write_file(self._request, name, data, self.limits.file_size))
 
     async def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
         """Return a file of the session.
 
         Args:
             name: its path, relative to the session's directory.
-            limit: bytes that it may hold; None takes `Limits.file_size`.
+            limit: the largest size in bytes; None uses `Limits.file_size`.
 
         Raises:
-            OSError: as the file system has it, such as a FileNotFoundError; EFBIG for one above the limit; EIO for a
-                session that has ended or answers with anything else.
-            SessionLost: the session was closed, its container has died, or the result of a cell has told of its end.
+            OSError: an error of the file system, such as a FileNotFoundError; EFBIG for a file above the limit; EIO
+                for a session that has ended or gives a malformed answer.
+            SessionLost: the session was closed, its container has died, or an earlier result reported its end.
         """
-        return await finish_async(fetch(self, name, limit))
+        return await finish_async(read_file(self._request, name, limit, self.limits.file_size))
 
     async def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
-        """Return what is in a directory of the session, by name.
+        """Return the entries of a directory of the session, sorted by name.
 
         Args:
-            path: of the directory, relative to the session's own.
+            path: of the directory, relative to the session's directory.
 
         Raises:
-            OSError: as the file system has it; EFBIG for more than fits into 1 MiB (some 20,000 entries); EIO for a
-                session that has ended or answers with anything else.
-            SessionLost: the session was closed, its container has died, or the result of a cell has told of its end.
+            OSError: an error of the file system; EFBIG for a listing above 1 MiB (about 20,000 entries); EIO for a
+                session that has ended or gives a malformed answer.
+            SessionLost: the session was closed, its container has died, or an earlier result reported its end.
         """
-        return await finish_async(list_files(self, path))
+        return await finish_async(list_directory(self._request, path))
 
     async def restart(self) -> None:
-        """Begin anew: close the session, open another one, write its first files and run the setup in it.
+        """Start over: close the session, open another one, write its first files and run the setup in it.
 
-        Works after the session was killed, lost or closed, too. A session that was forked from another begins
-        with that one's files and setup, not with its variables. Copies are not touched.
+        This works after the session was killed, lost or closed as well. A session that was forked from another starts
+        with that one's files and setup, without its variables. Copies are not affected.
 
         Raises:
-            SandboxError: as `Sandbox.interpreter`; then it stays closed, and can be restarted again.
+            SandboxError: as in `Sandbox.interpreter`. The session stays closed, and can be restarted again.
         """
         await finish_async(self._restart())
 
     async def close(self) -> None:
-        """End the session; may be called twice. A cell that is running is ended with it."""
+        """End the session, and the running cell with it; may be called twice."""
         await finish_async(self._close())
 
     @property
@@ -159,30 +163,30 @@ class Interpreter:
         gone = ", gone" if self._gone or self._session.closed else ""
         return f"<Interpreter {self._session.key} in {self._session.container.isolation}{gone}>"
 
-    def _take(self, session: Session) -> None:
+    def _attach(self, session: RemoteSession) -> None:
         self._session = session
-        self._finalizer = weakref.finalize(self, session.pool.forget, session)
+        self._finalizer = weakref.finalize(self, session.forget)
         self._finalizer.atexit = False
 
     def _request(self, kind: int, **fields: Any) -> Future[Reply]:
         if self._gone:
-            self._session.pool.check_process()
+            self._session.check_process()
             raise SessionLost(self._gone)
         return self._session.request(kind, **fields)
 
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
-        fields = checked_cell(code, timeout, self.sandbox.limits)
+        fields = checked_cell(code, timeout, self.limits)
         session = self._session
         cell = next(_cells)
         future = self._request(RUN, setup=False, cell=cell, **fields)
-        session.pool.count("runs")
+        session.count("runs")
         try:
             reply: Reply = yield future
         except BaseException:
-            if not future.done():  # a cancellation
-                session.give_up(cell)
+            if not future.done():  # the caller was cancelled
+                session.interrupt_later(cell)
             raise
-        execution = Execution.of(reply, session.container.isolation)
+        execution = Execution.from_reply(reply, session.container.isolation)
         if not execution.alive and session is self._session:
             why = f"{execution.status}: {execution.error}"
             self._gone = f"the session has ended ({why}); open a new interpreter, or restart this one"
@@ -202,20 +206,20 @@ class Interpreter:
         try:
             future = self._request(FORK, children=[copy.key for copy in copies], **fields)
         except BaseException:
-            copies[0].family.leave(n)
+            copies[0].group.leave(n)
             raise
         try:
             reply: Reply = yield future
-        except BaseException:  # also a cancellation: then the copies come, and nobody takes them
-            _disown(future, copies)
+        except BaseException:  # includes a cancellation, after which nobody would close the copies
+            _close_when_forked(future, copies)
             raise
         return self._adopt(copies, {name: count for name, count in reply["losses"].items() if count})
 
-    def _adopt(self, copies: list[Session], losses: dict[str, int]) -> list[Interpreter]:
-        copies[0].pool.count("forks", len(copies))
+    def _adopt(self, copies: list[RemoteSession], losses: dict[str, int]) -> list[Interpreter]:
+        copies[0].count("forks", len(copies))
         if losses:
-            _log.warning("a forked session could not take everything along: %s", losses)
-        interpreters = [Interpreter(self.sandbox, copy, self._setup, self._files) for copy in copies]
+            _log.warning("a fork could not copy everything: %s", losses)
+        interpreters = [Interpreter(self._opener, copy, self._setup, self._files) for copy in copies]
         for interpreter in interpreters:
             interpreter.lost_on_fork = losses
         return interpreters
@@ -229,39 +233,38 @@ class Interpreter:
 
     def _restart(self) -> Steps[None]:
         yield from self._close()
-        session = yield from self.sandbox._session(self._setup, self._files)
+        session = yield from self._opener.open(self._setup, self._files)
         try:
-            yield from self._close()  # what another caller may have opened meanwhile
+            yield from self._close()  # another caller may have opened a session meanwhile
         except BaseException:
             session.close()
             raise
         self._gone, self.lost_on_fork = "", {}
-        self._take(session)
+        self._attach(session)
 
 
-def _disown(future: Future[Reply], copies: list[Session]) -> None:
+def _close_when_forked(future: Future[Reply], copies: list[RemoteSession]) -> None:
     """Close copies that nobody waits for any more, as soon as they exist."""
-    pool = copies[0].pool
 
     def close() -> None:
-        pool.count("forks", len(copies))
+        copies[0].count("forks", len(copies))
         for copy in copies:
             copy.close()
 
-    def done(reply: Future[Reply]) -> None:
+    def on_reply(reply: Future[Reply]) -> None:
         if reply.exception() is None:
-            pool.wake.put(close)  # not here: the thread that reads must not be kept from it
+            copies[0].call_later(close)  # not here, since this runs in the thread that reads the replies
         else:
-            copies[0].family.leave(len(copies))
+            copies[0].group.leave(len(copies))
 
-    future.add_done_callback(done)
+    future.add_done_callback(on_reply)
 
 
 class SyncInterpreter:
-    """The blocking face of an `Interpreter`; works in any thread, also while an event loop runs in it.
+    """The blocking methods of an `Interpreter`. They work in any thread, also in one that runs an event loop.
 
     Attributes:
-        interpreter: the asynchronous face of the same session.
+        interpreter: the same session, with asynchronous methods.
     """
 
     def __init__(self, interpreter: Interpreter) -> None:
@@ -272,7 +275,7 @@ class SyncInterpreter:
         return finish(self.interpreter._run(code, timeout))
 
     def interrupt(self) -> bool:
-        """Stop the cell that is running, from another thread; see `Interpreter.interrupt`."""
+        """Stop the running cell, from another thread; see `Interpreter.interrupt`."""
         return finish(self.interpreter._interrupt())
 
     def fork(self, n: int = 1, reseed: bool | int = False) -> list[SyncInterpreter]:
@@ -281,18 +284,18 @@ class SyncInterpreter:
 
     def put(self, name: str | PurePath, data: bytes) -> None:
         """Write a file; see `Interpreter.put`."""
-        finish(store(self.interpreter, name, data))
+        finish(write_file(self.interpreter._request, name, data, self.interpreter.limits.file_size))
 
     def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
         """Return a file; see `Interpreter.get`."""
-        return finish(fetch(self.interpreter, name, limit))
+        return finish(read_file(self.interpreter._request, name, limit, self.interpreter.limits.file_size))
 
     def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
-        """Return what is in a directory; see `Interpreter.ls`."""
-        return finish(list_files(self.interpreter, path))
+        """Return the entries of a directory; see `Interpreter.ls`."""
+        return finish(list_directory(self.interpreter._request, path))
 
     def restart(self) -> None:
-        """Begin anew; see `Interpreter.restart`."""
+        """Start over; see `Interpreter.restart`."""
         finish(self.interpreter._restart())
 
     def close(self) -> None:

@@ -1,36 +1,36 @@
-"""A sandbox: a pool of containers (or what takes their place) that hands out sessions."""
+"""A sandbox: a pool of containers (or what a backend has in their place) in which sessions are opened."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import os
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
 from sandbox.backends.docker_hosts import Host, hosts_of
 from sandbox.config.limits import Limits
-from sandbox.config.pool_plan import Plan
-from sandbox.config.server_options import Options
-from sandbox.errors import SandboxError, SessionLost
+from sandbox.config.options import PoolPlan, ServerOptions
 from sandbox.execution import Execution
-from sandbox.files.file_transfer import check_reply
-from sandbox.files.initial_files import Files, checked_files, writes
-from sandbox.fresh_interpreter import FreshInterpreter, check_setup
+from sandbox.files.initial_files import Files, checked_files
+from sandbox.fresh_interpreter import FreshInterpreter
 from sandbox.interpreter import Interpreter, SyncInterpreter
 from sandbox.pool.pool import Pool
-from sandbox.pool.session_group import Session
-from sandbox.server.wire import OPEN, RUN
+from sandbox.session_opener import SessionOpener
 from sandbox.sync_async import Steps, finish, finish_async
-from sandbox.validation import checked_cell
 
-_TRIES = 3
-_ANSWER = 30.0
+BACKEND_VARIABLE = "ARPO_SANDBOX"
+_ANSWER_SECONDS = 30.0
 _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
+_default_lock = threading.Lock()
+_default: Sandbox | None = None
+_default_owner = 0
 
 
 class PoolOptions(TypedDict, total=False):
-    """What `Sandbox` takes by name; see there."""
+    """Keyword arguments of `Sandbox`; see there."""
 
     containers: int
     sessions: int
@@ -43,28 +43,28 @@ class PoolOptions(TypedDict, total=False):
 
 
 class Sandbox:
-    """Hands out Python sessions; opened at the first use, or by `open`.
+    """Opens Python sessions. The first container is started at the first use, or by `open`.
 
     May be used from any number of event loops and threads at the same time. A session, with all its forks, holds
-    one of the slots; when all are held the next request waits for its turn. A container that dies is replaced
-    at the next need; the sessions in it are lost.
+    one slot; when all slots are held, the next request waits. A container that dies is replaced when a request needs
+    it; the sessions in it are lost.
 
     Args:
-        backend: "docker", "bubblewrap", "unsafe_local", or "auto" for the first of the first two that works.
+        backend: "docker", "bubblewrap", "unsafe_local", or "auto" for the first of docker and bubblewrap that works.
         limits: what each container and its sessions may use.
-        image: a Docker image with python3; None takes the one of `build_image`.
+        image: a Docker image with python3; None uses the one of `build_image`.
         containers: how many containers there may be; the next one is started when all others are full.
-        sessions: how many sessions each holds, their forks not counted.
-        profile: the packages that the code finds, see `build_image`.
-        runtime: what Docker runs the containers with, such as "runsc"; None is the engine's own.
-        hosts: the Docker engines to spread the containers over: unix://, tcp:// and ssh://; None takes those of
-            DOCKER_HOST, which may list several with commas.
-        recycle_after: a container that has served so many sessions is replaced, when the last of them is closed.
+        sessions: how many sessions each container holds, not counting their forks.
+        profile: the packages that the code can import, see `build_image`.
+        runtime: what Docker runs the containers with, such as "runsc"; None is the engine's default.
+        hosts: the Docker engines to spread the containers over: unix://, tcp:// and ssh://; None uses those of
+            DOCKER_HOST, which may list several, separated by commas.
+        recycle_after: a container that has served this many sessions is replaced once the last of them is closed.
         wait: seconds that a request waits for a free slot before it fails with `SandboxFull`; longer while a
-            container is just being started.
-        loopback: whether the code may open TCP and UDP sockets. They reach no network, but every session of the
-            same container, and their buffers are memory of the kernel that no limit counts: take `sessions=1`
-            with code that is not trusted. (unsafe_local: they are always there, and reach the network.)
+            container is being started.
+        loopback: whether the code may open TCP and UDP sockets. They reach every session of the same container, but
+            no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with code that
+            is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
     """
 
     def __init__(
@@ -86,11 +86,12 @@ class Sandbox:
             raise ValueError(f"hosts= is for the docker backend, not for {backend!r}")
         self.backend = backend
         self.limits = Limits() if limits is None else limits
-        options = Options(self.limits, sessions, profile, image, runtime, loopback=loopback)
-        plan = Plan(backend, options, containers, recycle_after, wait)
+        options = ServerOptions(self.limits, sessions, profile, image, runtime, loopback=loopback)
+        plan = PoolPlan(backend, options, containers, recycle_after, wait)
         engines = hosts_of(hosts) if backend in ("auto", "docker") else [Host(None)]
         self._pool = Pool(plan, engines)
-        self._finalizer = weakref.finalize(self, self._pool.wake.put, self._pool.close)
+        self._opener = SessionOpener(self._pool, self.limits)
+        self._finalizer = weakref.finalize(self, self._pool.state.wake.put, self._pool.close)
         self._finalizer.atexit = False
         _open.add(self)
 
@@ -115,30 +116,31 @@ class Sandbox:
         image: str | None = None,
         **options: Unpack[PoolOptions],
     ) -> Sandbox:
-        """Open a sandbox, and its first container, now rather than at its first use; takes what `Sandbox` takes.
+        """Open a sandbox and start its first container now; takes the arguments of `Sandbox`.
 
         Raises:
-            SandboxUnavailable: there is no such sandbox on this machine; the message says what to install.
-            SandboxError: it does not start.
+            SandboxUnavailable: the backend cannot be used on this machine; the message says what to install.
+            SandboxError: the container does not start.
         """
         sandbox = cls(backend, limits, image, **options)
         finish(sandbox._start())
         return sandbox
 
     async def interpreter(self, setup: str = "", fresh: bool = False, files: Files | None = None) -> Interpreter:
-        """Open a session; waits for its turn if all are taken.
+        """Open a session; waits for a slot if all are held.
 
         Args:
             setup: code to run in it first.
             fresh: run each cell in a new session that starts from the setup; see `FreshInterpreter`.
-            files: written before the setup runs, names and contents: bytes, a text (as UTF-8), or a `pathlib.Path` of
-                a local file, which is read now.
+            files: written before the setup runs. Maps names to contents: bytes, a text (as UTF-8), or a `pathlib.Path`
+                of a local file, which is read now.
 
         Raises:
-            ValueError: a name that is not in the session's directory, or given twice.
-            OSError: a local file can not be read; files above `Limits.file_size` or, together, `Limits.disk`.
-            SandboxFull: none has become free within `wait` seconds.
-            SandboxError: there is no session to be had, or the setup code fails.
+            ValueError: a name is outside the session's directory, or is given twice.
+            OSError: a local file cannot be read; a file is above `Limits.file_size`, or all together above
+                `Limits.disk`.
+            SandboxFull: no slot became free within `wait` seconds.
+            SandboxError: no session can be opened, or the setup code fails.
         """
         return await finish_async(self._interpreter(setup, fresh, files))
 
@@ -149,52 +151,52 @@ class Sandbox:
     async def run(
         self, code: str, timeout: float | None = None, setup: str = "", files: Files | None = None
     ) -> Execution:
-        """Run code in a session of its own, which is gone afterwards; see `interpreter` and `Interpreter.run`."""
-        return await FreshInterpreter(self, setup, checked_files(files, self.limits)).run(code, timeout)
+        """Run code in a session of its own, which is closed afterwards; see `interpreter` and `Interpreter.run`."""
+        return await FreshInterpreter(self._opener, setup, checked_files(files, self.limits)).run(code, timeout)
 
     def run_sync(
         self, code: str, timeout: float | None = None, setup: str = "", files: Files | None = None
     ) -> Execution:
         """Run code in a session of its own; see `run`."""
-        return FreshInterpreter(self, setup, checked_files(files, self.limits)).sync.run(code, timeout)
+        return FreshInterpreter(self._opener, setup, checked_files(files, self.limits)).sync.run(code, timeout)
 
     @property
     def isolation(self) -> str:
-        """What stands between the code and this machine, such as "docker(runc)+uid+landlock+seccomp", or "none"."""
-        self._pool.check_process()
+        """What separates the code from this machine, such as "docker(runc)+uid+landlock+seccomp", or "none"."""
+        self._pool.state.check_process()
         if not self._pool.fleet.isolation:
             finish(self._start())
         return self._pool.fleet.isolation
 
     @property
     def lost(self) -> str:
-        """Why the sandbox can not be used any more, which is that it was closed; empty while it can.
+        """Why the sandbox cannot be used any more (it was closed); empty while it can.
 
-        A container that has died is no reason: the next session is opened in another.
+        A container that has died does not count: the next session is opened in another one.
         """
-        return "the sandbox is closed" if self._pool.closed else ""
+        return "the sandbox is closed" if self._pool.state.closed else ""
 
     def stats(self) -> dict[str, int]:
         """Return counts.
 
-        Of now: "sessions", "containers" that run, "free" (sessions that can be opened before one has to wait) and
-        "waiting" requests. Since the beginning: sessions "opened", "closed" and "lost" with their container,
-        "forks", "runs", and containers "replaced" after they died and "recycled" for their age.
+        Current: "sessions", running "containers", "free" (sessions that can be opened without waiting) and
+        "waiting" requests. Totals: sessions "opened", "closed" and "lost" with their container, "forks", "runs",
+        containers "replaced" after they died and "recycled" because they were worn out.
         """
         return self._pool.stats()
 
     def condition(self) -> list[dict[str, Any]]:
-        """Ask each running container how it is; takes a moment.
+        """Ask each running container for its state; takes a moment.
 
         Returns:
-            For each container: bytes of "memory" in use and "memory_limit" (0: none), "processes", live "sessions",
-            usable "slots", how many of them are "free", and "retired" ones, which could not be cleaned.
+            For each container: bytes of "memory" in use and "memory_limit" (0: none), number of "processes", live
+            "sessions", usable "slots", "free" slots, and "retired" slots, which could not be cleaned.
 
         Raises:
             SandboxError: a container does not answer.
         """
-        self._pool.check_process()
-        return [future.result(_ANSWER) for future in self._pool.ping()]
+        self._pool.state.check_process()
+        return [future.result(_ANSWER_SECONDS) for future in self._pool.ping()]
 
     async def close(self) -> None:
         """End all sessions and containers; may be called twice."""
@@ -217,47 +219,40 @@ class Sandbox:
         self.close_sync()
 
     def _start(self) -> Steps[None]:
-        family = yield from self._pool.enter()
-        family.leave()
+        group = yield from self._pool.acquire()
+        group.leave()
 
     def _interpreter(self, setup: str, fresh: bool, files: Files | None) -> Steps[Interpreter]:
         contents = checked_files(files, self.limits)
         if fresh:
-            return FreshInterpreter(self, setup, contents)
-        return Interpreter(self, (yield from self._session(setup, contents)), setup, contents)
+            return FreshInterpreter(self._opener, setup, contents)
+        return Interpreter(self._opener, (yield from self._opener.open(setup, contents)), setup, contents)
 
-    def _session(self, setup: str, files: dict[str, bytes]) -> Steps[Session]:
-        """Open a session, write its files and run the setup in it."""
-        fields = checked_cell(setup, None, self.limits)
-        session = yield from self._empty_session()
-        try:
-            for kind, piece in writes(files):
-                check_reply((yield session.request(kind, **piece)), piece["path"])
-            if setup:
-                check_setup((yield session.request(RUN, setup=True, **fields)))
-        except BaseException:
-            session.close()
-            raise
-        return session
 
-    def _empty_session(self) -> Steps[Session]:
-        for _ in range(_TRIES):
-            session = self._pool.first_session((yield from self._pool.enter()))
-            try:
-                yield session.request(OPEN)
-            except BaseException as error:
-                session.close()
-                if session.lost and isinstance(error, SandboxError):
-                    continue  # nothing has run in it yet: another container will do
-                raise
-            return session
-        raise SessionLost(f"{_TRIES} containers have ended, one after the other, before a session was opened in them")
+def default_sandbox() -> Sandbox:
+    """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
+
+    The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap" or
+    "unsafe_local". A process forked from this one gets a sandbox of its own, and a closed one is replaced.
+    """
+    global _default, _default_owner
+    with _default_lock:
+        if _default is None or _default_owner != os.getpid() or _default.lost:
+            _default, _default_owner = Sandbox(os.environ.get(BACKEND_VARIABLE) or "auto"), os.getpid()
+        return _default
+
+
+def _renew_default_lock() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _default_lock
+    _default_lock = threading.Lock()
 
 
 def _close_all() -> None:
     for sandbox in list(_open):
-        if sandbox._pool.is_ours():
+        if sandbox._pool.state.is_own_process():
             sandbox.close_sync()
 
 
+os.register_at_fork(after_in_child=_renew_default_lock)
 atexit.register(_close_all)

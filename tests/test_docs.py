@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 PAGES += sorted((ROOT / "benchmarks").glob("*.md"))
 SNIPPET = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 # pages whose snippets are functions that want a model: each has a test of its own
@@ -172,11 +172,13 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
     from arpo_trainer import ARPOConfig, RolloutSettings
     from arpo_trainer.algorithms.advantages import ADVANTAGES, batch_advantages
     from arpo_trainer.algorithms.branching import BRANCHES
+    from arpo_trainer.algorithms.budgets import BUDGETS
     from arpo_trainer.algorithms.registry import ALGORITHMS
 
     page, functions = open_page("tutorials/own-algorithm.md")
     try:
-        assert page["calm"](page["Point"](entropy=0.1, baseline=0.3), RolloutSettings(algorithm="calm")).branch
+        assert page["calm"](page["Point"](entropy=0.1, baseline=0.3), RolloutSettings(algorithm="calm", budget="three-quarters")).branch
+        assert BUDGETS["three-quarters"].start(16, 8) == 12
         assert batch_advantages("above-median", [[1.0, 0.0, 0.5, None]], [[1] * 4]) == [[1.0, -1.0, 0.0, 0.0]]
         args = ARPOConfig(
             output_dir=str(tmp_path), use_cpu=True, bf16=False,
@@ -188,6 +190,7 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
         assert page["_called"] == functions
     finally:
         del ALGORITHMS["calm"], ALGORITHMS["calm-median"], BRANCHES["calm"], ADVANTAGES["above-median"]
+        del BUDGETS["three-quarters"]
 
 
 def test_the_evaluation_page_evaluates(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:

@@ -56,23 +56,23 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "--version": (["--version"], {}),
     "envs": (["envs"], {}),
     "data show": (["data", "show", "arpo/MultiHop-v0"], {}),
-    "data show, a file": (["data", "show", "arpo/HotpotQA-v0", "--data", ROWS], {}),
-    "data show, Parquet": (["data", "show", "arpo/HotpotQA-v0", "--data", PARQUET], {"base": "data"}),
+    "data show, a file": (["data", "show", "arpo/HotpotQA-v0", "--env-set", f"data={ROWS}"], {}),
+    "data show, Parquet": (["data", "show", "arpo/HotpotQA-v0", "--env-set", f"data={PARQUET}"], {"base": "data"}),
     "data overlap": (["data", "overlap", f"arpo/HotpotQA-v0={ROWS}", f"arpo/2Wiki-v0={ROWS}"], {}),
     "play": (["play", "arpo/MultiHop-v0"], {}),
     "play, pages": (
-        ["play", "arpo/HotpotQA-v0", "--option", f"data={ROWS}", "--option", f"search={CORPUS}",
-         "--option", "pages=passages"], {"base": "search"},
+        ["play", "arpo/HotpotQA-v0", "--env-set", f"data={ROWS}", f"search={CORPUS}", "pages=passages"],
+        {"base": "search"},
     ),
     "play, a model": (["play", "arpo/MultiHop-v0", "--model", "smollm2-135m-instruct"], {"*": "train"}),
-    "rollout": (["rollout", "--env", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2"], {"*": "train"}),
+    "rollout": (["rollout", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2"], {"*": "train"}),
     "rollout, a server": (
-        ["rollout", "--env", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2", "--endpoint", "http://h/v1",
+        ["rollout", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2", "--endpoint", "http://h/v1",
          "--endpoint-model", "m"], {"*": "train"},
     ),
     "train": (["train", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "train --dry-run": (["train", "--recipe", "arithmetic-cpu", "--dry-run"], {"*": "train"}),
-    "train, several": (["train", "--recipe", "arithmetic-cpu", "--accelerate_config", "ddp"], {"*": "train"}),
+    "train, several": (["train", "--recipe", "arithmetic-cpu", "--accelerate-config", "ddp"], {"*": "train"}),
     "recipes": (["recipes"], {}),
     "report": (["report", RUN], {}),
     "doctor": (["doctor"], {"*": "LACK Docker"}),
@@ -89,9 +89,9 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "search query, ddgs": (["search", "query", "ddgs", "cat"], {"*": "pip install ddgs"}),
     "search serve": (["search", "serve", CORPUS, "--port", "-1"], {"*": "port"}),
     "sandbox check": (["sandbox", "check", "--backend", "bubblewrap"], {"*": "bubblewrap|bwrap"}),
-    "sandbox ps": (["sandbox", "ps", "--host", NO_DOCKER], {"*": "nonexistent"}),
-    "sandbox prune": (["sandbox", "prune", "--host", NO_DOCKER], {"*": "nonexistent"}),
-    "sandbox build": (["sandbox", "build", "--host", NO_DOCKER], {"*": "nonexistent"}),
+    "sandbox ps": (["sandbox", "ps", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
+    "sandbox prune": (["sandbox", "prune", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
+    "sandbox build": (["sandbox", "build", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
     "sandbox serve": (["sandbox", "serve", "--port", "-1"], {"*": "port"}),
 }  # fmt: skip
 WHERE_NO_SANDBOX = ("doctor", "sandbox check")  # elsewhere there is no fault to name
@@ -112,7 +112,7 @@ CODE: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 OF_TRAINING = {
-    "LoRA": ("from arpo_trainer.run.train import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
+    "LoRA": ("from arpo_trainer.run.arguments import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
     "GGUF": ("from arpo_trainer.run.demo_model import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
 }
 

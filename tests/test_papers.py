@@ -6,11 +6,10 @@ import importlib
 import re
 from functools import cache
 from pathlib import Path as File
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from arpo_env import ToolEnv
 from arpo_env.event_loop import run
 from arpo_env.tools.python import PythonTool
 from arpo_trainer.algorithms.advantages import ADVANTAGES
@@ -19,7 +18,7 @@ from arpo_trainer.algorithms.budgets import BUDGETS
 from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
 from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.algorithms.registry import ALGORITHMS
-from arpo_trainer.rollout.live_trajectory import Path
+from arpo_trainer.rollout.branch_scheduler import BranchState
 
 ROOT = File(__file__).resolve().parents[1]
 PACKAGES = "arpo_env|arpo_trainer|envs_registry|sandbox"
@@ -90,11 +89,11 @@ def test_all_known_faults_are_there_with_what_would_notice_them() -> None:
 
 
 def test_a_branch_is_compared_with_its_root() -> None:
-    path = Path("0", 0, cast("ToolEnv", None), None, [1], baseline=0.25, chain=[True, False])
-    twin = path.twin()
-    assert (twin.baseline, twin.chain) == (0.25, [True, False])
-    twin.chain.append(True)
-    assert path.chain == [True, False]
+    state = BranchState(baseline=0.25, chain=[True, False])
+    branch = state.branch()
+    assert (branch.baseline, branch.chain) == (0.25, [True, False])
+    branch.chain.append(True)
+    assert state.chain == [True, False]
 
 
 def test_a_program_that_prints_nothing_runs_once_and_is_told_so(isolation: str) -> None:

@@ -85,8 +85,8 @@ def test_a_run_is_written_read_and_shown(kind: type, tmp_path: Path) -> None:
 def test_settings_take_folders(kind: type, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from arpo_trainer import ARPOConfig
-    from arpo_trainer.run.settings_file import read_settings
-    from arpo_trainer.run.train import split_settings
+    from arpo_trainer.run.arguments import split_settings
+    from arpo_trainer.run.recipes import read_settings
 
     (tmp_path / "my.yaml").write_text("max_steps: 1\n")
     settings = read_settings(kind(tmp_path / "my.yaml"), [])

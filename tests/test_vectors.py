@@ -124,7 +124,7 @@ def test_branch_probabilities_as_published(vectors: list[Vector]) -> None:
 def test_single_draws_as_published(vectors: list[Vector], name: str) -> None:
     for vector in pick(vectors, "branching", start=f"branch.{name}_code.draw"):
         given = vector["inputs"]
-        settings = RolloutSettings(alpha=given.get("p_b", 0.5), beta=given.get("w", 0.2))
+        settings = RolloutSettings(branch_alpha=given.get("p_b", 0.5), branch_beta=given.get("w", 0.2))
         point = Point(given["delta_H"], 0.0, given.get("c", 0), given["U"])
         assert BRANCHES[f"{name}-reference"].score(point, settings).branch == vector["expected"]["branch"], vector["id"]
 
@@ -134,7 +134,10 @@ def test_the_paper_s_rules_are_the_rows_of_the_table(vectors: list[Vector]) -> N
         given = vector["inputs"]
         beta = given.get("beta", given.get("gamma"))
         settings = RolloutSettings(
-            alpha=given["alpha"], beta=beta, tau=given["tau"], branch_penalty=given.get("lam", 0.0)
+            branch_alpha=given["alpha"],
+            branch_beta=beta,
+            branch_threshold=given["tau"],
+            branch_penalty=given.get("lam", 0.0),
         )
         score = BRANCHES["aepo" if "lam" in given else "arpo"].score(
             Point(given["delta_H"], 0.0, given.get("l", 0)), settings
@@ -144,7 +147,7 @@ def test_the_paper_s_rules_are_the_rows_of_the_table(vectors: list[Vector]) -> N
 
 
 def test_the_frequency_of_published_branches_is_the_closed_form() -> None:
-    settings = RolloutSettings(alpha=0.3)
+    settings = RolloutSettings(branch_alpha=0.3)
     draws = [n / 1000 for n in range(1000)]
     for name, expected in (
         ("arpo-reference", rollout.arpo_branch_probability(0.5, 0.3, 0.2)),

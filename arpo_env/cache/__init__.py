@@ -1,4 +1,4 @@
-"""Record and replay of everything that is asked outside: searches, pages, models, MCP servers."""
+"""Records and replays the answers of external services: searches, pages, models and MCP servers."""
 
 from sandbox.moved_names import moved_members
 

@@ -1,18 +1,17 @@
-"""Record and replay: what searches, pages, models and MCP servers answered, in one file, so that runs can be repeated.
+"""Records the answers of searches, pages, models and MCP servers in one file, so that runs can be repeated.
 
     cache = Cache("run.sqlite")                      # looks up, else calls and records
     cache = Cache("run.sqlite", mode="replay")       # looks up, else fails: no network, no cost
 
-Failures are never served again, but for a page that could not be read, which a replay repeats (`Cache.note`). A replay
-does not look at the age of a record. It is not for secrets: requests are stored
-as they are. `arpo_env.cache.import_export` imports and exports.
+Failures are not served again, except that a replay repeats pages that could not be read (`Cache.note`). A replay
+ignores the age of records. Do not send secrets through it: requests are stored in plain text.
+`arpo_env.cache.import_export` exports and imports records.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import difflib
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from arpo_env.cache.single_flight import SingleFlight
 from arpo_env.cache.sqlite_connections import checkpoint
 from arpo_env.cache.sqlite_open import CacheError
 from arpo_env.cache.sqlite_store import Record, Store, canonical
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.text.normalize import fold
 
 __all__ = ["KINDS", "MODES", "Cache", "CacheError", "CacheMiss", "normalise_query"]
@@ -37,31 +37,31 @@ KINDS = ("search", "page", "summary", "judge", "chat", "mcp")
 MODES = ("live", "record", "replay")
 NEGATIVE_SECONDS = 3600.0
 SERVER = "server"  # field of a request: the address that answered
-_DIGESTS = ("prompt", "history")  # fields of requests that tell a reader nothing
-_FIRST = ("query", "url", "tool", "question")  # fields that tell most
+_DIGESTS = ("prompt", "history")  # fields of requests that are hashes, not shown in errors
+_FIRST = ("query", "url", "tool", "question")  # fields that errors show first
 _LONGEST = 200  # characters of a field that an error shows
 
-_PREFIX = re.compile(r"(?:search query: ?)+")  # of the published prompt's example; policies copy it
+_PREFIX = re.compile(r"(?:search query: ?)+")  # from the example in the published prompt; policies copy it
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "「": "」", "『": "』"}
 
 
 class CacheMiss(CacheError):
-    """Raised when a replay meets a request that was not recorded.
+    """Raised when a replay needs a request that was not recorded.
 
     Attributes:
-        kind, provider, request: what was asked for.
+        kind, provider, request: the request.
     """
 
     def __init__(self, path: str | Path, kind: str, provider: str, version: str, request: Any, held: str = "") -> None:
         super().__init__(
-            f"the replay of {path} holds no {kind} of {provider} (version {version}) for {_readable(request)}. {held}"
-            f'Record it with mode="record", or import a recording: `arpo cache import {path} SOURCE`'
+            f"the replay of {path} has no {kind} of {provider} (version {version}) for {_readable(request)}. {held}"
+            f'Record it with mode="record", or import a recording with `arpo cache import {path} SOURCE`'
         )
         self.kind, self.provider, self.request = kind, provider, request
 
 
 def _readable(request: Any) -> str:
-    """Return a request as an error shows it: what was asked for first, then what else decides the answer."""
+    """Return a request for an error message: the query first, then the other fields that decide the answer."""
     if not isinstance(request, Mapping):
         return repr(request)[:_LONGEST]
     names = sorted((name for name in request if name not in _DIGESTS), key=lambda name: (name not in _FIRST, name))
@@ -76,15 +76,15 @@ class Cache:
     """A cache in a file. Share one among all episodes of a process; processes may share the file.
 
     Args:
-        path: of the file; made at first use, unless it is replayed. While it is written, FILE-wal beside it belongs
-            to it: copy a cache after `close`, or export it. On a network file system there is no FILE-wal, and writing
-            is slower.
+        path: path of the file; created at first use, except in replay mode. While it is written, FILE-wal beside it is
+            part of it, so copy a cache only after `close`, or export it. On a network file system there is no FILE-wal
+            and writing is slower.
         mode: "live" (neither reads nor writes), "record" or "replay".
-        ttl: seconds that records of a kind count, None for ever; "negative" is for those that found nothing. What is
-            not named keeps its default: for ever, and an hour for "negative".
+        ttl: lifetime in seconds per kind of record; None means unlimited. "negative" applies to answers without
+            results. Defaults: unlimited, and one hour for "negative".
 
     Raises:
-        ValueError: no such mode, or kind in `ttl`.
+        ValueError: `mode` or a kind in `ttl` is unknown.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Cache:
         self.path, self.mode = Path(path), mode
         self.ttl: dict[str, float | None] = {"negative": NEGATIVE_SECONDS, **(ttl or {})}
         self.store = Store(self.path, read_only=mode == "replay")
-        self._held: dict[str, str] = {}
-        self._begin()
+        self._known: dict[str, str] = {}
+        self._start()
         _caches.add(self)
         if mode == "replay":
-            checkpoint(self.path)  # of what this process recorded; whoever replays does not write
+            checkpoint(self.path)  # records of this process; a replay opens the file read-only
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._flights: SingleFlight[Record] = SingleFlight()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="arpo-cache")
 
@@ -120,41 +120,41 @@ class Cache:
         negative: Callable[[Any], bool] | None = None,
         always: bool = False,
     ) -> Any:
-        """Return what is recorded, or else what `call` returns, which then is recorded.
+        """Return the recorded answer, or else call `call` and record what it returns.
 
-        Equal requests at the same time make one call, whichever thread or event loop of the process they come from;
-        if it fails all of them see its error, and the next request calls again.
+        Equal requests at the same time are merged into one call, across threads and event loops of the process. If it
+        fails, all callers get the error, and the next request calls again.
 
         Args:
             kind: one of KINDS.
             provider: who answers.
-            version: of the adapter or prompt: answers of another version do not count.
-            request: JSON of all that decides the answer.
-            call: gets the answer, as JSON.
-            negative: says of an answer that it found nothing, so that it is kept a short time only.
-            always: when recording, make each call, since it may change something there; the last answer is kept.
+            version: version of the adapter or prompt; answers of other versions are ignored.
+            request: JSON of everything that decides the answer.
+            call: returns the answer as JSON.
+            negative: returns whether an answer has no results and is therefore kept for a short time only.
+            always: in record mode, always call, since calls may have side effects; the last answer is kept.
 
         Raises:
-            CacheMiss: it is a replay, and nothing is recorded.
-            CacheError: the file can not be used.
-            ValueError: no such kind.
-            Exception: what `call` raised; that is never stored.
+            CacheMiss: the cache is in replay mode and nothing was recorded.
+            CacheError: the file cannot be used.
+            ValueError: `kind` is unknown.
+            Exception: raised by `call`; never recorded.
         """
         _one_of(kind, KINDS, "kind")
         if self.mode == "live":
             return await call()
         asked = Record(kind, provider, str(version), canonical(request), b"", 0.0)
         if always and self.mode == "record":
-            return self.store.unpack(await self._again(asked, call, negative))
-        found = self._fresh(asked)
+            return self.store.unpack(await self._call_always(asked, call, negative))
+        found = self._look_up(asked)
         if found is None and self.mode == "replay":
-            found = self._of_any_server(asked, request)
+            found = self._find_without_server(asked, request)
         if found is None:
-            found = await self._flights.do(asked.key, lambda: self._call(asked, call, negative))
+            found = await self._flights.do(asked.key, lambda: self._call_once(asked, call, negative))
         return self.store.unpack(found)
 
-    def _of_any_server(self, asked: Record, request: Any) -> Record:
-        """Return what was recorded when requests to models did not name their server.
+    def _find_without_server(self, asked: Record, request: Any) -> Record:
+        """Return a record of an earlier version, in which requests to models did not name their server.
 
         Raises:
             CacheMiss: there is no such record either.
@@ -164,57 +164,56 @@ class Cache:
             found = self.store.get(dataclasses.replace(asked, request=rest).key)
             if found is not None:
                 warnings.warn(
-                    f"{self.path} holds records of an earlier version, which do not name the server that answered: "
-                    f"they are replayed for any server of {asked.provider}, also for {request[SERVER]}",
+                    f"{self.path} has records of an earlier version that do not name the server that answered; they "
+                    f"are replayed for any server of {asked.provider}, including {request[SERVER]}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
                 return found
-        if asked.kind not in self._held:  # counted once: it takes a look at every record
-            self._held[asked.kind] = _held(self.store.known(asked.kind))
-        raise CacheMiss(self.path, asked.kind, asked.provider, asked.version, request, self._held[asked.kind])
+        if asked.kind not in self._known:  # counted once, since it scans all records
+            self._known[asked.kind] = _known(self.store.known(asked.kind))
+        raise CacheMiss(self.path, asked.kind, asked.provider, asked.version, request, self._known[asked.kind])
 
-    def _fresh(self, asked: Record) -> Record | None:
+    def _look_up(self, asked: Record) -> Record | None:
         found = self.store.get(asked.key)
         if found is None or self.mode == "replay" or found.expires is None or found.expires > time.time():
             return found
         return None
 
-    async def _call(
+    async def _call_once(
         self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
     ) -> Record:
-        if (found := self._fresh(asked)) is not None:  # another call ended since we looked
+        if (found := self._look_up(asked)) is not None:  # another call ended after the first look-up
             return found
-        return await self._answer(asked, call, negative)
+        return await self._call_and_record(asked, call, negative)
 
-    async def _again(
+    async def _call_always(
         self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
     ) -> Record:
-        before, after = self.store.get(asked.key), await self._answer(asked, call, negative)
+        before, after = self.store.get(asked.key), await self._call_and_record(asked, call, negative)
         if before is not None and before.value != after.value:
             warnings.warn(
-                f"{asked.provider} answers the same {asked.kind} request differently from what {self.path} held: the "
-                "last answer is kept, and a replay gives it to all who ask the same",
+                f"{asked.provider} answered a repeated {asked.kind} request differently from {self.path}; "
+                "the last answer is kept, and a replay returns it for all equal requests",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return after
 
-    async def _answer(
+    async def _call_and_record(
         self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
     ) -> Record:
         value = await call()
-        record = self.record(
-            asked.kind, asked.provider, asked.version, json.loads(asked.request), value,
-            nothing=negative is not None and negative(value),
-        )  # fmt: skip
+        nothing = negative is not None and negative(value)
+        request = json.loads(asked.request)
+        record = self.record(asked.kind, asked.provider, asked.version, request, value, nothing=nothing)
         await self._write(record)
         return record
 
     async def note(self, kind: str, provider: str, version: object, request: Any, value: Any) -> None:
-        """Record a failure that belongs to the run, so that a replay repeats it; recording, it never counts.
+        """Record a failure that is part of the run, so that a replay repeats it. Record mode never answers from it.
 
-        It replaces nothing, and the first answer replaces it. In the other modes nothing is done.
+        It never replaces an answer, and the first answer replaces it. Other modes ignore it.
         """
         if self.mode == "record":
             record = self.record(kind, provider, version, request, value, nothing=True)
@@ -226,7 +225,7 @@ class Cache:
     def record(
         self, kind: str, provider: str, version: object, request: Any, value: Any, *, nothing: bool = False
     ) -> Record:
-        """Return a record as of now, for `store.put`."""
+        """Create a record with the current time, for `store.put`."""
         seconds = self.ttl.get(kind)
         if nothing:
             shortest = (s for s in (seconds, self.ttl["negative"]) if s is not None)
@@ -238,7 +237,7 @@ class Cache:
         return Record(kind, provider, str(version), canonical(request), packed, now, expires, status)
 
     def stats(self) -> list[dict[str, Any]]:
-        """Return a row for each kind, provider and version: records, nothing, expired, bytes, oldest, newest."""
+        """Return a row per kind, provider and version: records, nothing, expired, bytes, oldest, newest."""
         return self.store.count()
 
     def close(self) -> None:
@@ -251,41 +250,39 @@ _caches: weakref.WeakSet[Cache] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for cache in list(_caches):
-        cache._begin()  # threads and calls of the parent are not here
+        cache._start()  # threads and calls of the parent do not exist in the child
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _held(known: Sequence[tuple[str, str, str | None, int]]) -> str:
-    """Say what a file holds of a kind: who recorded with other settings sees the difference."""
+def _known(known: Sequence[tuple[str, str, str | None, int]]) -> str:
+    """Summarise what a file has of a kind, which shows differences in settings after a miss."""
     rows = [
         f"{count} of {provider} (version {version}{f', {SERVER} {server!r}' if server else ''})"
         for provider, version, server, count in known
     ]
-    same = " (the same model_url is needed)" if any(server for _, _, server, _ in known) else ""
-    return f"Of that kind it holds: {'; '.join(rows) or 'nothing'}{same}. "
+    same = " (use the same model_url)" if any(server for _, _, server, _ in known) else ""
+    return f"Records of that kind: {'; '.join(rows) or 'nothing'}{same}. "
 
 
 def normalise_query(text: str) -> str:
-    """Return what equal searches have in common: they then share a record.
+    """Return the normal form of a query; equal normal forms share a record.
 
-    Width, case and white space are levelled, and quotes around the whole and a leading "search query:" dropped.
-    Punctuation stays: "C++ history" is not "C history", nor 3.14 the same as 314. Doing it again changes nothing.
+    Width, case and white space are normalised; quotes around the whole query and a leading "search query:" are removed.
+    Punctuation is kept: "C++ history" is not "C history", and 3.14 is not 314. Applying it twice changes nothing.
     """
     query = fold(text)
-    while True:
+    while True:  # prefixes and quotes may be nested: "search query: 'search query: x'"
         match = _PREFIX.match(query)
-        bare = query[match.end() :].strip() if match else query
-        if len(bare) > 1 and _QUOTES.get(bare[0]) == bare[-1] and not set(bare[1:-1]) & {bare[0], bare[-1]}:
-            bare = bare[1:-1].strip()
-        if bare == query:
+        inner = query[match.end() :].strip() if match else query
+        if len(inner) > 1 and _QUOTES.get(inner[0]) == inner[-1] and not set(inner[1:-1]) & {inner[0], inner[-1]}:
+            inner = inner[1:-1].strip()
+        if inner == query:
             return query
-        query = bare
+        query = inner
 
 
 def _one_of(given: str, known: Sequence[str], what: str) -> None:
     if given not in known:
-        near = difflib.get_close_matches(given, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{what} {given!r}: there are {', '.join(known)}{hint}")
+        raise ValueError(f"{what} {given!r}: there are {', '.join(known)}{nearest_hint(given, known)}")

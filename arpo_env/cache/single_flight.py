@@ -1,6 +1,6 @@
-"""One call for all who ask the same at the same time, whichever thread or event loop they are on.
+"""Merges equal calls that are made at the same time, from any thread or event loop, into one.
 
-It remembers nothing once the call has ended: that is the cache's work.
+Results are not kept after the call has ended; that is the task of the cache.
 """
 
 from __future__ import annotations
@@ -14,98 +14,100 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_LOOK = 0.5  # seconds between looks whether the loop that does the work still runs
+_CHECK_SECONDS = 0.5  # seconds between checks whether the event loop of the call is still running
 
 
 @dataclass(frozen=True)
-class _Landing(Generic[T]):
-    """How a call ended: with one value, with an error, or with neither because it was cancelled."""
+class _Outcome(Generic[T]):
+    """The outcome of a call: one value, an error, or neither if it was cancelled."""
 
     values: tuple[T, ...] = ()
     error: Exception | None = None
 
 
 @dataclass(eq=False)
-class _Flight(Generic[T]):
+class _SharedCall(Generic[T]):
     loop: asyncio.AbstractEventLoop
-    landed: Future[_Landing[T]] = field(default_factory=Future)
+    finished: Future[_Outcome[T]] = field(default_factory=Future)
     waiting: int = 0
     task: asyncio.Task[None] | None = None
 
 
-class _Lost(Exception):
-    """The flight of another caller ended without a result."""
+class _NoResult(Exception):
+    """Another caller's call ended without a result."""
 
 
 class SingleFlight(Generic[T]):
-    """Joins equal calls.
+    """Merges equal calls.
 
-    The call runs as a task of its own on the loop of the first caller. A caller who is cancelled leaves the others
-    alone; when the last has left, the call is cancelled. All see the error of a call that fails: the calls behind it
-    have been repeated already where that makes sense. If the first caller's loop stops, another caller begins anew.
+    The call runs as a separate task on the loop of the first caller. A cancelled caller does not affect the others; the
+    call itself is cancelled when its last caller has left. If the call fails, all callers get its error, without
+    another attempt, since services retry by themselves. If the first caller's loop stops, another caller starts anew.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._flights: dict[bytes, _Flight[T]] = {}
+        self._calls: dict[bytes, _SharedCall[T]] = {}
 
     async def do(self, key: bytes, call: Callable[[], Awaitable[T]]) -> T:
-        """Return what `call` returns, or what the call of someone with the same key does."""
+        """Return the result of `call`, or of the running call of another caller with the same key."""
         while True:
-            flight, mine = self._join(key, call)
+            shared, mine = self._join(key, call)
             try:
-                return await _landing(flight)
-            except _Lost:
-                if mine:
+                return await _wait_for(shared)
+            except _NoResult:
+                if mine:  # the caller's own task was cancelled, so this caller is too
                     raise asyncio.CancelledError from None
             finally:
-                self._leave(key, flight)
+                self._leave(key, shared)
 
-    def _join(self, key: bytes, call: Callable[[], Awaitable[T]]) -> tuple[_Flight[T], bool]:
+    def _join(self, key: bytes, call: Callable[[], Awaitable[T]]) -> tuple[_SharedCall[T], bool]:
         with self._lock:
-            flight = self._flights.get(key)
-            mine = flight is None or not flight.loop.is_running()
-            if flight is None or mine:
-                flight = self._flights[key] = _Flight(asyncio.get_running_loop())
-                flight.task = flight.loop.create_task(self._fly(key, flight, call))
-            flight.waiting += 1
-            return flight, mine
+            shared = self._calls.get(key)
+            # a loop that has stopped will never finish its call, so the next caller takes over
+            mine = shared is None or not shared.loop.is_running()
+            if shared is None or mine:
+                shared = self._calls[key] = _SharedCall(asyncio.get_running_loop())
+                shared.task = shared.loop.create_task(self._run(key, shared, call))
+            shared.waiting += 1
+            return shared, mine
 
-    def _leave(self, key: bytes, flight: _Flight[T]) -> None:
+    def _leave(self, key: bytes, shared: _SharedCall[T]) -> None:
         with self._lock:
-            flight.waiting -= 1
-            abandoned = flight.waiting == 0 and not flight.landed.done()
+            shared.waiting -= 1
+            abandoned = shared.waiting == 0 and not shared.finished.done()
             if abandoned:
-                self._remove(key, flight)
-        if abandoned and flight.task is not None and not flight.loop.is_closed():
-            flight.loop.call_soon_threadsafe(flight.task.cancel)
+                self._remove(key, shared)
+        if abandoned and shared.task is not None and not shared.loop.is_closed():
+            shared.loop.call_soon_threadsafe(shared.task.cancel)
 
-    async def _fly(self, key: bytes, flight: _Flight[T], call: Callable[[], Awaitable[T]]) -> None:
-        landing: _Landing[T] = _Landing()
+    async def _run(self, key: bytes, shared: _SharedCall[T], call: Callable[[], Awaitable[T]]) -> None:
+        outcome: _Outcome[T] = _Outcome()
         try:
-            landing = _Landing((await call(),))
+            outcome = _Outcome((await call(),))
         except Exception as error:
-            landing = _Landing(error=error)
+            outcome = _Outcome(error=error)
         finally:
             with self._lock:
-                self._remove(key, flight)
-            flight.landed.set_result(landing)
+                self._remove(key, shared)
+            shared.finished.set_result(outcome)
 
-    def _remove(self, key: bytes, flight: _Flight[T]) -> None:
-        if self._flights.get(key) is flight:
-            del self._flights[key]
+    def _remove(self, key: bytes, shared: _SharedCall[T]) -> None:
+        if self._calls.get(key) is shared:
+            del self._calls[key]
 
 
-async def _landing(flight: _Flight[T]) -> T:
-    landed = asyncio.wrap_future(flight.landed)
+async def _wait_for(shared: _SharedCall[T]) -> T:
+    finished = asyncio.wrap_future(shared.finished)
     here = asyncio.get_running_loop()
-    while not flight.landed.done():
-        await asyncio.wait({landed}, timeout=None if flight.loop is here else _LOOK)
-        if not flight.landed.done() and not flight.loop.is_running():
-            raise _Lost
-    landing = flight.landed.result()
-    if landing.error is not None:
-        raise landing.error
-    if not landing.values:
-        raise _Lost
-    return landing.values[0]
+    while not shared.finished.done():
+        # the future does not report that its loop has died, so callers on other loops check from time to time
+        await asyncio.wait({finished}, timeout=None if shared.loop is here else _CHECK_SECONDS)
+        if not shared.finished.done() and not shared.loop.is_running():
+            raise _NoResult
+    outcome = shared.finished.result()
+    if outcome.error is not None:
+        raise outcome.error
+    if not outcome.values:
+        raise _NoResult
+    return outcome.values[0]

@@ -1,11 +1,11 @@
-"""Connections to a cache's file: shared by threads, closed before a fork, and emptied into the file itself.
+"""Connections to a cache file: shared by threads, closed before a fork, and checkpointed into the file.
 
-A process has one connection to read and one to write, each behind a lock: SQLite keeps notes on its locks in the
-memory of the process, and the copy of them that a fork makes is wrong.
+A process has one connection for reading and one for writing, each behind a lock. Both are closed before a fork, because
+SQLite keeps its lock state in process memory and a forked copy of that state is wrong.
 
-What is written lands in FILE-wal first. It is moved into FILE (a checkpoint) a second after it was written, and when a
-connection is closed: by `close`, before a fork, and at the end of the process. So FILE alone is the whole cache once
-its writers are closed, and lacks a second at most of a writer that is killed.
+SQLite appends new records to FILE-wal (the write-ahead log). They are moved into FILE (a checkpoint) one second after
+they were written and whenever a connection is closed: by `close`, before a fork, and at the end of the process. FILE
+alone is therefore complete once its writers are closed; a killed writer loses at most the last second from FILE.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from pathlib import Path
 from arpo_env.cache.sqlite_open import (
     BUSY_SECONDS,
     close_without_checkpoint,
-    explained,
-    log_of,
+    explain_error,
+    file_size,
     open_read_only,
     open_to_write,
-    size_of,
+    wal_path,
 )
 
 CHECKPOINT_SECONDS = 1.0
-PATIENCE = 2.0  # seconds that closing waits for others' locks
+PATIENCE = 2.0  # seconds that closing waits for locks of other processes
 
 
 class Connection:
-    """A connection that several threads use in turn; opened at first use, and again after a fork.
+    """A connection that threads use in turn; opened at first use, and again after a fork.
 
     Args:
-        path: of the file.
-        read_only: never write, nor make the file.
+        path: path of the file.
+        read_only: never write or create the file.
     """
 
     def __init__(self, path: Path, read_only: bool) -> None:
@@ -56,10 +56,10 @@ class Connection:
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
-        """Lend the connection.
+        """Yield the connection under its lock.
 
         Raises:
-            CacheError: the file can not be used.
+            CacheError: the file cannot be used.
         """
         with self.lock:
             try:
@@ -68,10 +68,10 @@ class Connection:
                     _close_at_exit()
                 yield self._open
             except sqlite3.Error as error:
-                raise explained(error, self.path) from error
+                raise explain_error(error, self.path) from error
 
     def checkpoint_soon(self) -> None:
-        """Move what was written into the file in a second; the caller is using the connection."""
+        """Schedule a checkpoint in one second; the caller holds the lock."""
         if self._timer is None:
             self._timer = threading.Timer(CHECKPOINT_SECONDS, self._checkpoint_now)
             self._timer.daemon = True
@@ -84,17 +84,17 @@ class Connection:
                 self.checkpoint_soon()
 
     def checkpoint(self) -> None:
-        """Move what was written into the file now, unless others' locks forbid it for long."""
+        """Checkpoint now, unless other processes hold locks for too long."""
         with self.lock:
             if self._open is not None and not self.read_only:
                 _checkpoint(self._open, self.path, PATIENCE)
 
     def close(self, patience: float = 0.0) -> None:
-        """Close it; the caller holds the lock.
+        """Close the connection; the caller holds the lock.
 
         Args:
-            patience: seconds to wait for others' locks, so that what was written gets into the file itself. What does
-                not get there stays in FILE-wal.
+            patience: seconds to wait for locks of other processes, so that new records reach the file itself. Records
+                that do not remain in FILE-wal.
         """
         if self._open is None:
             return
@@ -106,24 +106,24 @@ class Connection:
         else:
             close_without_checkpoint(connection, self.path)
             warnings.warn(
-                f"the disk of {self.path} is full: its last records are in {log_of(self.path).name}, and the file by "
-                "itself lacks them. Free some space, and open it again to record; or copy both",
+                f"the disk of {self.path} is full: the latest records are in {wal_path(self.path).name}, not in "
+                "the file itself. Free some space and open the cache again to record, or copy both files",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def forget_timer(self) -> None:
-        """Forget the thread of a parent process."""
+        """Drop the timer, whose thread does not exist after a fork."""
         self._timer = None
 
     def __del__(self) -> None:
-        # A forgotten one is closed by whichever thread collects garbage, which may be amid a fork of another.
+        # The garbage collector may run this on any thread, even while another thread forks; `_closing` excludes that.
         with self.lock, _closing:
             self.close()
 
 
 def checkpoint(path: Path) -> None:
-    """Move all that this process wrote to a cache into the file itself."""
+    """Move all records that this process wrote to a cache into the file itself."""
     with _registry:
         known = list(_connections)
     for connection in known:
@@ -136,28 +136,30 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _has_room(path: Path) -> bool:
-    """Say whether the log fits into the file: half of it there would leave a file that is no good by itself."""
+    """Return whether the log fits on the disk; a partial checkpoint would leave the file alone inconsistent."""
     try:
         disk = os.statvfs(path.parent)
     except OSError:
         return True
-    return size_of(log_of(path)) <= disk.f_bavail * disk.f_frsize
+    return file_size(wal_path(path)) <= disk.f_bavail * disk.f_frsize
 
 
 def _checkpoint(connection: sqlite3.Connection, path: Path, patience: float) -> bool:
-    """Move the log into the file and, if nobody reads from it, empty it; return whether all of it was moved.
+    """Move the log into the file and truncate it if nobody reads from it; return whether everything was moved.
 
-    Nothing is lost if it fails, because of a lock or a full disk: the log stays.
+    A failure (a lock, a full disk) loses nothing, since the log remains.
     """
     if not _has_room(path):
         return False
     end = time.monotonic() + patience
     with contextlib.suppress(sqlite3.Error):
-        connection.execute("PRAGMA busy_timeout = 0")  # or it would keep other writers out while it waits for readers
+        # otherwise SQLite blocks other writers while it waits for readers
+        connection.execute("PRAGMA busy_timeout = 0")
         try:
             while True:
                 busy, length, moved = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
                 if not busy or time.monotonic() >= end:
+                    # (busy, frames in the log, frames moved): busy readers only prevent the truncation of the log
                     return not busy or 0 <= length == moved
                 time.sleep(0.01)
         finally:
@@ -167,7 +169,7 @@ def _checkpoint(connection: sqlite3.Connection, path: Path, patience: float) -> 
 
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 _registry = threading.Lock()
-_closing = threading.RLock()  # taken last, and by its own thread again if garbage is collected then
+_closing = threading.RLock()  # taken last; reentrant, since garbage collection may close connections on the same thread
 _held: list[Connection] = []
 
 
@@ -183,7 +185,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     _closing.release()
     while _held:
-        connection = _held.pop()  # by name: the last of its kind would close itself before its lock is free
+        connection = _held.pop()  # keep a reference, or `__del__` would run while its lock is held
         connection.lock.release()
     _registry.release()
 
@@ -198,7 +200,7 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 
 def _close_all() -> None:
-    """Close the connections of this process, those that write last: the last one to a file tidies up beside it."""
+    """Close the connections of this process, writers last, so that SQLite can remove the log with the last one."""
     with _registry:
         known = sorted(_connections, key=lambda connection: not connection.read_only)
     for connection in known:
@@ -207,10 +209,10 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-_finalizers: dict[int, Finalize] = {}  # by process
+_finalizers: dict[int, Finalize] = {}  # by process id
 
 
 def _close_at_exit() -> None:
-    """See to it that a forked child of `multiprocessing` closes its connections, too: it ends without `atexit`."""
+    """Close the connections of forked `multiprocessing` children as well, which exit without running `atexit`."""
     if os.getpid() not in _finalizers and multiprocessing.parent_process() is not None:
         _finalizers[os.getpid()] = Finalize(None, _close_all, exitpriority=1)

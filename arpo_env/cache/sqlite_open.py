@@ -1,6 +1,6 @@
-"""Opening a cache's file: made or checked, with the journal that its file system bears, and faults put into words.
+"""Opens a cache file: creates or checks it, chooses a journal that suits its file system, and explains errors.
 
-A file that can not be used is named in a `CacheError`, and never deleted.
+An unusable file is named in a `CacheError` and never deleted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from arpo_env.net.http import ServiceError
+from arpo_env.errors import ServiceError
 
 BUSY_SECONDS = 60.0
 FORMAT = 1
@@ -30,25 +30,25 @@ COMMIT;
 
 
 class CacheError(ServiceError):
-    """Raised when the cache's file can not be used."""
+    """Raised when the cache file cannot be used."""
 
     def __init__(self, message: str) -> None:
         super().__init__("cache", message)
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open a file, or make it."""
+    """Open a file for writing; creates it if necessary."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CacheError(f"{path.parent} can not be made ({error.strerror}): name a file elsewhere") from error
-    _check_log(path)
+        raise CacheError(f"{path.parent} cannot be created ({error.strerror}); choose another folder") from error
+    _check_wal(path)
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        _check(connection, path, new=True)
+        _check_format(connection, path, new=True)
         if not _pragma(connection, "user_version"):
-            connection.executescript(_SCHEMA)  # before there is a log: the file by itself is a cache from now on
-        _use_log(connection, path)
+            connection.executescript(_SCHEMA)  # before WAL mode, so that the file alone is a valid cache from now on
+        _set_journal_mode(connection, path)
         return connection
     except BaseException:
         connection.close()
@@ -56,49 +56,52 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Open a file that others may be writing, or that lies where nothing can be written."""
-    _check_log(path)
+    """Open a file that others may be writing, or that is on a read-only file system."""
+    _check_wal(path)
     if not path.is_file():
-        raise CacheError(f'there is no file {path} to replay: record one with mode="record", or '
-                         f"`arpo cache import {path} SOURCE`")  # fmt: skip
+        raise CacheError(
+            f'there is no file {path} to replay; record one with mode="record", or `arpo cache import {path} SOURCE`'
+        )
     address = path.resolve().as_uri()
     try:
-        return _opened(f"{address}?mode=ro", path)
+        return _open_checked(f"{address}?mode=ro", path)
     except sqlite3.OperationalError as error:
         if not any(word in str(error) for word in _FORBIDDEN):
             raise
-        log = log_of(path)
-        if size_of(log):
+        log = wal_path(path)
+        if file_size(log):
             raise CacheError(
-                f"{path} has fresh records in {log.name}, which can not be read where nothing can be written: "
-                "copy both to where you can write, or export the original with `arpo cache export`"
+                f"{path} has recent records in {log.name}, which cannot be read on a read-only file system; copy both "
+                "files to a writable folder, or export the original with `arpo cache export`"
             ) from error
-        return _opened(f"{address}?mode=ro&immutable=1", path)
+        # immutable skips locks and the log; safe, since the log is empty and nobody can write here
+        return _open_checked(f"{address}?mode=ro&immutable=1", path)
 
 
 def close_without_checkpoint(connection: sqlite3.Connection, path: Path) -> None:
-    """Close a connection and leave the log as it is, which SQLite would move into the file if this was the last one."""
+    """Close a connection but keep the log, which SQLite would checkpoint when the last connection is closed."""
+    # a second, read-only connection is then the last one, and it cannot checkpoint
     last = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
     try:
         last.execute("SELECT count(*) FROM sqlite_master").fetchall()
         connection.close()
     finally:
-        last.close()  # it may not write
+        last.close()
 
 
-def _opened(address: str, path: Path) -> sqlite3.Connection:
+def _open_checked(address: str, path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        _check(connection, path, new=False)
+        _check_format(connection, path, new=False)
         return connection
     except BaseException:
         connection.close()
         raise
 
 
-def _check(connection: sqlite3.Connection, path: Path, new: bool) -> None:
-    """Look whether the file is ours, and of this format."""
-    connection.execute("BEGIN")  # one view of the file, which another process may be making just now
+def _check_format(connection: sqlite3.Connection, path: Path, new: bool) -> None:
+    """Check that the file is a cache of the current format."""
+    connection.execute("BEGIN")  # read a consistent state; another process may be creating the file
     owner, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
     connection.execute("COMMIT")
@@ -106,37 +109,39 @@ def _check(connection: sqlite3.Connection, path: Path, new: bool) -> None:
         return
     if not owner and not version and not tables:
         raise CacheError(
-            f"{path} is empty. If it was copied while it was being recorded, its records are still in "
-            f"{path.name}-wal beside the original: close the recorder and copy again, or copy both"
+            f"{path} is empty. If it was copied while it was being recorded, its records are still in {path.name}-wal "
+            "beside the original; close the recorder and copy again, or copy both files"
         )
     if owner != _OURS:
-        raise CacheError(f"{path} is no cache, but an SQLite file of something else: name another file")
+        raise CacheError(f"{path} is an SQLite file of another application, not a cache; choose another file")
     if version != FORMAT:
-        raise CacheError(f"{path} has format {version}, and this version of arpo reads format {FORMAT}: name another "
-                         f"file, or export it with the arpo that wrote it and import that here")  # fmt: skip
+        raise CacheError(
+            f"{path} has format {version}, but this version of arpo reads format {FORMAT}; choose another file, or "
+            "export it with the version of arpo that wrote it and import that export"
+        )
 
 
-def _use_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Choose how writes are made safe: by a log, which lets others read meanwhile, or by a journal on network disks.
+def _set_journal_mode(connection: sqlite3.Connection, path: Path) -> None:
+    """Choose the journal mode: a write-ahead log, which allows reading while writing, or a rollback journal.
 
-    A log (WAL) needs memory that all its users share, which computers do not.
+    WAL needs shared memory between all processes that use the file, which network file systems do not provide.
     """
     wanted = "delete" if on_network(path) else "wal"
     end = time.monotonic() + BUSY_SECONDS
     while _pragma(connection, "journal_mode") != wanted:
         try:
             if _pragma(connection, f"journal_mode = {wanted}") != wanted:
-                wanted = "delete"  # there is no shared memory here
-        except sqlite3.OperationalError as error:  # here SQLite does not wait for others by itself
+                wanted = "delete"  # no shared memory on this file system
+        except sqlite3.OperationalError as error:  # the busy timeout does not apply to changes of the journal mode
             if "locked" not in str(error) or time.monotonic() > end:
                 raise
             time.sleep(0.02)
     connection.execute(f"PRAGMA synchronous = {'NORMAL' if wanted == 'wal' else 'FULL'}")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Connection` does it, where there is room
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Connection` checkpoints, after checking the free disk space
 
 
 def on_network(path: Path) -> bool:
-    """Say whether a file lies on a network file system; False where that can not be known."""
+    """Return whether a file is on a network file system; False if unknown."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -146,53 +151,58 @@ def on_network(path: Path) -> bool:
     for line in mounts:
         fields, _, source = line.partition(" - ")
         point = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), fields.split()[4]))
-        if folder.is_relative_to(point) and len(point.parts) >= best:  # a later mount hides an earlier one
+        # a later mount hides an earlier one at the same place
+        if folder.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), source.split()[0]
     return bool(_NETWORK.match(kind))
 
 
-def log_of(path: Path) -> Path:
-    """Return where SQLite puts what is not in the file itself yet."""
+def wal_path(path: Path) -> Path:
+    """Return the path of SQLite's write-ahead log."""
     return path.with_name(path.name + "-wal")
 
 
-def size_of(path: Path) -> int:
-    """Return the size of a file in bytes; 0 if there is none."""
+def file_size(path: Path) -> int:
+    """Return the size of a file in bytes; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _check_log(path: Path) -> None:
-    """Refuse a log without its file: SQLite would delete it."""
-    log = log_of(path)
-    if size_of(log) and not size_of(path):
-        raise CacheError(f"{log.name} lies in {path.parent} without its file {path.name}: records of both are needed. "
-                         f"Copy {path.name} there, too, or move {log.name} away if it is not wanted")  # fmt: skip
+def _check_wal(path: Path) -> None:
+    """Raise if a log exists without its file, because SQLite would delete the log."""
+    log = wal_path(path)
+    if file_size(log) and not file_size(path):
+        raise CacheError(
+            f"{log.name} is in {path.parent} without its file {path.name}, and both are needed. Copy {path.name} there "
+            f"as well, or move {log.name} away if it is not needed"
+        )
 
 
 def _pragma(connection: sqlite3.Connection, text: str) -> Any:
     return connection.execute(f"PRAGMA {text}").fetchall()[0][0]
 
 
-CURE = "Nothing was deleted; move the file away (mv {path} {path}.damaged), then record again or import an export"
+CURE = "Nothing was deleted; move the file away (mv {path} {path}.damaged) and record again, or import an export"
 _DAMAGED = ("malformed", "no such table", "no such column")
-_FORBIDDEN = ("unable to open", "readonly")  # WAL wants to write beside the file even to read it
+_FORBIDDEN = ("unable to open", "readonly")  # WAL mode writes beside the file even to read it
 
 
-def explained(error: sqlite3.Error, path: Path) -> CacheError:
-    """Return an SQLite error with the file's name and what to do."""
+def explain_error(error: sqlite3.Error, path: Path) -> CacheError:
+    """Turn an SQLite error into a `CacheError` that names the file and the cure."""
     text = str(error)
     if "not a database" in text:
-        return CacheError(f"{path} is no cache ({text}); nothing was deleted: name another file")
+        return CacheError(f"{path} is not a cache ({text}); nothing was deleted; choose another file")
     if any(word in text for word in _DAMAGED):
-        return CacheError(f"{path} is damaged, or no cache ({text}). {CURE.format(path=path)}")
+        return CacheError(f"{path} is damaged or not a cache ({text}). {CURE.format(path=path)}")
     if "disk is full" in text:
-        return CacheError(f"{path} can not take more: the disk is full. Free some space, or go on with a copy of it "
-                          f"and of {path.name}-wal on another disk; no record is lost so far")  # fmt: skip
+        return CacheError(
+            f"{path} cannot grow because the disk is full. Free some space, or continue with a copy of it and of "
+            f"{path.name}-wal on another disk; no record has been lost"
+        )
     if "locked" in text:
-        return CacheError(f"{path} was locked by others for more than {BUSY_SECONDS:g} s")
+        return CacheError(f"{path} was locked by other processes for more than {BUSY_SECONDS:g} s")
     if any(word in text for word in _FORBIDDEN):
-        return CacheError(f'{path} can not be written ({text}): name another file, or use mode="replay"')
+        return CacheError(f'{path} cannot be written ({text}); choose another file, or use mode="replay"')
     return CacheError(f"{path}: {text}")

@@ -1,6 +1,6 @@
-"""The file under the cache: one SQLite data base in WAL mode that many processes and threads read and write at once.
+"""The storage of a cache: one SQLite database in WAL mode that processes and threads read and write concurrently.
 
-It holds records by key. What is looked up and what may be stored is the business of `arpo_env.cache`.
+It stores records by key. `arpo_env.cache.cache` decides what is looked up and stored.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _COLUMNS = "kind, provider, version, request, value, created, expires, status"
 
 @dataclass(frozen=True)
 class Record:
-    """What was asked, and what came back.
+    """A request and its answer.
 
     Attributes:
         kind: "search", "page", ...
         provider: who answered.
-        version: of the adapter or prompt.
+        version: version of the adapter or prompt.
         request: canonical JSON.
-        value: JSON, compressed by zlib.
+        value: JSON, compressed with zlib.
         created: seconds since 1970.
-        expires: the same, or None.
+        expires: seconds since 1970, or None.
         status: "found" or "nothing".
     """
 
@@ -47,31 +47,31 @@ class Record:
 
     @property
     def key(self) -> bytes:
-        """Return the hash of what was asked."""
+        """Hash of the request."""
         return key_of(self.kind, self.provider, self.version, self.request)
 
 
 def canonical(request: Any) -> str:
-    """Return data as JSON that is the same for equal data.
+    """Return JSON that is equal for equal data.
 
     Raises:
-        TypeError: it holds something that is no JSON.
-        ValueError: it holds nan or infinity.
+        TypeError: the data contains a value that JSON does not have.
+        ValueError: the data contains nan or infinity.
     """
     return json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def key_of(kind: str, provider: str, version: str, request: str) -> bytes:
-    """Return the SHA-256 that a record is found by; `request` is canonical JSON."""
+    """Return the SHA-256 key of a record; `request` is canonical JSON."""
     return hashlib.sha256(canonical([kind, provider, version, request]).encode()).digest()
 
 
 class Store:
-    """The data base. Opened at first use.
+    """The database; opened at first use.
 
     Args:
-        path: of the file.
-        read_only: never write, nor create the file; works on a read-only file system.
+        path: path of the file.
+        read_only: never write or create the file; works on a read-only file system.
     """
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
@@ -79,14 +79,14 @@ class Store:
         self._reader, self._writer = Connection(path, read_only), Connection(path, read_only)
 
     def get(self, key: bytes) -> Record | None:
-        """Return a record, expired or not."""
+        """Return a record, even if it has expired."""
         with self._reader.use() as connection:
-            # all rows, so that the statement ends and with it the view of the file
+            # fetch all rows, so that the statement ends and releases its snapshot of the file
             rows = connection.execute(f"SELECT {_COLUMNS} FROM records WHERE key = ?", (key,)).fetchall()
         return Record(*rows[0]) if rows else None
 
     def put(self, records: Iterable[Record], replace: bool = True) -> int:
-        """Write records in one transaction, which no death of the process can undo; return how many were written."""
+        """Write records in one durable transaction; return the number of written records."""
         verb = "REPLACE" if replace else "IGNORE"
         statement = f"INSERT OR {verb} INTO records (key, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         rows = [(record.key, *astuple(record)) for record in records]
@@ -103,7 +103,7 @@ class Store:
         return written
 
     def records(self) -> Iterator[Record]:
-        """Go through all records in the order they were written first, a thousand at a time."""
+        """Iterate over all records in insertion order, in batches of 1,000."""
         last = 0
         while True:
             with self._reader.use() as connection:
@@ -115,7 +115,7 @@ class Store:
             yield from (Record(*row[1:]) for row in rows)
 
     def count(self) -> list[dict[str, Any]]:
-        """Return a row for each kind, provider and version: how many, bytes, what is in them."""
+        """Return a row per kind, provider and version: number of records, bytes, status counts and dates."""
         statement = (
             "SELECT kind, provider, version, count(*) AS records, sum(status = 'nothing') AS 'nothing',"
             " sum(coalesce(expires <= ?, 0)) AS expired, sum(length(value)) AS bytes,"
@@ -128,7 +128,7 @@ class Store:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def known(self, kind: str) -> list[tuple[str, str, str | None, int]]:
-        """Return provider, version, server and number of the records of a kind, for the three largest groups."""
+        """Return provider, version, server and count of the three largest groups of records of a kind."""
         statement = (
             "SELECT provider, version, json_extract(request, '$.server') AS server, count(*) FROM records"
             " WHERE kind = ? GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT 3"
@@ -137,16 +137,18 @@ class Store:
             return connection.execute(statement, (kind,)).fetchall()
 
     def unpack(self, record: Record) -> Any:
-        """Return a record's value.
+        """Return the value of a record.
 
         Raises:
-            CacheError: its bytes are damaged.
+            CacheError: the value is damaged.
         """
         try:
             return json.loads(zlib.decompress(record.value))
         except (zlib.error, ValueError) as error:
-            raise CacheError(f"a record in {self.path} is damaged ({error}; request {record.request[:200]}). "
-                             f"{CURE.format(path=self.path)}") from error  # fmt: skip
+            raise CacheError(
+                f"a record in {self.path} is damaged ({error}; request {record.request[:200]}). "
+                f"{CURE.format(path=self.path)}"
+            ) from error
 
     def close(self) -> None:
         """Close the connections; the next use opens them again."""

@@ -14,7 +14,7 @@ from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.option_letters import is_several, option, same_labels
 from arpo_env.grading.answer_text.strip_phrases import strip_phrases
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.grading.math_check.process_pool import CheckPool
+from arpo_env.grading.math_check.check_pool import CheckPool
 from arpo_env.grading.math_grader import MathGrader
 from envs_registry import Task
 

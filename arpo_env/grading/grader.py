@@ -8,10 +8,6 @@ from dataclasses import dataclass, field
 from envs_registry import Task
 
 
-class GradingError(RuntimeError):
-    """Raised when a grader could not decide (time-out, crash, no reply): the sample is invalid, not wrong."""
-
-
 @dataclass(frozen=True)
 class Score:
     """How right an answer is.

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from arpo_env.cache.cache import Cache, CacheError
-from arpo_env.grading.grader import Grader, GradingError, Score
-from arpo_env.net.chat_client import ChatModel, Message
-from arpo_env.net.http import ServiceError
+from arpo_env.chat_model import ChatModel, Message
+from arpo_env.errors import GradingError, ServiceError
+from arpo_env.grading.grader import Grader, Score
 from arpo_env.text.normalize import fold
 from arpo_env.text.quoting import Fence, shortened
 from envs_registry import Task

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from arpo_env.errors import GradingError
 from arpo_env.grading.answer_text.allowed_words import words_of
 from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options, without_options
 from arpo_env.grading.answer_text.normalize_latex import prepare
@@ -21,13 +22,13 @@ from arpo_env.grading.answer_text.strip_phrases import is_quantity, strip_phrase
 from arpo_env.grading.answer_text.synonyms import same_words
 from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
 from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
-from arpo_env.grading.grader import Grader, GradingError, Score
+from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_check.answer_shapes import is_name, read_shape, sides
+from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_without_library
 from arpo_env.grading.math_check.complexity_guard import LONGEST, is_absurd
 from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, stands_in
 from arpo_env.grading.math_check.exact_numbers import BASES, Value, as_value, same_value
 from arpo_env.grading.math_check.measure_names import is_measure
-from arpo_env.grading.math_check.process_pool import CheckPool, shared_pool, warn_without_library
 from arpo_env.grading.math_check.read_gold import ABOUT, Gold, has_unknowns, read_gold, squeezed
 from envs_registry import Task
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _Jobs = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
-def aside(work: Callable[[], T], name: str) -> Future[T]:
+def run_in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
     """Start `work` on a thread of its own, called `name`; the future has its result or its exception."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # who waits may give up; the work goes on

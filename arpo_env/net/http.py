@@ -1,9 +1,11 @@
-"""HTTP towards services: `Http.request` with time limits, a size limit, repeats, a rate limit and kept connections.
+"""HTTP requests to services: `Http.request` with time limits, a size limit, retries, a rate limit, kept connections.
 
-For services whose address the user chose (search providers, retrievers, model servers). Pages whose address the web
-chose are fetched by `arpo_env.pages`, which also looks where the address leads. A failure is a `ServiceError`: the
-machinery's fault, never a tool result. Redirects are not followed, cookies not kept, `.netrc` not read: a key goes
-where the user sent it and nowhere else, and no message, traceback or log of ours holds one.
+For services whose address the user chose (search providers, retrievers, model servers). Pages whose address comes from
+the web are fetched by `arpo_env.pages`, which also checks where the address leads. A failure is a `ServiceError`: it
+voids the sample and is never a tool result. Redirects are not followed, cookies are not kept and `.netrc` is not read,
+so a key goes only where the user sent it. No message, traceback or log of ours holds a key.
+
+All requests of a process run on the background event loop, so that one thread serves every caller's thread and loop.
 """
 
 from __future__ import annotations
@@ -15,33 +17,24 @@ import os
 import random
 import time
 import urllib.parse
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.net.daemon_threads import DaemonThreads
-from arpo_env.net.deadline import TooLarge, TooSlow, deadline, read_body, watched_session
-from arpo_env.net.http_errors import Failure, bare, broken, hide_keys_in_logs, refused, without
-from arpo_env.net.rate_limit import Pace
+from arpo_env.errors import ServiceError as ServiceError
+from arpo_env.event_loop import background_loop, run, run_on_loop
+from arpo_env.net.http_client import CannotConnect, open_client
+from arpo_env.net.http_errors import Failure, from_exception, from_response
+from arpo_env.net.rate_limit import RateLimited, RateLimiter
+from arpo_env.net.redaction import redact, strip_credentials
 
 if TYPE_CHECKING:
-    import requests
+    import httpx2
 
-_LEAST = 0.02  # seconds; with less patience left nothing is asked any more
+_LEAST = 0.02  # seconds; with less patience left no request is started
 _LONGEST_PAUSE = 30.0  # seconds; a server that asks for more is not waited for
-
-
-class ServiceError(RuntimeError):
-    """Raised when a service outside could not do its work; the sample is void, not wrong.
-
-    Attributes:
-        service: its name.
-        status: HTTP status, or None if there was no reply.
-    """
-
-    def __init__(self, service: str, message: str, status: int | None = None) -> None:
-        super().__init__(f"{service}: {message}")
-        self.service, self.status = service, status
+_MOST_HEADERS = 100
 
 
 @dataclass(frozen=True)
@@ -58,17 +51,21 @@ class Reply:
         """Return the body as JSON.
 
         Raises:
-            ServiceError: it is something else.
+            ServiceError: the body is not JSON.
         """
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
             start = self.body[:80].decode("utf-8", "replace")
-        raise self.fault(f"answered something that is no JSON ({start!r})")
+        raise self.fault(f"answered with a body that is no JSON ({start!r})")
 
     def fault(self, message: str) -> ServiceError:
-        """Return the error which says that this answer is of no use; keys that it echoes are left out."""
-        return ServiceError(self.service, without(self.secrets, message), self.status)
+        """Return the error to raise when this answer cannot be used; keys that it repeats are redacted."""
+        return ServiceError(self.service, redact(self.secrets, message), self.status)
+
+
+class _TooLarge(Exception):
+    """The body is longer than allowed."""
 
 
 @dataclass
@@ -80,8 +77,8 @@ class Http:
         timeout: seconds for one try, from the name look-up to the last byte.
         max_bytes: of a body, unpacked.
         retries: further tries after 429, 5xx, or a broken connection.
-        pause: seconds before the first repeat; doubles each time, and `Retry-After` is obeyed up to 30 s.
-        per_second: most requests a second; None is no limit.
+        pause: seconds before the first retry; doubles each time, and `Retry-After` is obeyed up to 30 s.
+        per_second: most requests per second; None is no limit.
         cures: what to do about a status, for the message, as in {401: "set SERPER_API_KEY"}.
         patience: seconds for all tries together, with pauses and the wait for a turn; None is 3 x `timeout`.
         connections: most requests under way at once; so many connections are kept for reuse.
@@ -98,11 +95,11 @@ class Http:
     patience: float | None = None
     connections: int = 64
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    _pace: Pace | None = field(init=False, repr=False)
-    _line: _Line | None = field(default=None, init=False, repr=False)
+    _limiter: RateLimiter | None = field(init=False, repr=False)
+    _open: _Open | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._pace = None if self.per_second is None else Pace(self.per_second)
+        self._limiter = None if self.per_second is None else RateLimiter(self.per_second)
 
     async def request(
         self,
@@ -113,19 +110,29 @@ class Http:
         json: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Do a request on a thread and return its answer.
+        """Send a request and return the answer. If this is cancelled, the connection is closed.
 
         Raises:
             ServiceError: it failed for good.
         """
-        url, login = _split_login(url)
-        asked = {"method": method, "url": url, "params": params, "json": json, "headers": {**login, **(headers or {})}}
+        return await run_on_loop(self._send(_Request.build(method, url, params, json, headers)))
+
+    def request_sync(self, method: str, url: str, **arguments: Any) -> Reply:
+        """Do the same as `request` and block until it is done."""
+        return run(self.request(method, url, **arguments))
+
+    def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.close()
+
+    async def _send(self, request: _Request) -> Reply:
         ends = time.monotonic() + (3 * self.timeout if self.patience is None else self.patience)
         tries = 0
         while True:
             await self._wait_for_turn(ends)
-            line = self._open()
-            answer = await asyncio.get_running_loop().run_in_executor(line.threads, self._once, line, ends, asked)
+            answer = await self._try(request, ends)
             if isinstance(answer, Reply):
                 return answer
             tries += 1
@@ -135,82 +142,142 @@ class Http:
                 raise self._error(answer, tries)
             await asyncio.sleep(pause)
 
-    def request_sync(self, method: str, url: str, **arguments: Any) -> Reply:
-        """Do the same as `request` from a thread that runs no event loop."""
-        return asyncio.run(self.request(method, url, **arguments))
-
-    def close(self) -> None:
-        """Give back connections and threads; the next request opens new ones."""
-        line, self._line = self._line, None
-        if line is not None:
-            line.threads.shutdown(wait=False)
-            line.session.close()
-
-    def _open(self) -> _Line:
-        line = self._line
-        if line is None or line.process != os.getpid():  # threads and connections do not survive a fork
-            line = self._line = _Line(self.connections)
-        return line
-
-    def _once(self, line: _Line, ends: float, asked: dict[str, Any]) -> Reply | Failure:
-        from urllib3.exceptions import HTTPError
-
-        left = ends - time.monotonic()
-        seconds = min(self.timeout, left)
-        if left < _LEAST:
+    async def _try(self, request: _Request, ends: float) -> Reply | Failure:
+        if not all(value.isascii() and value.isprintable() for value in request.headers.values()):
+            return Failure("a header cannot be sent; look for line breaks or non-ASCII letters in the key", False)
+        opened = self._opened()
+        if not await _acquired(opened.slots, ends - time.monotonic()):
             return Failure(f"all {self.connections} connections were busy for too long", passing=False)
         try:
-            with deadline(seconds):
-                response = line.session.request(**asked, timeout=self.timeout, stream=True, allow_redirects=False)
-                body = read_body(response, self.max_bytes)
-        except TooLarge:
+            client = opened.take()
+            try:
+                return await self._exchange(client, request, min(self.timeout, ends - time.monotonic()))
+            finally:
+                opened.idle.append(client)
+        except CannotConnect as error:
+            return Failure(str(error), passing=False)
+        finally:
+            opened.slots.release()
+
+    async def _exchange(self, client: httpx2.AsyncClient, request: _Request, seconds: float) -> Reply | Failure:
+        import httpx2
+
+        try:
+            async with asyncio.timeout(seconds) as limit, request.stream(client) as response:
+                body = await self._body(response)
+        except _TooLarge:
             return Failure(f"answered more than {self.max_bytes:,} bytes", passing=False)
-        except TooSlow:
-            return Failure(f"no complete answer from {bare(asked['url'])} within {seconds:.3g} s")
-        except (OSError, HTTPError, ValueError) as error:
-            return broken(error, asked["url"])
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                return Failure(f"no complete answer from {strip_credentials(request.url)} within {seconds:.3g} s")
+            return from_exception(error, request.url)
+        if len(response.headers.raw) > _MOST_HEADERS:
+            return Failure(f"answered with more than {_MOST_HEADERS} headers")
         if response.status_code >= 300:
-            return refused(response, body, self.cures)
+            return from_response(response, body, self.cures)
         return Reply(self.service, response.status_code, response.headers, body, self.secrets)
 
+    async def _body(self, response: httpx2.Response) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():  # unpacked, in pieces of 1 MiB at most
+            body += chunk
+            if len(body) > self.max_bytes:
+                raise _TooLarge
+        return bytes(body)
+
+    def _opened(self) -> _Open:
+        opened = self._open
+        if opened is None or opened.process != os.getpid():  # connections do not survive a fork
+            opened = self._open = _Open(self.connections)
+            weakref.finalize(self, opened.close).atexit = False
+        return opened
+
     async def _wait_for_turn(self, ends: float) -> None:
-        if self._pace is None:
+        if self._limiter is None:
             return
-        wait = self._pace.take(ends - time.monotonic())
-        if wait is None:
-            limit = f"per_second={self._pace.per_second:g}"
-            raise ServiceError(self.service, f"too many requests are waiting for their turn at {limit}; raise it")
-        await asyncio.sleep(wait)
+        try:
+            await self._limiter.acquire(ends - time.monotonic())
+        except RateLimited:
+            limit = f"per_second={self._limiter.per_second:g}"
+            message = f"too many requests are waiting for their turn at {limit}; raise it"
+            raise ServiceError(self.service, message) from None
 
     def _error(self, failure: Failure, tries: int) -> ServiceError:
         tried = f" ({tries} tries)" if tries > 1 else ""
-        return ServiceError(self.service, without(self.secrets, failure.message + tried), failure.status)
+        return ServiceError(self.service, redact(self.secrets, failure.message + tried), failure.status)
 
 
-class _Line:
-    """The threads and kept connections of one process to one service."""
+class _Open:
+    """The connections of one process to one service.
+
+    Each connection is a client of its own, and the one that was used last is used next. A shared pool of httpx2 would
+    look at the socket of every idle connection at every request, which takes a third of the CPU time with 64 of them.
+    """
 
     def __init__(self, connections: int) -> None:
-        import http.cookiejar
-
-        hide_keys_in_logs()
         self.process = os.getpid()
-        self.threads = DaemonThreads(connections, "arpo-http")
-        self.session = watched_session(connections)
-        self.session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
-        self.session.auth = _as_it_is
+        self.slots = asyncio.Semaphore(connections)
+        self.idle: list[httpx2.AsyncClient] = []
+        self._clients: list[httpx2.AsyncClient] = []
+        self._loop = background_loop()
+
+    def take(self) -> httpx2.AsyncClient:
+        if not self.idle:
+            self.idle.append(open_client())
+            self._clients.append(self.idle[-1])
+        return self.idle.pop()
+
+    def close(self) -> None:
+        if self.process == os.getpid():  # a child of os.fork leaves the connections to its parent
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+
+    async def _close(self) -> None:
+        for client in self._clients:
+            await client.aclose()
 
 
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keep the headers that the caller set; without this, an entry in ~/.netrc replaces them."""
-    return request
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    url: str
+    params: str
+    content: bytes | None
+    headers: dict[str, str]
+
+    @classmethod
+    def build(
+        cls, method: str, url: str, params: Mapping[str, Any] | None, content: Any, headers: Mapping[str, str] | None
+    ) -> _Request:
+        """Encode parameters and JSON; move user and password from the address to a header."""
+        url, login = _split_login(url)
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        body = None if content is None else json.dumps(content).encode()
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        query = urllib.parse.urlencode(given, doseq=True)
+        return cls(method, url, query, body, {**kind, **login, **(headers or {})})
+
+    def stream(self, client: httpx2.AsyncClient) -> Any:
+        joint = "&" if "?" in self.url else "?"
+        url = self.url + joint + self.params if self.params else self.url
+        return client.stream(self.method, url, content=self.content, headers=self.headers)
+
+
+async def _acquired(slots: asyncio.Semaphore, seconds: float) -> bool:
+    """Take a slot within the time; return whether that was possible."""
+    if seconds >= _LEAST and not slots.locked():
+        return await slots.acquire()
+    try:
+        async with asyncio.timeout(max(0.0, seconds - _LEAST)):
+            return await slots.acquire()
+    except TimeoutError:
+        return False
 
 
 def _split_login(url: str) -> tuple[str, dict[str, str]]:
     """Take user and password out of an address; return it without them, and the headers that carry them."""
     try:
         parts = urllib.parse.urlsplit(url)
-    except ValueError:  # requests says it better
+    except ValueError:  # httpx2 says it better
         return url, {}
     login, at, host = parts.netloc.rpartition("@")
     if not at:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-from arpo_env.net.deadline import TooLarge, TooSlow
+from arpo_env.pages.deadline import TooLarge, TooSlow
 from arpo_env.pages.page import PageError
 from arpo_env.pages.pinned_connection import guarded_session
 from arpo_env.pages.url_safety import Address, Refused

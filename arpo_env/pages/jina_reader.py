@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import re
 
-from arpo_env.net.host_rate_limit import Busy, Pace
 from arpo_env.net.http import Http, Reply, ServiceError
+from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.pages.page import Page, PageError
 from arpo_env.pages.url_safety import Address
 
@@ -42,8 +42,7 @@ class JinaReader:
         self._headers = {"X-Return-Format": "markdown", "Accept": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        self._interval = 60 / _PER_MINUTE[bool(key)]
-        self._pace = Pace()
+        self._limiter = RateLimiter(_PER_MINUTE[bool(key)] / 60)
         self._http = Http(
             "jina", timeout=timeout, max_bytes=max_bytes, retries=2, cures=_CURES, secrets=(key,) if key else ()
         )
@@ -56,9 +55,9 @@ class JinaReader:
             ServiceError: the service failed.
         """
         try:
-            await self._pace.turn("", self._interval, _PATIENCE)
+            await self._limiter.acquire(_PATIENCE)
             reply = await self._http.request("GET", f"{self.address}/{address.url}", headers=self._headers)
-        except Busy as error:
+        except RateLimited as error:
             raise ServiceError("jina", f"too many pages wait for it ({error}). {_CURES[429]}", 429) from error
         except ServiceError as error:
             if error.status in _FAULTS_OF_THE_PAGE:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from arpo_env.cache.cache import Cache
 from arpo_env.cache.sqlite_store import canonical
-from arpo_env.net.chat_client import ChatModel
-from arpo_env.net.http import ServiceError
+from arpo_env.chat_model import ChatModel
+from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page
 from arpo_env.text.quoting import Fence, shortened
 

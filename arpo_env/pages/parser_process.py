@@ -4,8 +4,8 @@ Markup and PDFs of the web can be made so that a parser never ends, eats all mem
 of a process that holds nothing else: no keys, no network use, one page at a time. `parser_pool` starts it; it
 imports nothing of this project, so that it starts fast.
 
-Jobs come on standard input: eight bytes (length of the head, length of the body), a JSON head {kind, max_characters},
-the body. Replies go to standard output: four bytes of length, and JSON {title, date, text} or {fault}.
+Jobs arrive as `arpo_env.worker_pool` sends them. A job is four bytes (length of the head), a JSON head
+{kind, max_characters}, and the body. A reply is JSON {title, date, text} or {fault}.
 """
 
 from __future__ import annotations
@@ -180,9 +180,8 @@ def _lock(memory: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that feeds this one
 
 
-def _send(replies: BinaryIO, reply: dict[str, str]) -> None:
-    data = json.dumps(reply).encode()
-    replies.write(struct.pack("!I", len(data)) + data)
+def _send(replies: BinaryIO, reply: bytes) -> None:
+    replies.write(struct.pack("!I", len(reply)) + reply)
     replies.flush()
 
 
@@ -198,12 +197,12 @@ def main(seconds: float, memory: int) -> None:
     try:
         _lock(memory)
     except ImportError as error:
-        _send(replies, {"missing": str(error)})
+        _send(replies, str(error).encode())
         return
-    _send(replies, {})
+    _send(replies, b"")
     while len(lengths := jobs.read(8)) == 8:
-        head_length, body_length = struct.unpack("!II", lengths)
-        head, body = json.loads(jobs.read(head_length)), jobs.read(body_length)
+        length, head_length = struct.unpack("!II", lengths)
+        head, body = json.loads(jobs.read(head_length)), jobs.read(length - 4 - head_length)
         _alarm(seconds)
         try:
             reply = parse(head["kind"], body, head["max_characters"])
@@ -211,7 +210,7 @@ def main(seconds: float, memory: int) -> None:
             reply = {"fault": "reading it takes too long"}
         _calm()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(replies, reply)
+        _send(replies, json.dumps(reply).encode())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.net.deadline import TooSlow, deadline_session, watch
+from arpo_env.pages.deadline import TooSlow, deadline_session, watch
 from arpo_env.pages.url_safety import resolve
 
 if TYPE_CHECKING:

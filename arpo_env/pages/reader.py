@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arpo_env.net.daemon_threads import DaemonThreads
-from arpo_env.net.deadline import TooSlow
-from arpo_env.net.host_rate_limit import Busy, Pace
 from arpo_env.net.http import ServiceError
+from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.net.urls import without_login
 from arpo_env.pages import jina_reader as jina_service
 from arpo_env.pages.charset import decode
+from arpo_env.pages.deadline import TooSlow
 from arpo_env.pages.fetch import Fetched, Limits, fetch, why
 from arpo_env.pages.page import Kind, Page, PageError, shown
 from arpo_env.pages.parser_pool import Parser, ParsingFailed
@@ -86,7 +86,7 @@ class PageReader:
     ) -> None:
         self.timeout, self.max_characters = timeout, max_characters
         self._ports, self._concurrency, self._obeys_robots = ports, concurrency, robots
-        self._interval, self._parse_seconds = 1 / per_host_per_second, parse_seconds
+        self._per_host_per_second, self._parse_seconds = per_host_per_second, parse_seconds
         self._limits = Limits(max_bytes, allow_private, proxy, user_agent)
         self._jina = jina_service.JinaReader(jina_address, timeout, max_bytes) if jina else None
         self._begin()
@@ -95,7 +95,7 @@ class PageReader:
     def _begin(self) -> None:
         self._threads = DaemonThreads(self._concurrency, "arpo-page")
         self._parser = Parser(min(4, os.cpu_count() or 1), self._parse_seconds)
-        self._pace = Pace()
+        self._limiter = RateLimiter(self._per_host_per_second)
         agent = self._limits.user_agent
         self._robots = Robots(self._fetch_robots, self._ports, agent, self._threads) if self._obeys_robots else None
 
@@ -168,8 +168,8 @@ class PageReader:
     async def _visit(self, address: Address, visit: _Visit) -> Fetched:
         delay = await self._permission(address, visit)
         try:
-            await self._pace.turn(address.host, max(self._interval, delay), self.timeout)
-        except Busy as error:
+            await self._limiter.acquire(self.timeout, address.host, delay)
+        except RateLimited as error:
             raise PageError(address.url, f"the site may be asked again in {error.seconds:.0f} s only") from error
         fetched = await asyncio.get_running_loop().run_in_executor(
             self._threads, fetch, address, visit.left(), self._limits, visit.cookies
@@ -198,7 +198,7 @@ class PageReader:
         visit.seconds -= loop.time() - started
         if rules.fault:
             raise PageError(address.url, rules.fault)
-        if not rules.allows(address.target):
+        if not rules.allows(address.url):
             raise PageError(address.url, "the site's robots.txt does not allow programs to read it")
         return rules.delay
 

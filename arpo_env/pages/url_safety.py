@@ -13,8 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-from arpo_env.net.daemon_threads import aside
-from arpo_env.net.deadline import TooSlow
+from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.pages.deadline import TooSlow
 from arpo_env.pages.page import PageError
 
 PORTS = (80, 443, 8080, 8443)
@@ -58,11 +58,6 @@ class Address:
     def origin(self) -> str:
         """Scheme, host and port."""
         return self.url.split("/", 3)[0] + "//" + self.url.split("/", 3)[2]
-
-    @property
-    def target(self) -> str:
-        """Path and query."""
-        return self.url[len(self.origin) :]
 
 
 def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
@@ -155,7 +150,7 @@ def resolve(host: str, port: int, seconds: float, allow_private: bool) -> list[t
         Refused: one of the addresses is not public, or the name does not exist.
         TooSlow: the look-up took too long.
     """
-    look_up = aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), "arpo-resolve")
+    look_up = run_in_daemon_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), "arpo-resolve")
     try:
         answers = look_up.result(timeout=max(0.0, seconds))
     except TimeoutError as error:

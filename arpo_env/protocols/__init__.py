@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.protocols.protocol import Protocol
 from arpo_env.same_definition import content_of, same_content
 
@@ -81,6 +81,5 @@ def _checked(protocol: Protocol, name: str) -> Protocol:
 
 def _unknown(name: object) -> str:
     names = [*PROTOCOLS, *sorted(_registered.keys() - set(PROTOCOLS)), *sorted(_ALIASES)]
-    near = difflib.get_close_matches(str(name).lower(), names, 1, 0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    hint = nearest_hint(str(name).lower(), names, otherwise=".", likeness=0.4)
     return f"no protocol {name!r}{hint} There are: {', '.join(names)}"

@@ -6,13 +6,13 @@ are faults like any other. One leniency: a line break may stand unescaped in a s
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.protocols.protocol import ToolCall
 from arpo_env.tools.json_schema import JsonSchema
 
@@ -99,8 +99,7 @@ def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
     if name in names:
         return tools[names.index(name)]
     shown = name[:_LONGEST_NAME]
-    near = difflib.get_close_matches(shown.lower(), names, 1, 0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = nearest_hint(shown.lower(), names, "did you mean {}? ", likeness=0.5)
     raise UnreadableCall(f"there is no tool {shown!r}; {hint}The tools are: {', '.join(names) or 'none'}")
 
 

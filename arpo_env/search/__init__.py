@@ -3,13 +3,14 @@
     from arpo_env.search import open_search
     hits = await open_search("corpus.jsonl").search("who wrote the novel", k=5)
 
-`Hit` and `SearchBackend` are what they share, `open_search` finds one by name or path, and `SearchTool` is the tool of
-an episode.
+All backends share `Hit` and `SearchBackend`; `open_search` finds one by name or path. The tool of an episode is
+`arpo_env.SearchTool`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.lazy_names import lazy_names
+from sandbox.moved_names import moved_members
 
 if TYPE_CHECKING:
     from arpo_env.search.backend_registry import backend_names, default_search, open_search, register_backend
@@ -46,4 +47,9 @@ _HOMES = {
     "register_backend": "backend_registry",
 }
 
-__getattr__ = lazy_names("arpo_env.search", _HOMES)
+_lazy_name = lazy_names("arpo_env.search", _HOMES)
+_moved_name = moved_members("arpo_env.search", "arpo_env.tools.search_tool")
+
+
+def __getattr__(name: str) -> Any:
+    return _moved_name(name) if name == "SearchTool" else _lazy_name(name)

@@ -5,7 +5,6 @@ A backend is one row of the table: its name and the function that makes it, impo
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import os
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.urls import hidden
 from arpo_env.search.local.corpus import SUFFIXES
 from arpo_env.search.search_backend import SearchBackend
@@ -66,12 +66,13 @@ def default_search(*, asked: bool = True) -> SearchBackend:
     )
 
 
-def register_backend(name: str, factory: Factory) -> None:
+def register_backend(name: str, factory: Factory, unasked: Factory | None = None) -> None:
     """Make a backend available by a name; a name that is there already gets the new factory.
 
     Args:
         name: without a colon.
         factory: called with what stands after the colon, or None.
+        unasked: the same for a replay, which asks nobody and needs no key; None takes `factory`.
 
     Raises:
         ValueError: the name is empty or has a colon or a slash.
@@ -79,6 +80,8 @@ def register_backend(name: str, factory: Factory) -> None:
     if not name or set(name) & set(":/"):
         raise ValueError(f"{name!r} can not be a backend's name: it has to be free of ':' and '/'")
     _factories[name] = factory
+    if unasked is not None:
+        _unasked[factory] = unasked
 
 
 def backend_names() -> list[str]:
@@ -92,8 +95,7 @@ def _unknown(where: str, name: str) -> Exception:
         return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
     if "/" in name or where.endswith(SUFFIXES):
         return FileNotFoundError(f"there is no index and no corpus at {where}")
-    near = difflib.get_close_matches(name.lower(), _factories, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = nearest_hint(name.lower(), _factories, "did you mean {!r}? ")
     return ValueError(
         f"no search backend and no path {shown!r}; {hint}There are: {', '.join(backend_names())}, "
         f"the folder of an index, and a corpus (FILE{SUFFIXES[0]})"
@@ -127,7 +129,7 @@ _factories: dict[str, Factory] = {
     **{name: functools.partial(_make, "arpo_env.search.web.providers:make_provider", name) for name in _PROVIDERS},
     **{name: functools.partial(_make, "arpo_env.search.http_retrievers:make_retriever", name) for name in _RETRIEVERS},
 }
-_unasked = {
+_unasked: dict[Factory, Factory] = {
     factory: functools.partial(factory, asked=False)  # type: ignore[call-arg]  # those of the providers know it
     for name, factory in _factories.items()
     if name in _PROVIDERS

@@ -8,12 +8,12 @@ One request a query; connections are kept.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.http import Http, Reply
 from arpo_env.net.urls import checked_address, with_path, without_login
 from arpo_env.search.search_backend import Hit, SearchBackend
@@ -55,8 +55,7 @@ def make_retriever(name: str, address: str | None, *, http: Http | None = None) 
         ValueError: unknown name, or an address that is none.
     """
     if name not in _PROTOCOLS:
-        near = difflib.get_close_matches(name, RETRIEVERS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RETRIEVERS)}"
+        hint = nearest_hint(name, RETRIEVERS, "did you mean {!r}?", f"there are {', '.join(RETRIEVERS)}")
         raise ValueError(f"no retriever is called {name!r}; {hint}")
     protocol = _PROTOCOLS[name]
     if address is None or not address.strip():

@@ -1,13 +1,13 @@
-"""A typed function as a tool, and what an entry of `tools` is that is no name.
+"""Typed functions as tools, and the tools of an entry of `tools` that is not a name.
 
     def weather(city: str, days: int = 3) -> str:
         '''Tell the weather.'''
 
     gym.make("arpo/Arithmetic-v0", tools=["python", weather])
 
-Name, description and schema come from the function, and what is said of a parameter from its Google docstring. It may
-be `async`; a plain one runs on a thread of its own, so it may block. A function has no state that is forked with an
-episode: what keeps some is a `Tool`.
+Name, description and schema come from the function; parameter descriptions come from its Google docstring. The function
+may be `async`; otherwise it runs on its own thread and may block. A function has no state that is forked with an
+episode; a tool with state subclasses `Tool`.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def tool(
     max_characters: int = 8000,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, **settings: Any) -> Any:
-    """Mark a typed function as a tool; only needed for these settings, or where its annotations do not say so.
+    """Mark a typed function as a tool. Only needed to change these settings, or if annotations are ambiguous.
 
     Args:
-        function: it, where the decorator has no brackets.
-        settings: `name` (how the model calls it; the function's), `min_timeout` (seconds it has at least, whatever the
-            environment's `tool_timeout`), `voids` (failing voids the sample; otherwise the model is told),
-            `repeatable` (calling it twice does no harm) and `max_characters` (a longer result keeps head and tail).
+        function: the function, if the decorator is used without parentheses.
+        settings: `name` (name for the model, default that of the function), `min_timeout` (minimum time limit in
+            seconds, regardless of the environment's `tool_timeout`), `voids` (a failure voids the sample instead of
+            being shown to the model), `repeatable` (calling it twice does no harm) and `max_characters` (longer results
+            are shortened in the middle).
 
     Returns:
         The function itself.
@@ -65,7 +66,7 @@ def tool(function: Any = None, **settings: Any) -> Any:
 
 
 def _marked(settings: _Settings, function: Any) -> Any:
-    function_schema(function, settings.name)  # what cannot be a tool is refused here
+    function_schema(function, settings.name)  # raises at the definition if the function cannot be a tool
     setattr(function, _MARK, settings)
     return function
 
@@ -74,10 +75,10 @@ class FunctionTool(Tool):
     """A typed function as a tool.
 
     Args:
-        function: with annotated parameters and a docstring.
+        function: a function with annotated parameters and a docstring.
 
     Raises:
-        TypeError: its parameters cannot be described.
+        TypeError: a parameter cannot be described by a JSON schema.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -89,12 +90,12 @@ class FunctionTool(Tool):
         self.repeatable, self._max_characters = settings.repeatable, settings.max_characters
 
     async def call(self, **arguments: Any) -> ToolResult:
-        """Call the function; one that is not asynchronous runs on a thread of its own."""
+        """Call the function; a synchronous one runs on its own thread."""
         result = as_result(await invoke(self.function, arguments))
         return replace(result, text=shorten(result.text, self._max_characters))
 
     async def reset(self, setup: str) -> None:
-        """Do nothing: a function keeps nothing."""
+        """Do nothing, since a function has no state."""
 
     async def fork(self, n: int) -> list[Tool]:
         """Return n tools of the same function."""
@@ -104,53 +105,56 @@ class FunctionTool(Tool):
         """Do nothing."""
 
 
-def tools_of(entry: Any) -> Sequence[Tool]:
-    """Return fresh tools for an entry that is no name: a typed function, a `Tool` class, or what makes tools.
+def tools_from_entry(entry: Any) -> Sequence[Tool]:
+    """Return new tools for an entry that is not a name: a typed function, a `Tool` class, or a factory of tools.
 
-    A function makes tools if it takes nothing and its annotation says that it returns them, or says nothing at all.
+    A function is a factory if it has no parameters, and its return annotation is `Tool` or a collection of tools or is
+    missing.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the entry is none of these.
     """
     if isinstance(entry, Tool):
-        raise ValueError(f"a Tool belongs to one episode: give the class {type(entry).__name__}, or what makes it")
+        raise ValueError(
+            f"a Tool instance belongs to one episode; pass the class {type(entry).__name__} or a function that makes it"
+        )
     if not callable(entry) or (inspect.isclass(entry) and not issubclass(entry, Tool)):
-        raise ValueError(f"a tool is a name, a typed function, or what makes a Tool; not {entry!r:.80}")
+        raise ValueError(f"a tool is a name, a typed function, or a factory of tools, not {entry!r:.80}")
     try:
-        function = FunctionTool(entry) if _is_tool_itself(entry) else None
+        function = FunctionTool(entry) if _is_tool_function(entry) else None
     except TypeError as error:
         raise ValueError(f"{function_name(entry)} in `tools` cannot be a tool: {error}") from error
-    return _made(entry) if function is None else [function]
+    return _call_factory(entry) if function is None else [function]
 
 
-def _is_tool_itself(entry: Callable[..., Any]) -> bool:
+def _is_tool_function(entry: Callable[..., Any]) -> bool:
     base = entry.func if isinstance(entry, functools.partial) else entry
     if hasattr(entry, _MARK):
         return True
     if not inspect.isroutine(base):
         return False  # a class, or an object that can be called
-    makes_tools = _holds_tools(type_hints(entry).get("return"))
+    makes_tools = _contains_tools(type_hints(entry).get("return"))
     if makes_tools and needs_arguments(entry):
-        raise TypeError("it returns tools, and nobody gives it its arguments; bind them with functools.partial")
+        raise TypeError("a factory of tools takes no arguments; bind them with functools.partial")
     return not makes_tools and ("return" in type_hints(entry) or needs_arguments(entry))
 
 
-def _holds_tools(hint: Any) -> bool:
+def _contains_tools(hint: Any) -> bool:
     if inspect.isclass(hint) and typing.get_origin(hint) is None:
         return issubclass(hint, Tool)
-    return any(_holds_tools(inner) for inner in typing.get_args(hint))
+    return any(_contains_tools(inner) for inner in typing.get_args(hint))
 
 
-def _made(entry: Callable[[], Any]) -> Sequence[Tool]:
+def _call_factory(entry: Callable[[], Any]) -> Sequence[Tool]:
     if inspect.isclass(entry) and needs_arguments(entry):
-        raise ValueError(f"{entry.__name__} in `tools` needs arguments; bind them with functools.partial")
+        raise ValueError(f"{entry.__name__} in `tools` has required arguments; bind them with functools.partial")
     made = entry()
     tools = [made] if isinstance(made, Tool) else made
     if not isinstance(tools, Sequence) or not all(isinstance(one, Tool) for one in tools):
         if inspect.iscoroutine(made):
             made.close()
         raise ValueError(
-            f"the function {entry!r} in `tools` gave {made!r:.80}, not a Tool or a list of them; if it is a tool "
-            "itself, say what it returns, as in `def now() -> str`, or mark it with arpo_env.tool"
+            f"the function {entry!r} in `tools` returned {made!r:.80}, not a Tool or a list of tools; if it is a tool "
+            "itself, annotate its return type, as in `def now() -> str`, or mark it with arpo_env.tool"
         )
     return tools

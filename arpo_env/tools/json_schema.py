@@ -1,4 +1,4 @@
-"""A tool's JSON schema (OpenAI's "function" form) out of a typed function with a Google docstring."""
+"""JSON schemas of tools (OpenAI's "function" format), derived from typed functions with Google docstrings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _VARIADIC: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Para
 def function_schema(function: Callable[..., Any], name: str | None = None) -> JsonSchema:
     """Return the schema of a function: its name, the first paragraph of its docstring, and its typed parameters.
 
-    What a `functools.partial` has bound by name is no parameter.
+    Arguments that a `functools.partial` binds by name are not parameters.
 
     Raises:
-        TypeError: a parameter has no annotation, or one that JSON has no type for, or cannot be given by its name.
+        TypeError: a parameter has no annotation, a type that JSON does not have, or cannot be passed by name.
     """
     name = name or function_name(function)
     hints = type_hints(function)
@@ -33,8 +33,10 @@ def function_schema(function: Callable[..., Any], name: str | None = None) -> Js
             raise TypeError(f"parameter {key!r} of {name} needs a type annotation")
         if parameter.kind in _VARIADIC or parameter.kind is parameter.POSITIONAL_ONLY:
             mark = _VARIADIC.get(parameter.kind, "")
-            raise TypeError(f"parameter {mark + key!r} of {name} cannot be given by name: write out what it takes")
-        properties[key] = {**_type(hints[key], key), "description": _description(text, key)}
+            raise TypeError(
+                f"parameter {mark + key!r} of {name} cannot be passed by name; declare named parameters instead"
+            )
+        properties[key] = {**_type_schema(hints[key], key), "description": _description(text, key)}
     required = [key for key, value in parameters.items() if value.default is inspect.Parameter.empty]
     return {
         "type": "function",
@@ -47,7 +49,7 @@ def function_schema(function: Callable[..., Any], name: str | None = None) -> Js
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return how a tool made of this function is called."""
+    """Return the name of the tool made of this function."""
     return str(getattr(_innermost(function), "__name__", type(function).__name__))
 
 
@@ -55,7 +57,7 @@ def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the annotations of a function as types.
 
     Raises:
-        TypeError: one names what is not there, such as a type imported under TYPE_CHECKING only.
+        TypeError: an annotation cannot be resolved, for example a type imported only under TYPE_CHECKING.
     """
     try:
         return typing.get_type_hints(_innermost(function))
@@ -64,9 +66,9 @@ def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def needs_arguments(function: Callable[..., Any]) -> bool:
-    """Say whether a function has a parameter without a default."""
-    return any(value.default is inspect.Parameter.empty and value.kind not in _VARIADIC
-               for value in _parameters(function).values())  # fmt: skip
+    """Return whether a function has a parameter without a default."""
+    parameters = _parameters(function).values()
+    return any(one.default is inspect.Parameter.empty and one.kind not in _VARIADIC for one in parameters)
 
 
 def _innermost(function: Callable[..., Any]) -> Any:
@@ -79,26 +81,26 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {key: value for key, value in parameters.items() if key != "self" and key not in bound}
 
 
-def _type(hint: Any, key: str) -> JsonSchema:
+def _type_schema(hint: Any, key: str) -> JsonSchema:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal and all(type(value) in _TYPES for value in inner):
         return {"type": _one_or_many(_TYPES[type(value)] for value in inner), "enum": list(inner)}
     if origin in (typing.Union, types.UnionType):
-        return _union(hint, inner, key)
+        return _union_schema(hint, inner, key)
     if origin is list:
-        return {"type": "array", "items": _type(inner[0], key)}
+        return {"type": "array", "items": _type_schema(inner[0], key)}
     if origin is dict or hint in (dict, list):
         return {"type": "array" if hint is list else "object"}
     if hint in _TYPES:
         return {"type": _TYPES[hint]}
-    raise _no_type(hint, key)
+    raise _unsupported_type(hint, key)
 
 
-def _union(hint: Any, inner: Sequence[Any], key: str) -> JsonSchema:
-    """Join plain types, or take one of any kind, with None or without it."""
-    options = [_type(option, key) for option in inner if option is not type(None)]
+def _union_schema(hint: Any, inner: Sequence[Any], key: str) -> JsonSchema:
+    """Return the schema of a union: of plain types, or of one type of any kind with None."""
+    options = [_type_schema(option, key) for option in inner if option is not type(None)]
     if len(options) > 1 and any(set(option) != {"type"} or option["type"] == "object" for option in options):
-        raise _no_type(hint, key)
+        raise _unsupported_type(hint, key)
     kinds = [kind for option in options for kind in ([option["type"]], option["type"])[type(option["type"]) is list]]
     optional = type(None) in inner
     joined = {**options[0], "type": _one_or_many([*kinds, *(["null"] if optional else [])])}
@@ -110,7 +112,7 @@ def _one_or_many(kinds: Iterable[str]) -> str | list[str]:
     return different[0] if len(different) == 1 else different
 
 
-def _no_type(hint: Any, key: str) -> TypeError:
+def _unsupported_type(hint: Any, key: str) -> TypeError:
     return TypeError(
         f"parameter {key!r} has type {hint}; a tool takes str, int, float, bool, dict, Literal of these, a list of "
         "them, or one of them or None"
@@ -118,7 +120,7 @@ def _no_type(hint: Any, key: str) -> TypeError:
 
 
 def _description(text: str, key: str) -> str:
-    """Return what the docstring says of a parameter, its continued lines included."""
+    """Return the description of a parameter in a Google docstring, including continuation lines."""
     lines = iter(text.split("\n"))
     for line in lines:
         match = re.match(rf"^(\s+){re.escape(key)}(?: \([^)]*\))?: (.+)$", line)

@@ -1,9 +1,9 @@
-"""What an MCP server is called in a record: its command line or address, variables and headers, without secrets.
+"""The name of an MCP server in a cache: its command line or URL, environment variables and headers, without secrets.
 
-A value is left out where its name says that it is secret, as in `--api-key VALUE`, `?token=VALUE`, a variable
-`SERVICE_PASSWORD` or a header `Authorization`, where it is a login of an address, and where it looks like a key of a
-known service. A secret that stands alone can not be told from other words: name such a server yourself
-(`mcp_tools(..., record_as=...)`).
+A value is redacted if its name says that it is secret (`--api-key VALUE`, `?token=VALUE`, a variable
+`SERVICE_PASSWORD`, a header `Authorization`), if it is the login part of a URL, or if it looks like the key of a known
+service. A secret without a name cannot be recognised; give such a server a name of your own with
+`mcp_tools(..., record_as=...)`.
 """
 
 from __future__ import annotations
@@ -28,45 +28,47 @@ _NAMED = re.compile(r"(--?)?([\w.-]+)([=:]\s*)(.*)", re.DOTALL)
 def identity(
     command: Sequence[str], url: str, variables: Iterable[tuple[str, str]], headers: Iterable[tuple[str, str]]
 ) -> str:
-    """Return the name of a server that is given by a command or by an address."""
-    shown = [f"{name}={shlex.quote(_plain(value))}" for name, value in variables if not _secret(name)]
+    """Return the name of a server that is started by a command or reached at a URL."""
+    shown = [f"{name}={shlex.quote(_redact(value))}" for name, value in variables if not _is_secret(name)]
     if command:
-        return " ".join([*shown, shlex.join(_words(command))])
-    return " ".join([_address(url), *(f"{name}: {_plain(value)}" for name, value in headers if not _secret(name))])
+        return " ".join([*shown, shlex.join(_redact_command(command))])
+    return " ".join(
+        [_redact_url(url), *(f"{name}: {_redact(value)}" for name, value in headers if not _is_secret(name))]
+    )
 
 
-def _secret(name: str) -> bool:
+def _is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def _plain(text: str) -> str:
+def _redact(text: str) -> str:
     return _KNOWN_KEY.sub(_HIDDEN, _LOGIN.sub(_HIDDEN, text))
 
 
-def _words(command: Sequence[str]) -> list[str]:
+def _redact_command(command: Sequence[str]) -> list[str]:
     words: list[str] = []
     for number, word in enumerate(command):
         before = command[number - 1] if number else ""
         named = _NAMED.fullmatch(word)
-        if before.startswith("-") and _secret(before) and not word.startswith("-"):
+        if before.startswith("-") and _is_secret(before) and not word.startswith("-"):
             words.append(_HIDDEN)
-        elif named and _secret(named[2]):
+        elif named and _is_secret(named[2]):
             words.append(f"{named[1] or ''}{named[2]}{named[3]}{_HIDDEN}")
         elif "://" in word:
-            words.append(_plain(_without_secret_fields(word)))
+            words.append(_redact(_without_secret_fields(word)))
         else:
-            words.append(_plain(word))
+            words.append(_redact(word))
     return words
 
 
-def _address(url: str) -> str:
+def _redact_url(url: str) -> str:
     try:
-        return _plain(server_of(_without_secret_fields(url.partition("#")[0])))
-    except ValueError:  # a port that is no number; connecting says so
-        return _plain(url.partition("?")[0])
+        return _redact(server_of(_without_secret_fields(url.partition("#")[0])))
+    except ValueError:  # invalid port; the error is raised when connecting
+        return _redact(url.partition("?")[0])
 
 
 def _without_secret_fields(url: str) -> str:
     address, mark, query = url.partition("?")
-    fields = [field for field in query.split("&") if not _secret(urllib.parse.unquote(field.partition("=")[0]))]
+    fields = [field for field in query.split("&") if not _is_secret(urllib.parse.unquote(field.partition("=")[0]))]
     return address.rstrip("/") + (mark + "&".join(fields) if fields and query else "")

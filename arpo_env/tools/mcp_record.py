@@ -1,11 +1,11 @@
-"""An MCP server in the record: what it lists and what its tools answer, asked for, recorded, or replayed.
+"""Records and replays an MCP server: the list of its tools and the answers of its calls.
 
-A replay starts no process, makes no connection, and does not need the `mcp` package.
+A replay starts no process, opens no connection, and does not need the `mcp` package.
 
-What a recording of a call means depends on the server. If no call depends on another (`stateless`), the answer belongs
-to tool and arguments. Otherwise it belongs to them and to all calls of this server that the episode made before, in
-their order; branches of an episode have different histories from their first different call on. A recorder makes each
-call of such a server, whatever was recorded before, since the call may change something there.
+The cache key of a call depends on the server. If calls do not depend on each other (`stateless`), the key is the tool
+and its arguments. Otherwise the key also contains all earlier calls of the episode to this server, in order, so that
+branches of an episode have different keys after their first different call. In record mode, every call to a stateful
+server is executed even if it is already recorded, because the call may change the state of the server.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from arpo_env.cache.cache import Cache
 from arpo_env.cache.sqlite_store import canonical
 from arpo_env.tools.tool import Status
 
-VERSION = 1  # of the requests below
+VERSION = 1  # format of the requests below; part of the cache key
 KIND = "mcp"
 
 
 @dataclass(frozen=True)
 class RemoteTool:
-    """A tool as its server lists it."""
+    """A tool as listed by its server."""
 
     name: str
     description: str
@@ -34,14 +34,14 @@ class RemoteTool:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call gave: the text for the model, and how it ended."""
+    """The result of a call: the text for the model and the status."""
 
     text: str
     status: Status
 
 
 class _Failed(Exception):
-    """A call of a stateless tool ended badly; it is not served again."""
+    """Carries the answer of a failed stateless call past the cache, so that it is not stored as a success."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.text)
@@ -49,11 +49,11 @@ class _Failed(Exception):
 
 
 class ServerRecord:
-    """What a cache knows of one server.
+    """The recorded tools and answers of one server.
 
     Args:
-        server: its name in the record.
-        cache: None keeps nothing, and asks each time.
+        server: name of the server in the cache.
+        cache: where answers are stored; None disables recording.
     """
 
     def __init__(self, server: str, cache: Cache | None) -> None:
@@ -62,11 +62,11 @@ class ServerRecord:
 
     @property
     def replayed(self) -> bool:
-        """Whether nothing is asked of the server."""
+        """Whether all answers come from the cache."""
         return self.cache is not None and self.cache.mode == "replay"
 
     async def tools(self, ask: Callable[[], Awaitable[list[RemoteTool]]]) -> list[RemoteTool]:
-        """Return the server's tools. Recording asks each time, and keeps the last list."""
+        """Return the tools of the server. Record mode always asks the server and keeps the latest list."""
         if self.cache is None:
             return await ask()
 
@@ -83,22 +83,22 @@ class ServerRecord:
         ask: Callable[[], Awaitable[Answer]],
         history: Sequence[tuple[str, dict[str, Any]]] | None,
     ) -> Answer:
-        """Return what a tool answers.
+        """Return the answer of a tool.
 
         Args:
-            tool: the server's name of it.
-            arguments: as JSON.
-            ask: calls it.
-            history: the calls of this server before, by name and arguments; None if they do not matter.
+            tool: name of the tool at the server.
+            arguments: JSON object.
+            ask: executes the call.
+            history: earlier calls to this server (name and arguments); None if they do not matter.
 
         Raises:
-            CacheMiss: it is a replay, and this call was not recorded.
+            CacheMiss: the cache is in replay mode and the call was not recorded.
         """
         if self.cache is None:
             return await ask()
         request: dict[str, Any] = {"tool": tool, "arguments": arguments}
         if history is None:
-            return await self._by_itself(request, ask)
+            return await self._call_stateless(request, ask)
         digest = hashlib.sha256(canonical([list(call) for call in history]).encode()).hexdigest()
         request |= {"calls before": len(history), "history": digest}
 
@@ -107,8 +107,8 @@ class ServerRecord:
 
         return Answer(**await self.cache.through(KIND, self.server, VERSION, request, row, always=True))
 
-    async def _by_itself(self, request: dict[str, Any], ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return what does not depend on other calls; errors and time-outs are noted for a replay alone."""
+    async def _call_stateless(self, request: dict[str, Any], ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Return the answer of a stateless call. Errors and time-outs are stored for replays only."""
         assert self.cache is not None
 
         async def row() -> dict[str, Any]:

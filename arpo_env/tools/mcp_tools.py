@@ -1,18 +1,17 @@
-"""Tools of an MCP server (Model Context Protocol) as tools of an episode, through the official `mcp` client.
+"""Tools of an MCP server (Model Context Protocol) as tools of an episode, using the official `mcp` client.
 
-    mcp_tools("npx -y @modelcontextprotocol/server-time")       a command line: spoken to over stdin and stdout
-    mcp_tools("https://host/mcp", headers={"Authorization": "Bearer ..."})    an address: streamable HTTP
+    mcp_tools("npx -y @modelcontextprotocol/server-time")       a command line: speaks MCP over stdin and stdout
+    mcp_tools("https://host/mcp", headers={"Authorization": "Bearer ..."})    a URL: streamable HTTP
 
-All episodes of a process share one connection to a server; it lives on the background loop and is closed at exit, or
-by `close_connections`. A server has one state for all of them: it is neither reset nor forked along with an episode.
+All episodes of a process share one connection per server. It lives on the background event loop and is closed at exit
+or by `close_connections`. The server has one state for all episodes, which is neither reset nor forked with an episode.
 
-With a cache, lists of tools and answers are recorded, and replayed without any connection: see `mcp_record`.
+With a cache, tool lists and answers are recorded, and replayed without a connection; see `mcp_record`.
 """
 
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import os
 import re
@@ -21,7 +20,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arpo_env import event_loop as background
+from arpo_env import event_loop
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import current_record
 from arpo_env.tools.json_schema import JsonSchema
 from arpo_env.tools.mcp_connections import ConnectionLost, McpServer, close_all, connection
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
     from arpo_env.cache.cache import Cache
 
-RESERVED = ("reset", "step", "state", "close")  # an environment's own verbs
+RESERVED = ("reset", "step", "state", "close")  # methods of an environment
 
 
 class McpTool(Tool):
-    """One tool of an MCP server; `mcp_tools` makes them.
+    """One tool of an MCP server; created by `mcp_tools`.
 
     Args:
-        server: where it is.
-        tool: as the server listed it.
-        record: of the server.
-        name: how the model calls it.
-        timeout: seconds one call may take.
-        stateless: no call depends on another. Then one that met a broken connection is repeated once on a new one.
-        max_characters: a longer result keeps its head and tail.
+        server: the server.
+        tool: the tool as listed by the server.
+        record: cache of the server's answers.
+        name: name under which the model calls the tool.
+        timeout: time limit of one call in seconds.
+        stateless: calls do not depend on each other, so a call that lost its connection is repeated once on a new one.
+        max_characters: longer results are shortened in the middle.
     """
 
     voids = keeps_time = True
@@ -70,11 +70,11 @@ class McpTool(Tool):
         self.shared_state = "" if stateless else f"MCP server {record.server}"
 
     async def call(self, **arguments: Any) -> ToolResult:
-        """Call it; also from another event loop than the connection's.
+        """Call the tool. May be awaited on any event loop.
 
         Raises:
-            ServiceError: the server could not be reached, broke off, or failed otherwise than by its tool's own error.
-            CacheMiss: it is a replay, and this call was not recorded.
+            ServiceError: the server could not be reached, or the call failed other than by an error of the tool.
+            CacheMiss: the cache is in replay mode and the call was not recorded.
         """
         started = time.perf_counter()
         self._called = True
@@ -82,18 +82,18 @@ class McpTool(Tool):
         return ToolResult(shorten(answer.text, self._max_characters), answer.status, time.perf_counter() - started)
 
     def _history(self) -> list[tuple[str, dict[str, Any]]] | None:
-        """Return the episode's earlier calls on which this one may depend."""
+        """Return the earlier calls of the episode on which this call may depend."""
         if self._stateless:
             return None
         return [(call.name, call.arguments) for call in self.earlier_calls if call.shared_state == self.shared_state]
 
     async def _ask(self, arguments: dict[str, Any]) -> Answer:
         try:
-            result = await background.there(self._call(arguments))
+            result = await event_loop.run_on_loop(self._call(arguments))
         except ConnectionLost:
             if not self._stateless:
                 raise
-            result = await background.there(self._call(arguments))
+            result = await event_loop.run_on_loop(self._call(arguments))
         return _read(result) if result else Answer(f"(no answer within {self._timeout:g} s)", "timeout")
 
     async def _call(self, arguments: dict[str, Any]) -> mcp.types.CallToolResult | None:
@@ -101,24 +101,24 @@ class McpTool(Tool):
         return await link.call(self._remote, arguments, self._timeout)
 
     async def reset(self, setup: str) -> None:
-        """Do nothing: other episodes use the same server, which keeps what state it has."""
+        """Do nothing, since other episodes share the state of the server."""
 
     async def fork(self, n: int) -> list[Tool]:
-        """Return n tools that share the connection, and with it whatever state the server has.
+        """Return n tools that share the connection and thus the state of the server.
 
-        That is exact for a `stateless` tool, and in a replay. For another one a warning says so, once it was called.
+        This is exact for `stateless` tools and in replays. Other tools warn if they were called before the fork.
         """
         if self._called and not self.repeatable:
             warnings.warn(
-                f"the MCP tool {self.name!r} was forked, but its server's state cannot be: all branches share it. "
-                "If no call depends on another, say so: mcp_tools(..., stateless=True)",
+                f"the MCP tool {self.name!r} was forked, but the state of its server cannot be forked: all branches "
+                "share it. If calls do not depend on each other, use mcp_tools(..., stateless=True)",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return [copy.copy(self) for _ in range(n)]
 
     async def close(self) -> None:
-        """Do nothing: the connection is the process's."""
+        """Do nothing, since the connection belongs to the process."""
 
 
 def mcp_tools(
@@ -137,72 +137,77 @@ def mcp_tools(
     """Connect to a server and return its tools.
 
     Args:
-        server: a command line, or an http(s) address.
-        allow: names, as the server has them, of the only tools to take; None takes all.
-        prefix: put before each name, such as `time_`.
-        timeout: seconds one call may take.
-        stateless: no call depends on another; see `McpTool`.
-        max_characters: a longer result keeps its head and tail.
-        env: further environment variables of a command; it gets PATH, HOME and a few more, not all of ours.
-        headers: of requests to an address.
-        cache: where lists and answers are recorded and replayed; default that of the environment that makes its tools.
-        record_as: the server's name in the record, in place of its command line or address without what looks secret;
-            for secrets that nothing tells from other words, or a place that changes from machine to machine.
+        server: a command line, or an http(s) URL.
+        allow: names of the tools to take, as listed by the server; None takes all.
+        prefix: prepended to each name, for example `time_`.
+        timeout: time limit of one call in seconds.
+        stateless: calls do not depend on each other; see `McpTool`.
+        max_characters: longer results are shortened in the middle.
+        env: additional environment variables of the command; it inherits only PATH, HOME and a few more.
+        headers: HTTP headers of requests to a URL.
+        cache: where tool lists and answers are recorded; defaults to the cache of the environment that uses the tools.
+        record_as: name of the server in the cache; defaults to its command line or URL with secrets redacted. Useful
+            for secrets that cannot be recognised, and for paths that differ between machines.
 
     Raises:
-        CacheMiss: it is a replay, and the server's tools were not recorded.
-        ValueError: a name that is reserved, given twice, or not there; options for the other kind of server.
+        CacheMiss: the cache is in replay mode and the tools of the server were not recorded.
+        ValueError: a name is reserved, duplicated or unknown, or an option belongs to the other kind of server.
         ServiceError: the server could not be started or reached.
-        RuntimeError: the `mcp` package is missing.
+        RuntimeError: the `mcp` package is not installed.
     """
     where = McpServer.parse(server, env or {}, headers or {})
     record = ServerRecord(record_as or where.identity, cache or current_record())
-    listed = _tools_of(where, record)
-    wanted = list(listed) if allow is None else [_known(name, listed) for name in allow]
+    listed = _list_tools(where, record)
+    wanted = list(listed) if allow is None else [_check_listed(name, listed) for name in allow]
     names = {name: _callable_name(prefix + name) for name in wanted}
     for name, ours in names.items():
         if ours in RESERVED:
-            raise ValueError(f"a tool may not be called {ours!r}; give a prefix, as in prefix='mcp_', or leave it out")
+            raise ValueError(
+                f"the tool name {ours!r} is reserved; set a prefix such as prefix='mcp_', or exclude it by `allow`"
+            )
         if list(names.values()).count(ours) > 1:
-            raise ValueError(f"two tools of {where} would be called {ours!r}; leave one out through `allow`: {name!r}")
+            raise ValueError(f"two tools of {where} would be named {ours!r}; exclude {name!r} or the other by `allow`")
     return [
         McpTool(where, listed[name], record, ours, timeout, stateless, max_characters) for name, ours in names.items()
     ]
 
 
 def close_connections() -> None:
-    """Close all connections of this process; stops the servers that were started. A later call opens a new one."""
-    background.run(close_all())
+    """Close all connections of this process and stop the servers it started. Later calls open new connections."""
+    event_loop.run(close_all())
     _known_tools.clear()
 
 
 _known_tools: dict[tuple[Any, ...], dict[str, RemoteTool]] = {}
 
 
-def _tools_of(server: McpServer, record: ServerRecord) -> dict[str, RemoteTool]:
-    """Return a server's tools, asked for once: the episodes after the first are made on the background loop itself."""
+def _list_tools(server: McpServer, record: ServerRecord) -> dict[str, RemoteTool]:
+    """Return the tools of a server, listed once per process.
+
+    Later episodes may be created on the background loop, where blocking on that loop would deadlock.
+    """
     kept = () if record.cache is None else (record.server, record.cache.path, record.cache.mode)
     key = (os.getpid(), server, *kept)
     if key not in _known_tools:
-        listed = background.run(record.tools(lambda: _listed(server)))
+        listed = event_loop.run(record.tools(lambda: _ask_for_tools(server)))
         _known_tools[key] = {tool.name: tool for tool in listed}
     return _known_tools[key]
 
 
-async def _listed(server: McpServer) -> list[RemoteTool]:
+async def _ask_for_tools(server: McpServer) -> list[RemoteTool]:
     tools = await (await connection(server)).tools()
     return [RemoteTool(tool.name, (tool.description or "").strip(), tool.input_schema) for tool in tools]
 
 
-def _known(name: str, listed: Mapping[str, Any]) -> str:
+def _check_listed(name: str, listed: Mapping[str, Any]) -> str:
     if name not in listed:
-        near = difflib.get_close_matches(name, listed, n=3, cutoff=0.4) or sorted(listed)
-        raise ValueError(f"the server has no tool {name!r}. Did you mean: {', '.join(near)}?")
+        hint = nearest_hint(name, listed, " Did you mean {!r}?", likeness=0.4)
+        raise ValueError(f"the server has no tool {name!r}; there are: {', '.join(sorted(listed))}.{hint}")
     return name
 
 
 def _callable_name(name: str) -> str:
-    """Keep to what chat templates take as a function's name."""
+    """Replace characters that chat templates do not accept in function names."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 

@@ -1,4 +1,4 @@
-"""The Python tool: a live interpreter session in the sandbox."""
+"""The Python tool: a persistent interpreter session in the sandbox."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def python(code: str) -> str:
     Args:
         code: The source to run; the value of a last expression is shown.
     """
-    raise NotImplementedError(code)  # the schema's source; `PythonTool.call` does the work
+    raise NotImplementedError(code)  # only the schema is used; `PythonTool.call` runs the code
 
 
 class PythonTool(Tool):
-    """A live Python session in the sandbox, opened at the first call.
+    """A persistent Python session in the sandbox, opened at the first call.
 
-    Whatever the code does to its session is a result: one that had to be killed, or has ended by itself between two
-    calls, is replaced by a fresh one, and the model is told.
+    Whatever the code does to its session is a result. If the session was killed, or ended between two calls, it is
+    replaced by a new one and the model is told.
 
     Args:
-        timeout: seconds one call may take.
-        sandbox: where to run; None takes the process-wide one at the first call.
-        max_characters: a longer result keeps its head and tail.
-        fresh: forget everything after each call, as the papers' tools do; the next one starts from the setup again.
+        timeout: time limit of one call in seconds.
+        sandbox: where to run the code; None uses the process-wide sandbox.
+        max_characters: longer results are shortened in the middle.
+        fresh: discard the session after each call, as the tools of the papers do; each call then starts from the setup.
     """
 
     name = "python"
@@ -52,14 +52,16 @@ class PythonTool(Tool):
         self._ended = False
 
     async def call(self, **arguments: Any) -> ToolResult:
-        """Run `code` and return what came of it."""
+        """Run `code` and return its output."""
         started = time.perf_counter()
         if self._interpreter is None:
-            sandbox = self._sandbox or default_sandbox()  # asked anew: a shared one that was closed has been replaced
+            sandbox = (
+                self._sandbox or default_sandbox()
+            )  # looked up at each start, since the shared sandbox may have been replaced
             self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
         try:
             execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
-        except ValueError as error:  # more code than can be sent
+        except ValueError as error:  # the code is too long to send
             return ToolResult(f"Error: {error}", "error", time.perf_counter() - started)
         text = shorten(execution.text, self._max_characters) or "(no output)"
         ended, self._ended = self._ended, False
@@ -72,14 +74,14 @@ class PythonTool(Tool):
         return ToolResult(text, status, time.perf_counter() - started)
 
     async def reset(self, setup: str) -> None:
-        """Drop the session; the next call opens a fresh one and runs `setup` in it."""
+        """Drop the session; the next call opens a new one and runs `setup` in it."""
         await self._drop()
         self._setup, self._ended = setup, False
 
     async def fork(self, n: int) -> list[Tool]:
-        """Fork the live session n times in one step; before the first call there is nothing to fork.
+        """Fork the session n times in one step; before the first call there is no session to fork.
 
-        Where the code has ended the session, the copies begin with a fresh one, and their first call says so.
+        If the code has ended the session, the copies start with a new one, and their first call tells the model.
         """
         sessions: list[Interpreter | None] = [None] * n
         ended = self._ended

@@ -1,9 +1,9 @@
-"""What the policy can call: the `Tool` interface and `ToolResult`.
+"""The interface of what the policy can call: `Tool` and `ToolResult`.
 
-A tool belongs to one episode. It is asynchronous, has a JSON schema, and if it holds state it can be forked along
-with the episode. A fault of the *caller* (bad code, time-out) is a `ToolResult` like any other; a fault of the
-machinery (the sandbox died) is an exception, so that nobody takes it for a wrong answer. `tool_call` makes a call, and
-`function_tool` makes tools of typed functions.
+A tool belongs to one episode. It is asynchronous and has a JSON schema. If it has state, it can be forked with the
+episode. A mistake of the *caller* (bad code, time-out) is returned as a `ToolResult`. A failure of the infrastructure
+(the sandbox died) raises an exception, so that it is never scored as a wrong answer. `tool_call` executes a call, and
+`function_tool` turns typed functions into tools.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Status = Literal["ok", "error", "timeout", "refused"]
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What came of a call.
+    """The result of a call.
 
     Attributes:
-        text: what the model is shown.
+        text: text shown to the model.
         status: "ok", "error" (the call itself failed), "timeout", or "refused" (a limit was reached).
-        seconds: wall time it took.
+        seconds: wall time of the call.
     """
 
     text: str
@@ -38,17 +38,17 @@ class Tool(ABC):
     """One tool of one episode.
 
     Attributes:
-        name: how the model calls it.
-        schema: of its arguments.
+        name: name under which the model calls the tool.
+        schema: JSON schema of the arguments.
         context: what the model wrote and read before the call; set by the environment.
-        earlier_calls: those that ran in the episode before this one, of all tools; set by the environment.
-        shared_state: name of what outside the episode a call may change or depend on; the same for tools that share it.
-        repeatable: calling it twice does no harm outside the episode, so that an episode whose machinery failed may be
-            played again.
-        voids: an exception of `call`, or no answer in time, is a failure of the machinery and voids the sample. If not,
-            the model is told of it. `sandbox.SandboxError` and `ServiceError` void the sample in any case.
-        min_timeout: seconds that a call has at least, where the environment's `tool_timeout` is shorter.
-        keeps_time: `call` keeps to a limit of its own; the environment does not cut it off.
+        earlier_calls: calls of all tools that ran in the episode before this one; set by the environment.
+        shared_state: name of the external state that calls may change or depend on, equal for tools that share it.
+        repeatable: calling it twice does no harm outside the episode, so that an episode whose infrastructure failed
+            may be played again.
+        voids: an exception or a time-out of `call` is an infrastructure failure and voids the sample. Otherwise it is
+            shown to the model. `sandbox.SandboxError` and `ServiceError` always void the sample.
+        min_timeout: minimum time limit of a call in seconds, if the environment's `tool_timeout` is shorter.
+        keeps_time: `call` enforces its own time limit; the environment does not interrupt it.
     """
 
     name: str
@@ -63,29 +63,29 @@ class Tool(ABC):
 
     @abstractmethod
     async def call(self, **arguments: Any) -> Any:
-        """Do it, and return a `ToolResult`, a text, or anything that is shown as JSON.
+        """Execute the call and return a `ToolResult`, a text, or a value that is shown as JSON.
 
-        It may also be a plain method, which is then called on a thread.
+        It may also be a synchronous method, which runs on a thread.
 
         Raises:
-            Exception: something failed; see `voids`.
+            Exception: the call failed; see `voids`.
         """
 
     @abstractmethod
     async def reset(self, setup: str) -> None:
-        """Forget everything; `setup` is the task's code for a fresh interpreter, whose text it must not show."""
+        """Discard all state. `setup` is the task's code for a new interpreter; the tool must not show its text."""
 
     @abstractmethod
     async def fork(self, n: int) -> list[Tool]:
-        """Return n copies with the same state, each independent from then on."""
+        """Return n copies with the same state that are independent from then on."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Give back what it holds; may be called twice."""
+        """Release all resources; may be called twice."""
 
 
 def shorten(text: str, limit: int) -> str:
-    """Keep the head and the tail of a text that is longer than `limit` characters."""
+    """Replace the middle of a text that is longer than `limit` characters by a note."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -1,7 +1,7 @@
-"""One call of a tool: its time limit, its exceptions, and its result, the same for every tool.
+"""Executes one call of a tool, with the same time limit, error handling and result conversion for every tool.
 
-A tool of yours that takes too long or raises is a result that the model is told of, and the episode goes on. The
-machinery of ours, and of a tool with `voids`, raises: that sample is void.
+If a user's tool times out or raises, the model is told and the episode continues. Failures of the built-in
+infrastructure, and of tools with `voids`, raise; that sample is void.
 """
 
 from __future__ import annotations
@@ -16,60 +16,61 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from arpo_env.net.daemon_threads import aside
-from arpo_env.net.http import ServiceError
-from arpo_env.net.http_errors import blotted
+from arpo_env.errors import ServiceError
+from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.net.redaction import redact_urls
 from arpo_env.tools.tool import Tool, ToolResult, shorten
 from sandbox import SandboxError
 
 logger = logging.getLogger(__name__)
 
-MACHINERY = (SandboxError, ServiceError, MemoryError)
-GRACE = 1.0  # seconds for what a cancelled call puts away
+INFRASTRUCTURE_ERRORS = (SandboxError, ServiceError, MemoryError)
+CLEANUP_SECONDS = 1.0  # seconds for the clean-up of a cancelled call
 _LONGEST_MESSAGE = 500  # characters
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 async def call_tool(tool: Tool, arguments: Mapping[str, Any], timeout: float) -> ToolResult:
-    """Call a tool and return what the model is shown.
+    """Call a tool and return the result that is shown to the model.
 
     Args:
-        tool: it.
-        arguments: by name.
-        timeout: seconds, raised to the tool's own `min_timeout`. A tool that keeps its time by itself (`keeps_time`) is
-            not cut off here. A thread cannot be stopped: it is left behind, and its result dropped.
+        tool: the tool.
+        arguments: arguments by name.
+        timeout: time limit in seconds, raised to the tool's `min_timeout`. A tool with `keeps_time` is not interrupted.
+            A thread cannot be stopped; it continues in the background and its result is dropped.
 
     Raises:
-        Exception: the machinery failed, or a tool with `voids` did or took too long.
+        Exception: the infrastructure failed, or a tool with `voids` failed or timed out.
     """
     started = time.perf_counter()
     limit = None if tool.keeps_time else max(timeout, tool.min_timeout)
     try:
-        value = await _within(limit, _called(tool, arguments))
-        result = _late(tool, limit) if limit is not None and value is _LATE else as_result(value)
+        value = await _with_time_limit(limit, _invoke_tool(tool, arguments))
+        result = _timeout_result(tool, limit) if limit is not None and value is _TIMED_OUT else as_result(value)
     except Exception as error:
-        if tool.voids or isinstance(error, MACHINERY):
+        if tool.voids or isinstance(error, INFRASTRUCTURE_ERRORS):
             raise
-        hint = "where that must void the sample, set voids=True"
-        _tell(tool, f"raised {type(error).__name__} ({hint})", error)
+        hint = "set voids=True if this must void the sample"
+        _warn_once(tool, f"raised {type(error).__name__} ({hint})", error)
         result = ToolResult(error_text(error), "error")
     return result if result.seconds else replace(result, seconds=time.perf_counter() - started)
 
 
 async def invoke(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Call a function beside the event loop, or await it there if it is asynchronous."""
+    """Call a function on its own thread, or await it if it is asynchronous."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     context = contextvars.copy_context()
     name = getattr(function, "__name__", "function")
-    value, error = await asyncio.wrap_future(aside(lambda: context.run(_outcome, function, arguments), f"arpo-{name}"))
+    call = run_in_daemon_thread(lambda: context.run(_result_or_error, function, arguments), f"arpo-{name}")
+    value, error = await asyncio.wrap_future(call)
     if error is not None:
         raise error
     return await value if inspect.isawaitable(value) else value
 
 
 def as_result(value: Any) -> ToolResult:
-    """Return what a tool returned as a result: a text as it is, anything else as JSON."""
+    """Convert the return value of a tool to a result; values other than text are shown as JSON."""
     if isinstance(value, ToolResult):
         return value if isinstance(value.text, str) else replace(value, text=str(value.text))
     if isinstance(value, str) or value is None:
@@ -81,20 +82,20 @@ def as_result(value: Any) -> ToolResult:
 
 
 def error_text(error: Exception) -> str:
-    """Return what the model is told of an exception: type and message, no traceback, no keys in addresses.
+    """Return the text that the model sees of an exception: type and message, without traceback and URL credentials.
 
-    Of an error of the operating system the file's name is left out.
+    File names in operating system errors are omitted, since they are paths of this machine.
     """
     message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    said = shorten(blotted(message), _LONGEST_MESSAGE)
+    said = shorten(redact_urls(message), _LONGEST_MESSAGE)
     return f"Error: {type(error).__name__}: {said}" if said else f"Error: {type(error).__name__}"
 
 
-_LATE = object()
+_TIMED_OUT = object()
 
 
-async def _within(limit: float | None, work: Any) -> Any:
-    """Return what `work` returns, or `_LATE`; it is not waited for longer than that, whatever it does with the end."""
+async def _with_time_limit(limit: float | None, work: Any) -> Any:
+    """Return the result of `work`, or `_TIMED_OUT` after `limit` seconds, even if the work ignores its cancellation."""
     if limit is None:
         return await work
     task = asyncio.ensure_future(work)
@@ -102,24 +103,24 @@ async def _within(limit: float | None, work: Any) -> Any:
         done, _ = await asyncio.wait({task}, timeout=limit)
         if task.cancelled():
             raise RuntimeError("the tool cancelled its own call")
-        return task.result() if done else _LATE
+        return task.result() if done else _TIMED_OUT
     finally:
         if not task.done():
             task.cancel()
-            await asyncio.wait({task}, timeout=GRACE)
+            await asyncio.wait({task}, timeout=CLEANUP_SECONDS)
         if task.done() and not task.cancelled():
-            task.exception()  # of one that failed after its time, nobody else asks
+            task.exception()  # mark a late exception as retrieved, or asyncio logs it
 
 
-async def _called(tool: Tool, arguments: Mapping[str, Any]) -> Any:
+async def _invoke_tool(tool: Tool, arguments: Mapping[str, Any]) -> Any:
     try:
         return await invoke(tool.call, arguments)
-    except (SystemExit, KeyboardInterrupt) as error:  # of the tool's own code: it would end the loop's thread
+    except (SystemExit, KeyboardInterrupt) as error:  # raised by the tool's code; would end the thread of the loop
         raise RuntimeError(f"the tool ended with {type(error).__name__}") from error
 
 
-def _outcome(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[Any, Exception | None]:
-    """Call, and return the result or the exception: some of these cannot be set on a future."""
+def _result_or_error(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[Any, Exception | None]:
+    """Call a function and return its result or exception; a future does not accept every exception."""
     try:
         return function(**arguments), None
     except Exception as error:
@@ -128,15 +129,20 @@ def _outcome(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tupl
         return None, RuntimeError(f"the tool ended with {type(error).__name__}: {error}")
 
 
-def _late(tool: Tool, limit: float) -> ToolResult:
+def _timeout_result(tool: Tool, limit: float) -> ToolResult:
     if tool.voids:
-        raise TimeoutError(f"the tool {tool.name!r} gave no answer within {limit:g} s")
-    _tell(tool, f"took longer than {limit:g} s (tool_timeout, min_timeout); what runs on a thread goes on there")
+        raise TimeoutError(f"the tool {tool.name!r} did not answer within {limit:g} s")
+    _warn_once(
+        tool,
+        f"exceeded its time limit of {limit:g} s (tool_timeout, min_timeout); a thread continues in the background",
+    )
     return ToolResult(f"(no answer within {limit:g} s)", "timeout")
 
 
-def _tell(tool: Tool, what: str, error: Exception | None = None) -> None:
-    """Log what happened to a tool, the first time, and an exception with its traceback."""
-    if (tool.name, what) not in _told:
-        _told.add((tool.name, what))
-        logger.warning("the tool %r %s. The model is told, and this is logged once", tool.name, what, exc_info=error)
+def _warn_once(tool: Tool, what: str, error: Exception | None = None) -> None:
+    """Log an event of a tool, once per kind of event; an exception with its traceback."""
+    if (tool.name, what) not in _warned:
+        _warned.add((tool.name, what))
+        logger.warning(
+            "the tool %r %s. The model is told; further cases are not logged", tool.name, what, exc_info=error
+        )

@@ -1,16 +1,16 @@
-"""The tools of one episode: `Toolbox` makes them by name, sharing what can be; they are forked and closed together."""
+"""`Toolbox` creates the tools of an episode by name; `fork_tools` and `close_tools` fork and close them together."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import Services
-from arpo_env.tools.function_tool import tools_of
+from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import Tool
 from envs_registry import TaskSource
@@ -19,20 +19,20 @@ from sandbox import Sandbox
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
 _NAMES = ("python", "search")
-_OUTSIDE_SECONDS = 60.0  # a search or an MCP call has at least as long
+_OUTSIDE_SECONDS = 60.0  # minimum time limit of a search or an MCP call
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """The recipe of an environment's tools.
+    """The tool configuration of an environment.
 
     Attributes:
-        tools: "python", "search", "mcp:SERVER" (all tools of an MCP server, given as a command line or an address),
-            typed functions, or what makes a fresh `Tool` of your own, or several (see `function_tool`).
-        timeout: seconds one call may take; a search and an MCP call have 60 at least.
-        sandbox: where Python runs; None is the process-wide one.
-        services: where search is.
-        source: of the tasks, which may bring its own world to search.
+        tools: "python", "search", "mcp:SERVER" (all tools of an MCP server, given as a command line or a URL), typed
+            functions, or factories of one or several `Tool` objects (see `function_tool`).
+        timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
+        sandbox: where Python runs; None uses the process-wide sandbox.
+        services: search backend, page reader and cache.
+        source: source of the tasks, which may provide its own documents to search.
     """
 
     tools: Sequence[ToolName]
@@ -43,13 +43,13 @@ class Toolbox:
 
     def __post_init__(self) -> None:
         if isinstance(self.tools, str):
-            raise ValueError(f"tools is a list, as in [{self.tools!r}]; not {self.tools!r}")
+            raise ValueError(f"tools must be a list such as [{self.tools!r}], not the string {self.tools!r}")
 
     def make(self) -> dict[str, Tool]:
-        """Return fresh tools by name.
+        """Return new tools by name.
 
         Raises:
-            ValueError: a name that is no tool, or that two tools have.
+            ValueError: a name is unknown, or two tools have the same name.
         """
         made: dict[str, Tool] = {}
         for entry in self.tools:
@@ -57,13 +57,13 @@ class Toolbox:
                 tools = self._tools(entry)
             for tool in tools:
                 if tool.name in made:
-                    raise ValueError(f"two tools are named {tool.name!r}; leave one out, or give it another name")
+                    raise ValueError(f"two tools are named {tool.name!r}; remove or rename one of them")
                 made[tool.name] = tool
         return made
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:
         if not isinstance(entry, str):
-            return tools_of(entry)
+            return tools_from_entry(entry)
         if entry == "python":
             return [PythonTool(self.timeout, self.sandbox)]
         if entry == "search":
@@ -72,9 +72,8 @@ class Toolbox:
             from arpo_env.tools.mcp_tools import mcp_tools
 
             return mcp_tools(entry.removeprefix(MCP), timeout=max(_OUTSIDE_SECONDS, self.timeout))
-        near = difflib.get_close_matches(entry, _NAMES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no tool {entry!r}; there are: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
+        hint = nearest_hint(entry, _NAMES, " Did you mean {!r}?")
+        raise ValueError(f"unknown tool {entry!r}; available: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
 
     def _search(self) -> Tool:
         from arpo_env.tools.search_tool import SearchTool
@@ -91,7 +90,7 @@ class Toolbox:
 
 
 async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]:
-    """Return n copies of an episode's tools; if one of them cannot be forked, no copy of another is left open."""
+    """Return n copies of an episode's tools. If a tool cannot be forked, the copies made so far are closed."""
     copies: list[dict[str, Tool]] = [{} for _ in range(n)]
     try:
         for name, tool in tools.items():
@@ -105,7 +104,7 @@ async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]
 
 
 async def close_tools(tools: Iterable[Tool]) -> None:
-    """Close all of them, whatever becomes of one; raises the first failure afterwards."""
+    """Close all tools; afterwards raise the first exception, if any."""
     results = await asyncio.gather(*(tool.close() for tool in tools), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

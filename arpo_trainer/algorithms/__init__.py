@@ -1,4 +1,4 @@
-"""The four functions of an algorithm as plain functions and tables: budget, branching, advantage, loss."""
+"""The four parts of an algorithm as plain functions and tables: budget, branching, advantage, loss."""
 
 from sandbox.moved_names import moved_members
 

@@ -1,9 +1,9 @@
-"""The third decision, first half: from rewards to one advantage a trajectory.
+"""The third decision, first half: from rewards to one advantage per trajectory.
 
-`group_advantages` (GRPO) and `leave_one_out` (RLOO) compare within a group, `tree_group_advantages` (Tree-GRPO) also
-with what branched off the same start; `reinforce_plus_plus` with the whole batch.
-`ADVANTAGES` names them all under one signature, for a row of the table of algorithms. How a trajectory's advantage is
-spread over its tokens is `attribution`'s; how entropy weighs it is `entropy_factor`'s.
+`group_advantages` (GRPO) and `leave_one_out` (RLOO) compare within a group. `tree_group_advantages` (Tree-GRPO) also
+compares with the trajectories that branched off the same start, and `reinforce_plus_plus` with the whole batch.
+`ADVANTAGES` has all of them under one signature, for the table of algorithms. `credit_assignment` spreads the advantage
+of a trajectory over its tokens, and `entropy_advantage` weighs it by entropy.
 
     batch_advantages("rloo", [[1.0, 0.0, 0.0]], [[40, 52, 38]])
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 EPSILON = 1e-6
 WHITENING_EPSILON = 1e-8
@@ -29,17 +29,17 @@ def group_advantages(rewards: Rewards, scale: Scale = "group") -> list[float]:
     """Return A_i = (R_i - mean) / (std + 1e-6) (GRPO, arXiv 2402.03300, sec. 4.1.2).
 
     Args:
-        rewards: of one group, shape (G,); None marks an invalid trajectory: it stays out of mean and deviation and
-            gets 0.
-        scale: "group" divides by the unbiased standard deviation, as the published ARPO does; "population" by that
+        rewards: of one group, shape (G,); None marks an invalid trajectory, which is left out of mean and deviation
+            and gets 0.
+        scale: "group" divides by the unbiased standard deviation, as the published ARPO does; "population" by the one
             with 1/G; "none" does not divide (Dr. GRPO, ToolPO).
 
     Returns:
-        Shape (G,). Exactly 0 where all that are valid score the same, and for one that alone of its group is valid:
-        there is nothing to compare it with. A group of one has mean 0 and deviation 1, as in the published code.
+        Shape (G,). Exactly 0 if all valid trajectories have the same reward, or if only one of several is valid, since
+        there is nothing to compare with. A group of one has mean 0 and deviation 1, as in the published code.
 
     Raises:
-        ValueError: a reward that is not finite, or an unknown scale.
+        ValueError: a reward is not finite, or the scale is unknown.
     """
     check_name("scale", scale, ("group", "none", "population"))
     if not has_signal(rewards):
@@ -53,13 +53,13 @@ def leave_one_out(rewards: Rewards) -> list[float]:
     """Return A_i = R_i minus the mean reward of the others in the group (RLOO, arXiv 2402.14740).
 
     Args:
-        rewards: of one group, shape (G,); None marks an invalid trajectory: it gets 0 and is nobody's baseline.
+        rewards: of one group, shape (G,); None marks an invalid trajectory, which gets 0 and is part of no baseline.
 
     Returns:
-        Shape (G,); where nothing can be compared, the same as `group_advantages` without its epsilon.
+        Shape (G,); without anything to compare, the same as `group_advantages` without its epsilon.
 
     Raises:
-        ValueError: a reward that is not finite.
+        ValueError: a reward is not finite.
     """
     if not has_signal(rewards):
         return [0.0] * len(rewards)
@@ -70,20 +70,20 @@ def leave_one_out(rewards: Rewards) -> list[float]:
 
 
 def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float]:
-    """Return A_inter + A_intra: compared with the group, and with its own tree alone (Tree-GRPO, 2509.21240, eq. 6-7).
+    """Return A_inter + A_intra: advantages in the group and in the own tree (Tree-GRPO, arXiv 2509.21240, eq. 6-7).
 
-    A tree is what branched off one start. Where only one of a tree is valid there is nothing to compare it with, and
-    A_intra is 0; the published code takes its reward instead.
+    A tree is everything that branched off one start. If only one trajectory of a tree is valid, there is nothing to
+    compare with and A_intra is 0; the published code uses its reward instead.
 
     Args:
         rewards: of one group, shape (G,); None marks an invalid trajectory.
-        starts: which tree each trajectory is of, shape (G,): any numbers, such as `RolloutTree.starts`.
+        starts: the tree of each trajectory, shape (G,): any numbers, such as those of `RolloutTree.starts`.
 
     Returns:
-        Shape (G,). Without branches the same as `group_advantages`.
+        Shape (G,); without branches the same as `group_advantages`.
 
     Raises:
-        ValueError: a reward that is not finite, or not one start a trajectory.
+        ValueError: a reward is not finite, or there is not one start per trajectory.
     """
     result = group_advantages(rewards)
     if len(starts) != len(rewards):
@@ -99,23 +99,23 @@ def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float
 def reinforce_plus_plus(groups: Sequence[Rewards], lengths: Sequence[Sequence[int]]) -> list[list[float]]:
     """Return rewards whitened over all tokens of the batch (REINFORCE++, arXiv 2501.03262).
 
-    With gamma 1 and the reward at the last token each token's return is its trajectory's reward; mean and unbiased
-    variance are taken over tokens, so that a long trajectory counts more.
+    With gamma 1 and the reward at the last token, the return of each token is the reward of its trajectory. Mean and
+    unbiased variance are taken over tokens, so a long trajectory counts more.
 
     Args:
-        groups: rewards of each group of the global batch, those of all processes; None marks an invalid trajectory.
-        lengths: tokens of each trajectory that count in the loss.
+        groups: rewards of each group of the global batch, from all processes; None marks an invalid trajectory.
+        lengths: number of tokens of each trajectory that count in the loss.
 
     Returns:
-        As `groups`; 0 for invalid ones, and for all if all score the same.
+        As `groups`; 0 for invalid trajectories, and for all if all rewards are the same.
 
     Raises:
-        ValueError: a reward that is not finite, or lengths that do not fit the rewards.
+        ValueError: a reward is not finite, or the lengths do not fit the rewards.
     """
     if [len(group) for group in groups] != [len(group) for group in lengths]:
         raise ValueError(
             f"got rewards for groups of {[len(group) for group in groups]} trajectories and lengths for groups of "
-            f"{[len(group) for group in lengths]}: one length a trajectory"
+            f"{[len(group) for group in lengths]}: one length per trajectory"
         )
     flat = [reward for group in groups for reward in group]
     if len(set(_valid(flat))) < 2:
@@ -167,20 +167,20 @@ def batch_advantages(
     lengths: Sequence[Sequence[int]],
     starts: Sequence[Sequence[int]] | None = None,
 ) -> list[list[float]]:
-    """Return one advantage a trajectory, by the named method.
+    """Return one advantage per trajectory, by the named method.
 
     Args:
         name: one of `ADVANTAGES`.
-        groups: rewards of each group of the global batch, those of all processes; None marks an invalid trajectory.
-        lengths: tokens of each trajectory that count in the loss; only "reinforce++" looks at them.
-        starts: which tree of its group each trajectory is of; only "tree-grpo" looks at them. By default each is one of
-            its own.
+        groups: rewards of each group of the global batch, from all processes; None marks an invalid trajectory.
+        lengths: number of tokens of each trajectory that count in the loss; only "reinforce++" uses them.
+        starts: the tree of each trajectory in its group; only "tree-grpo" uses them. By default each trajectory is a
+            tree.
 
     Returns:
         As `groups`.
 
     Raises:
-        ValueError: an unknown name (says the nearest), or a reward that is not finite (says of which group).
+        ValueError: the name is unknown (suggests the nearest), or a reward is not finite (names the group).
     """
     check_name("advantage", name, ADVANTAGES)
     for number, group in enumerate(groups):
@@ -192,13 +192,13 @@ def batch_advantages(
 
 
 def has_signal(rewards: Rewards) -> bool:
-    """Say whether a group teaches anything: two valid trajectories that score differently, or it is a group of one."""
+    """Return whether a group gives a signal: two valid rewards differ, or it is a group of one."""
     valid = _valid(rewards)
     return len(set(valid)) > 1 or len(valid) == len(rewards) == 1
 
 
 def silent_groups(groups: Sequence[Rewards]) -> int:
-    """Count the groups that teach nothing, because all score the same or fewer than two could be scored.
+    """Count the groups without a signal, because all rewards are the same or fewer than two could be scored.
 
     All their advantages are 0, except under "reinforce++", which compares across groups.
     """

@@ -1,7 +1,7 @@
-"""The second decision: how much a tool's result deserves that the episode branches there.
+"""The second decision: whether an episode branches after a tool's result.
 
-Pure functions of what is known at such a point. A method is a row of `BRANCHES`; a new one needs a function and a row,
-and nothing in the engine.
+These are pure functions of what is known at such a point. A method is a row of `BRANCHES`; a new one needs a function
+and a row, and nothing in the engine.
 
 | name | branches where | source |
 |---|---|---|
@@ -27,7 +27,7 @@ ROSE = "entropy rose"
 ABOVE, NOT_ABOVE = "score above threshold", "score not above threshold"
 DRAWN, NOT_DRAWN = "drawn", "not drawn"
 NO_DOUBT = "next to no entropy left"
-NO_DOUBT_LEVEL = 0.02  # 0.012 nats a token: two windows of 20 tokens are equal with a probability of about 0.8
+NO_DOUBT_LEVEL = 0.02  # 0.012 nats per token: two samples of 20 tokens are equal with a probability of about 0.8
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Point:
     """What is known where an episode may branch.
 
     Attributes:
-        entropy: H of the segment that is looked at.
+        entropy: H of the measured segment.
         baseline: H of the segment it is compared with, on the same scale.
-        consecutive: l, how many high-entropy steps came just before in a row.
-        uniform: a random number in [0, 1), this point's own.
+        consecutive: l, the number of consecutive high-entropy steps just before.
+        uniform: a random number in [0, 1) that belongs to this point.
     """
 
     entropy: float
@@ -53,19 +53,19 @@ class Point:
 
 
 class BranchSettings(Protocol):
-    """What branch functions read of the settings: alpha, beta, tau, and the penalty's slope."""
+    """The settings that branch functions read; the names are those of `ARPOConfig`."""
 
     @property
-    def alpha(self) -> float:
-        """Base, or probability."""
+    def branch_alpha(self) -> float:
+        """alpha: base of the score, or probability."""
 
     @property
-    def beta(self) -> float:
-        """Weight of the rise of entropy."""
+    def branch_beta(self) -> float:
+        """beta: weight of the rise of entropy."""
 
     @property
-    def tau(self) -> float:
-        """Threshold."""
+    def branch_threshold(self) -> float:
+        """tau: threshold of the score."""
 
     @property
     def branch_penalty(self) -> float:
@@ -74,13 +74,13 @@ class BranchSettings(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """What a branch function says.
+    """The result of a branch function.
 
     Attributes:
         value: the score.
-        threshold: what it was compared with.
+        threshold: the value it is compared with.
         branch: whether to branch.
-        why: the reason, in a few words; it is kept in the tree, and must be true.
+        why: the reason, in a few words; it is recorded in the tree.
     """
 
     value: float
@@ -90,7 +90,7 @@ class Score:
 
     @property
     def reason(self) -> str:
-        """`why`, or else on which side of the threshold the score is."""
+        """`why`, or the side of the threshold that the score is on."""
         return self.why or (ABOVE if self.branch else NOT_ABOVE)
 
 
@@ -103,12 +103,12 @@ class BranchMethod:
 
     Attributes:
         score: the function.
-        published: measure, order and top-up as in the published engine: the turn *before* the result is measured, its
-            entropies summed, against the path's own first turn; points are decided in the order of rounds and of
-            trajectory numbers; missing trajectories are added one a round, and may branch.
-        best: the points wait until all paths have ended, and those with the highest scores get the budget.
-        penalised: c is counted for the prompt: rounds in which it got a new trajectory.
-        quota: without a `branch_quota`, a root and its descendants get ceil((M - N) / N) branches at most.
+        published: whether measure, order and top-up are those of the published engine: the turn *before* the result is
+            measured, by the sum of its entropies, against the first turn of the same path; points are decided in the
+            order of rounds and trajectory numbers; missing trajectories are added one per round, and may branch.
+        best: whether points wait until all paths have ended, and those with the highest scores get the budget.
+        penalised: whether c counts the rounds in which the prompt got a new trajectory.
+        quota: whether, without a `branch_quota`, a root and its descendants get at most ceil((M - N) / N) branches.
     """
 
     score: BranchFunction
@@ -127,7 +127,7 @@ def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: i
         delta_entropy: dH, the rise of entropy after the tool result (`entropy.entropy_level`).
         alpha: base.
         beta: weight of the rise.
-        consecutive: l, how many of the chain's last tool steps were high-entropy steps in a row.
+        consecutive: l, the number of consecutive high-entropy steps at the end of the chain.
         penalty: slope of the factor; 0 is ARPO.
     """
     return (alpha + beta * delta_entropy) * max(0.0, 1.0 - penalty * consecutive)
@@ -142,11 +142,10 @@ def _aepo(point: Point, settings: BranchSettings) -> Score:
 
 
 def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score:
-    value, flat = (
-        branch_score(delta, settings.alpha, settings.beta, point.consecutive, penalty) for delta in (point.delta, 0.0)
-    )
-    rose = point.delta > 0 and value > settings.tau >= flat  # else alpha alone is above tau
-    return Score(value, settings.tau, value > settings.tau, ROSE if rose else "")
+    alpha, beta, tau = settings.branch_alpha, settings.branch_beta, settings.branch_threshold
+    value, flat = (branch_score(delta, alpha, beta, point.consecutive, penalty) for delta in (point.delta, 0.0))
+    rose = point.delta > 0 and value > tau >= flat  # otherwise alpha alone is above tau, and the rise explains nothing
+    return Score(value, tau, value > tau, ROSE if rose else "")
 
 
 def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
@@ -156,18 +155,18 @@ def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
 
 
 def _random(point: Point, settings: BranchSettings) -> Score:
-    return _drawn(point.uniform, 1.0 - settings.alpha, point.uniform >= 1.0 - settings.alpha)
+    return _drawn(point.uniform, 1.0 - settings.branch_alpha, point.uniform >= 1.0 - settings.branch_alpha)
 
 
 def _arpo_reference(point: Point, settings: BranchSettings) -> Score:
-    value = _clip(point.uniform - settings.beta * point.delta)
-    return _drawn(value, settings.alpha, value <= settings.alpha)
+    value = _clip(point.uniform - settings.branch_beta * point.delta)
+    return _drawn(value, settings.branch_alpha, value <= settings.branch_alpha)
 
 
 def _aepo_reference(point: Point, settings: BranchSettings) -> Score:
     penalty = max(0.0, 1.0 - settings.branch_penalty * point.consecutive)
-    value = _clip((point.uniform + settings.beta * point.delta) * penalty)
-    return _drawn(value, settings.alpha, value >= settings.alpha)
+    value = _clip((point.uniform + settings.branch_beta * point.delta) * penalty)
+    return _drawn(value, settings.branch_alpha, value >= settings.branch_alpha)
 
 
 def _tree_grpo(point: Point, settings: BranchSettings) -> Score:
@@ -194,7 +193,7 @@ BRANCHES: dict[str, BranchMethod] = {
 
 
 def chain_length(steps: list[bool]) -> int:
-    """Return l of a chain: how many of its last tool steps were high-entropy steps in a row (AEPO)."""
+    """Return l of a chain: the number of consecutive high-entropy tool steps at its end (AEPO)."""
     length = 0
     while length < len(steps) and steps[-1 - length]:
         length += 1

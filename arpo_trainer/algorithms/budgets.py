@@ -1,76 +1,149 @@
-"""The first decision: how many of a group's trajectories start at the prompt, how many are kept for branches.
+"""The first decision: how many trajectories of a group start at the prompt, and how many are kept for branches.
 
-Pure functions of numbers; `Group` asks `split_budget` before a prompt is played, and `probed_roots` once the first
-trajectory has been, where the budget depends on it.
+A budget is a row of `BUDGETS`; a new one needs a function and a row, and nothing in the engine.
+
+| name | how many start at the prompt | source |
+|---|---|---|
+| grpo | all M | GRPO |
+| arpo | N = `initial_rollouts`; M - N are kept for branches | ARPO sec. 3.1 |
+| aepo | m = M sigmoid(beta (H_root - H_tool)), rounded, after a first trajectory that is kept | AEPO, pre-monitoring |
+| aepo-reference | int(m) + 1 with beta = 0.5, likewise | the published code of AEPO |
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
-BUDGETS = ("grpo", "arpo", "aepo", "aepo-reference")
 REFERENCE_BETA = 0.5
 
 
-def split_budget(budget: str, num_generations: int, initial_rollouts: int) -> tuple[int, int | None]:
-    """Return (roots to start with, reserved for branches).
+@dataclass(frozen=True)
+class Budget:
+    """One row of `BUDGETS`.
 
-    Args:
-        budget: "grpo" starts everything at the prompt; "arpo" starts N = `initial_rollouts` and reserves M - N (ARPO,
-            sec. 3.1); "aepo" and "aepo-reference" start one, and what it does decides: the reserve is None until then.
-        num_generations: M.
-        initial_rollouts: N, 1 <= N <= M; looked at by "arpo" alone.
-
-    Raises:
-        ValueError: no such budget, or N outside its range.
+    Attributes:
+        start: from M and N, the number of trajectories that start at the prompt at once.
+        decide: from M, H_root, H_tool and beta, the number of trajectories that start at the prompt in all, once the
+            first one has been played. None if `start` says it.
+        keeps_branches: whether places are kept for branches. Kept places that no branch can claim any more return as
+            fresh roots.
+        published: whether `decide` wants the entropies as the published code sums them, over all turns.
     """
-    if budget not in BUDGETS:
-        raise ValueError(f"budget must be one of {', '.join(map(repr, BUDGETS))}; not {budget!r}")
-    if budget == "grpo":
-        return num_generations, 0
-    if budget.startswith("aepo"):
-        return 1, None
+
+    start: Callable[[int, int], int]
+    decide: Callable[[int, float, float, float], int] | None = None
+    keeps_branches: bool = True
+    published: bool = False
+
+    @property
+    def needs_entropies(self) -> bool:
+        """Whether the budget depends on entropies that the first trajectory shows."""
+        return self.decide is not None
+
+    def expected_roots(self, num_generations: int, initial_rollouts: int, beta: float) -> int:
+        """Return how many trajectories start at the prompt, for an estimate: at equal entropies where they decide."""
+        if self.decide is None:
+            return self.start(num_generations, initial_rollouts)
+        return round(balanced_roots(num_generations, 0.0, 0.0, beta))
+
+
+def _all(num_generations: int, initial_rollouts: int) -> int:
+    return num_generations
+
+
+def _first_ones(num_generations: int, initial_rollouts: int) -> int:
     if not 1 <= initial_rollouts <= num_generations:
         raise ValueError(
             f"initial_rollouts must be between 1 and num_generations ({num_generations}), got {initial_rollouts}"
         )
-    return initial_rollouts, num_generations - initial_rollouts
+    return initial_rollouts
+
+
+def _one(num_generations: int, initial_rollouts: int) -> int:
+    return 1
+
+
+def _balanced(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
+    return math.floor(balanced_roots(num_generations, root_entropy, tool_entropy, beta) + 0.5)
+
+
+def _balanced_as_published(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
+    return int(balanced_roots(num_generations, root_entropy, tool_entropy, REFERENCE_BETA)) + 1
+
+
+BUDGETS: dict[str, Budget] = {
+    "grpo": Budget(_all, keeps_branches=False),
+    "arpo": Budget(_first_ones),
+    "aepo": Budget(_one, _balanced),
+    "aepo-reference": Budget(_one, _balanced_as_published, published=True),
+}
+
+
+def get_budget(name: str) -> Budget:
+    """Return a row of `BUDGETS`.
+
+    Raises:
+        ValueError: an unknown name; lists those that exist.
+    """
+    if name not in BUDGETS:
+        raise ValueError(f"budget must be one of {', '.join(map(repr, BUDGETS))}; not {name!r}")
+    return BUDGETS[name]
+
+
+def split_budget(budget: str, num_generations: int, initial_rollouts: int) -> tuple[int, int | None]:
+    """Return (the number of trajectories that start at once, the number that is kept for branches).
+
+    Args:
+        budget: one of `BUDGETS`. The second number is None where the first trajectory decides it (`probed_roots`).
+        num_generations: M.
+        initial_rollouts: N, 1 <= N <= M; only "arpo" uses it.
+
+    Raises:
+        ValueError: an unknown budget, or N outside its range.
+    """
+    row = get_budget(budget)
+    roots = row.start(num_generations, initial_rollouts)
+    return roots, None if row.decide else num_generations - roots
 
 
 def balanced_roots(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> float:
     """Return m = k * sigmoid(beta * (H_root - H_tool)), a real number (AEPO, entropy pre-monitoring).
 
     Args:
-        num_generations: k, the group's whole budget.
-        root_entropy: H_root, of the first turn; any unit, the same for both (the engine's is `entropy.ENTROPY_UNIT`).
-        tool_entropy: H_tool, mean over the turns that follow a tool's result.
-        beta: how strongly the difference counts.
+        num_generations: k, the whole budget of the group.
+        root_entropy: H_root, of the first turn, in the same unit as H_tool (the engine's is `entropy.ENTROPY_UNIT`).
+        tool_entropy: H_tool, the mean over the turns that follow a tool's result.
+        beta: weight of the difference.
     """
     return num_generations / (1.0 + math.exp(-beta * (root_entropy - tool_entropy)))
 
 
 def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
-    """Return how many trajectories start at the prompt, the probe among them.
+    """Return how many trajectories start at the prompt, the first one included, once that one has been played.
 
     Args:
-        budget: "aepo" rounds m to the nearest whole number; "aepo-reference" is the published int(m) + 1, in which
-            beta is 0.5 whatever is asked.
+        budget: a row with `decide`: "aepo" rounds m to the nearest whole number; "aepo-reference" is the published
+            int(m) + 1, which uses 0.5 for every beta.
         num_generations: k; the result is between 1 and k.
         root_entropy: see `balanced_roots`.
-        tool_entropy: likewise.
-        beta: likewise.
+        tool_entropy: see `balanced_roots`.
+        beta: see `balanced_roots`.
+
+    Raises:
+        ValueError: an unknown budget, or one that is known before anything is played.
     """
-    if budget == "aepo-reference":
-        whole = int(balanced_roots(num_generations, root_entropy, tool_entropy, REFERENCE_BETA)) + 1
-    else:
-        whole = math.floor(balanced_roots(num_generations, root_entropy, tool_entropy, beta) + 0.5)
-    return max(1, min(num_generations, whole))
+    decide = get_budget(budget).decide
+    if decide is None:
+        raise ValueError(f"budget {budget!r} does not depend on a first trajectory; call split_budget")
+    return max(1, min(num_generations, decide(num_generations, root_entropy, tool_entropy, beta)))
 
 
 def branch_quota(num_generations: int, initial_rollouts: int) -> int:
     """Return the most branches of one root and all its descendants: ceil((M - N) / N), at least 1.
 
-    With it no root can take the whole budget, and all roots together can take all of it.
+    With this quota no root can take the whole budget, and all roots together can use all of it.
 
     Args:
         num_generations: M.
@@ -80,12 +153,12 @@ def branch_quota(num_generations: int, initial_rollouts: int) -> int:
 
 
 def generated_tokens(num_generations: int, initial_rollouts: int, tokens: float, shared: float) -> float:
-    """Return the tokens a group costs when M - N of its trajectories share a part of another (ARPO, sec. 3.1).
+    """Return the number of tokens to generate when M - N trajectories share a part of another (ARPO, sec. 3.1).
 
     Args:
         num_generations: M.
-        initial_rollouts: N, written out in full.
+        initial_rollouts: N, generated in full.
         tokens: of one trajectory.
-        shared: part of a branch that it shares, 0 to 1.
+        shared: part of a branch that it shares with its parent, 0 to 1.
     """
     return tokens * (initial_rollouts + (num_generations - initial_rollouts) * (1.0 - shared))

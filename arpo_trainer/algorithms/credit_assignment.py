@@ -1,15 +1,15 @@
-"""The third decision, second half: from one advantage a trajectory to one a token, over the tree.
+"""The third decision, second half: from one advantage per trajectory to one per token, over the tree.
 
-| name | a token that several trajectories share gets, in each copy |
+| name | advantage of a token that several trajectories share, in each copy |
 |---|---|
-| soft | its own trajectory's advantage: plain GRPO (ARPO, sec. 3.2; the default there) |
+| soft | that of the copy's own trajectory: plain GRPO (ARPO, sec. 3.2; the default there) |
 | hard | the mean over the trajectories through it (ARPO, sec. 3.2) |
 | dedup | that mean over the number of copies: a shared token weighs once (see `deduplication_scale`) |
 | turn | the value backed up turn by turn, each next turn counting the same |
-| at2po | the same, the next turns weighed by their entropy (AT2PO, arXiv 2601.04767, eq. 3, with A_n = V_n) |
+| at2po | the same, with the next turns weighted by their entropy (AT2PO, arXiv 2601.04767, eq. 3, with A_n = V_n) |
 
-Summed over copies soft and hard are the same gradient as long as nothing is clipped. "hard" counts leaves, "turn"
-counts next turns: a branch with many leaves does not outweigh its sister there.
+Summed over copies, soft and hard give the same gradient as long as nothing is clipped. "hard" counts leaves and "turn"
+counts next turns, so that a branch with many leaves does not outweigh its siblings.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from arpo_trainer.name_check import check_name
 from arpo_trainer.tree import RolloutTree, Span
+from arpo_trainer.validation import check_name
 
 Attribution = Literal["soft", "hard", "dedup", "turn", "at2po"]
 ATTRIBUTIONS: tuple[str, ...] = get_args(Attribution)
 
 
 def span_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
-    """Return for each span the mean advantage over the valid trajectories through it: hard attribution.
+    """Return for each span the mean advantage of the valid trajectories through it (hard attribution).
 
     Args:
         tree: with G trajectories.
@@ -42,7 +42,7 @@ def span_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[floa
 
 
 def shared_once(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
-    """Return the hard advantage over the number of valid copies: summed over the copies, the token counts once.
+    """Return the hard advantage divided by the number of valid copies, so that a token counts once in the sum.
 
     Args:
         tree: with G trajectories.
@@ -56,14 +56,14 @@ def shared_once(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
 
 
 def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool = False) -> list[float]:
-    """Return V of each span: its trajectory's advantage at a leaf, above that the mean over what comes next.
+    """Return V of each span: the advantage of its trajectory at a leaf, elsewhere the mean over what comes next.
 
     Args:
         tree: with G trajectories.
         advantages: of each trajectory, shape (G,).
         by_entropy: weigh the next turns by their entropy, estimated as the mean of minus log pi over their tokens
-            (AT2PO, eq. 2 and 3), instead of alike. A trajectory that ends where others go on has no next turn; it
-            weighs as much as they do on average.
+            (AT2PO, eq. 2 and 3), instead of equally. A trajectory that ends where others go on has no next turn; its
+            weight is the average of theirs.
 
     Returns:
         Shape (spans,); 0 where no valid trajectory passes.
@@ -83,7 +83,7 @@ def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool
 
 
 def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution: Attribution) -> list[list[float]]:
-    """Return an advantage for every token of every trajectory, environment tokens included (they are masked later).
+    """Return an advantage for every token of every trajectory; those of environment tokens are masked later.
 
     Args:
         tree: with G trajectories.
@@ -94,7 +94,7 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
         G lists, each as long as its trajectory's row; 0 in the rows of invalid trajectories.
 
     Raises:
-        ValueError: an unknown attribution (says the nearest), or not one advantage a trajectory.
+        ValueError: the attribution is unknown (suggests the nearest), or there is not one advantage per trajectory.
     """
     check_name("attribution", attribution, ATTRIBUTIONS)
     if len(advantages) != len(tree.trajectories):
@@ -108,11 +108,12 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
 
 
 def deduplication_scale(trees: Sequence[RolloutTree]) -> float:
-    """Return copied over unique tokens of the model, in valid trajectories of the global batch.
+    """Return copied / unique tokens of the model, over the valid trajectories of the global batch.
 
-    A token mean divides by the copied tokens. "dedup" advantages times this make it a mean over unique tokens. Needed
-    where the loss divides by all tokens of the batch (TRL's "dapo", "cispo"), not where it divides by a row's own
-    ("grpo") or by a constant ("dr_grpo"); in "bnpo", which divides by a micro-batch's, it is right on average.
+    A token mean divides by the copied tokens; "dedup" advantages times this factor make it a mean over unique tokens.
+    It is needed where the loss divides by all tokens of the batch (TRL's "dapo", "cispo"), and not where it divides by
+    the tokens of a row ("grpo") or a constant ("dr_grpo"). In "bnpo", which divides by the tokens of a micro-batch, it
+    is right on average.
     """
     copied = unique = 0
     for tree in trees:
@@ -136,7 +137,7 @@ def _valid_below(tree: RolloutTree) -> list[list[int]]:
 
 
 def _entropy(span: Span) -> float | None:
-    """Return the mean of minus log pi, in nats a token; None for the environment's."""
+    """Return the mean of minus log pi, in nats per token; None for spans of the environment."""
     return -math.fsum(span.logprobs) / len(span.logprobs) if span.logprobs else None
 
 
@@ -144,6 +145,6 @@ def _weighted_mean(pairs: Sequence[tuple[float | None, float]]) -> float:
     known = [weight for weight, _ in pairs if weight is not None]
     usual = math.fsum(known) / len(known) if known else 1.0
     weights = [usual if weight is None else weight for weight, _ in pairs]
-    if math.fsum(weights) <= 0.0:  # all of them certain
+    if math.fsum(weights) <= 0.0:  # all turns are certain: no weights to prefer one
         weights = [1.0] * len(pairs)
     return math.fsum(w * value for w, (_, value) in zip(weights, pairs, strict=True)) / math.fsum(weights)

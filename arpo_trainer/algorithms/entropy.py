@@ -1,4 +1,4 @@
-"""Token entropy and what is made of it. The one place where entropies are estimated, windowed and normalised."""
+"""Token entropies: the one place where they are estimated, windowed and normalised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 REFERENCE_WINDOW = 20
 REFERENCE_TOP = 10
 REFERENCE_VOCABULARY = 151_665  # entries of the tokenizer of Qwen2.5, which the published runs used
-ENTROPY_UNIT = math.log(REFERENCE_VOCABULARY) / REFERENCE_WINDOW  # 0.596 nats a token
+ENTROPY_UNIT = math.log(REFERENCE_VOCABULARY) / REFERENCE_WINDOW  # 0.596 nats per token
 Estimator = Literal["exact", "renormalised", "tail", "nll", "raw10"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
@@ -20,7 +20,7 @@ def token_entropy(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tenso
     """Return the entropy of softmax(logits / temperature) over the whole vocabulary (ARPO, eq. 3).
 
     Args:
-        logits: shape (..., vocabulary); minus infinity for a token that cannot be.
+        logits: shape (..., vocabulary); minus infinity for impossible tokens.
         temperature: above 0.
 
     Returns:
@@ -32,26 +32,27 @@ def token_entropy(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tenso
 
 
 def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "renormalised") -> float:
-    """Return an estimate of a token's entropy from the log-probabilities that an engine hands out.
+    """Estimate the entropy of a token from the log-probabilities that an engine returns.
 
     Args:
-        top: of the most likely tokens, in descending order, shape (k,); 20 are customary.
-        sampled: of the token that was drawn, whether or not it is among them.
-        estimator: "renormalised" (entropy of the top k alone, ours), "tail" (all other tokens as one), "nll" (minus
-            the drawn token's log-probability: right on average, needs no `top`), "raw10" (the published code: top 10
+        top: log-probabilities of the most likely tokens, in descending order, shape (k,); usually 20.
+        sampled: log-probability of the drawn token, which may or may not be among them.
+        estimator: "renormalised" (entropy of the top k alone), "tail" (all other tokens as one), "nll" (minus the
+            log-probability of the drawn token: right on average, needs no `top`), "raw10" (the published code: top 10
             and the drawn token, not renormalised).
 
     Returns:
         Nats.
 
     Raises:
-        ValueError: "exact", or an unknown name; or no `top` where it is needed.
+        ValueError: the estimator is "exact" or unknown, or `top` is empty where it is needed.
     """
     if estimator == "nll":
         return -sampled
     if estimator not in ESTIMATORS or estimator == "exact" or not top:
-        raise ValueError(f"estimator {estimator!r} with {len(top)} log-probabilities: take one of {ESTIMATORS[1:]}, "
-                         "with at least one")  # fmt: skip
+        raise ValueError(
+            f"estimator {estimator!r} with {len(top)} log-probabilities: use one of {ESTIMATORS[1:]} with at least one"
+        )
     if estimator == "raw10":
         first = list(top[:REFERENCE_TOP])
         return _plain([*first, sampled] if sampled not in first else first)
@@ -64,7 +65,7 @@ def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "re
 
 
 def _plain(logprobs: Sequence[float]) -> float:
-    """Return the sum of -p log p, to which a token that cannot be adds nothing."""
+    """Return the sum of -p log p; impossible tokens add nothing."""
     return -math.fsum(math.exp(value) * value for value in logprobs if value != -math.inf)
 
 
@@ -76,17 +77,17 @@ def segment_entropy(
 ) -> float:
     """Return the entropy of the first tokens of a segment as the published code measures it, in units of ln V.
 
-    Its value depends on the window and on the vocabulary; `entropy_level` is ours.
+    The value depends on the window and the vocabulary; that of `entropy_level` does not.
 
     Args:
         entropies: of each token, in nats, shape (n,), n >= 1.
         vocabulary: V.
-        window: k, how many tokens count.
+        window: k, the number of tokens that count.
         reduction: "sum" (the published code, in which a segment shorter than the window looks certain) or "mean" (which
             does not depend on the segment's length).
 
     Raises:
-        ValueError: an empty segment, or a window below 1.
+        ValueError: the segment is empty, or the window is below 1.
     """
     first = entropies[:window] if window >= 1 else ()
     if not first:
@@ -96,16 +97,16 @@ def segment_entropy(
 
 
 def entropy_level(entropies: Sequence[float], window: int = REFERENCE_WINDOW) -> float:
-    """Return H of a segment on the scale of alpha, beta, tau, the penalty and the budget; 0 for an empty one.
+    """Return H of a segment on the scale of alpha, beta, tau, the penalty and the budget; 0 for an empty segment.
 
-    H = (mean nats of the first k tokens) / `ENTROPY_UNIT`, with `ENTROPY_UNIT` = ln(151,665) / 20 = 0.596 nats a token.
-    The published code sums 20 tokens and divides by ln V of Qwen2.5's tokenizer. In that setting both give the same
-    number; ours gives it for any window, any length of the segment and any tokenizer too. The unit is fixed because the
+    H = (mean nats of the first k tokens) / `ENTROPY_UNIT`, where `ENTROPY_UNIT` = ln(151,665) / 20 = 0.596 nats per
+    token. The published code sums 20 tokens and divides by ln V of Qwen2.5's tokenizer. In that setting both give the
+    same number; this one also holds for other windows, segment lengths and tokenizers. The unit is fixed because the
     entropy of a sharp distribution does not grow with the vocabulary.
 
     Args:
         entropies: of each token, in nats, shape (n,).
-        window: k, how many tokens count.
+        window: k, the number of tokens that count.
     """
     first = entropies[:window]
     return math.fsum(first) / len(first) / ENTROPY_UNIT if first else 0.0

@@ -1,6 +1,6 @@
-"""The fourth decision: what a token's probability ratio and advantage say about the update.
+"""The fourth decision: the loss of a token from its probability ratio and its advantage.
 
-A `Loss` is a row: how the ratio is bounded (`clip`), over how many tokens it is taken (`level`), and the bounds. The
+A `Loss` is a row: how the ratio is bounded (`clip`), over which tokens it is taken (`level`), and the bounds. The
 gradient is always F * A * grad log pi; with the ratio r, bounds 1 - l and 1 + h:
 
 | clip | F where A > 0, r > 1 + h | F where A < 0, r < 1 - l | F elsewhere | source |
@@ -13,7 +13,7 @@ gradient is always F * A * grad log pi; with the ratio r, bounds 1 - l and 1 + h
 `dual` adds a bound c for A < 0: above it F = 0 (dual-clip PPO, arXiv 1912.09729). The published AEPO keeps it at 3,
 its paper has none. At a bound itself, r = 1 + h, r = 1 - l or r = c, the gradient is kept.
 
-These are explicit losses to compare with and to build on. Training runs through TRL's own loss, see `reanchoring`.
+These are explicit losses, to compare with and to build on. Training runs through TRL's own loss, see `trl_losses`.
 
     per_token = LOSSES["aepo"].per_token(logps - old_logps, advantages, mask)
     aggregate(per_token, mask, "token-mean").backward()
@@ -26,7 +26,7 @@ from typing import Literal, get_args
 
 import torch
 
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 Clip = Literal["ppo", "aepo", "gppo", "cispo"]
 Level = Literal["token", "sequence", "turn"]
@@ -49,7 +49,7 @@ class Loss:
         dual: c, or None.
 
     Raises:
-        ValueError: a name that is not known, or bounds that mean nothing.
+        ValueError: a name is unknown, or the bounds are impossible.
     """
 
     clip: Clip = "ppo"
@@ -64,7 +64,7 @@ class Loss:
         if not (0 < self.low <= 1 and self.high > 0):
             raise ValueError(f"clip bounds must be 0 < low <= 1 and high > 0, got low={self.low}, high={self.high}")
         if self.clip == "cispo" and (self.low != 1 or self.dual is not None):
-            raise ValueError("clip='cispo' has an upper bound only: take low=1.0 (none) and dual=None")
+            raise ValueError("clip='cispo' has an upper bound only: use low=1.0 (none) and dual=None")
         if self.dual is not None and self.dual <= 1 + self.high:
             raise ValueError(f"dual={self.dual} must be above 1 + high = {1 + self.high}: it is the outer bound")
 
@@ -73,7 +73,7 @@ class Loss:
 
         Args:
             log_ratio: log pi - log pi_old, with the gradient of log pi, shape (B, T).
-            advantages: shape (B, T), or (B,) for one a row; no gradient goes into them.
+            advantages: shape (B, T), or (B,) for one per row; they get no gradient.
             mask: 1 for tokens that count, shape (B, T).
 
         Returns:
@@ -81,7 +81,7 @@ class Loss:
             A log pi: the gradient is the same.
 
         Raises:
-            ValueError: shapes that do not fit.
+            ValueError: the shapes do not fit.
         """
         advantages = per_token_advantages(advantages, log_ratio).detach()
         log_ratio = level_log_ratio(log_ratio, mask, self.level)
@@ -113,14 +113,14 @@ def get_loss(name: str) -> Loss:
     """Return a row of `LOSSES`.
 
     Raises:
-        ValueError: an unknown name; says the nearest.
+        ValueError: the name is unknown; suggests the nearest.
     """
     check_name("loss", name, LOSSES)
     return LOSSES[name]
 
 
 def kept(loss: Loss, ratio: torch.Tensor, advantages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Say where a ratio is out of bounds and its gradient is kept, scaled to the bound.
+    """Return where a ratio is out of bounds and its gradient is kept, scaled to the bound.
 
     Args:
         loss: a row.
@@ -128,7 +128,7 @@ def kept(loss: Loss, ratio: torch.Tensor, advantages: torch.Tensor) -> tuple[tor
         advantages: shape (B, T).
 
     Returns:
-        Two of shape (B, T), bool: above the upper bound, and below the lower one.
+        Two masks of shape (B, T): above the upper bound, and below the lower one.
     """
     above = (ratio > 1 + loss.high) & ((advantages > 0) | (loss.clip == "cispo")) & (loss.clip != "ppo")
     below = (ratio < 1 - loss.low) & (advantages < 0) & (loss.clip == "gppo")
@@ -136,12 +136,12 @@ def kept(loss: Loss, ratio: torch.Tensor, advantages: torch.Tensor) -> tuple[tor
 
 
 def bounded_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
-    """Return r = exp(log ratio), finite also where the two policies have nothing left in common."""
+    """Return r = exp(log ratio), clamped so that it is finite for very different policies."""
     return log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
 
 
 def level_log_ratio(log_ratio: torch.Tensor, mask: torch.Tensor, level: Level) -> torch.Tensor:
-    """Return the log-ratio of each token at a level: its group's mean in value, its own in gradient.
+    """Return the log-ratio of each token at a level: the mean of its segment in value, its own in gradient.
 
     Args:
         log_ratio: shape (B, T).
@@ -149,10 +149,10 @@ def level_log_ratio(log_ratio: torch.Tensor, mask: torch.Tensor, level: Level) -
         level: "token" returns the log-ratio as it is.
 
     Returns:
-        Shape (B, T); what stands at masked tokens means nothing.
+        Shape (B, T); values at masked tokens are meaningless.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: the shapes do not fit.
     """
     if log_ratio.shape != mask.shape:
         raise ValueError(f"log-ratios of shape {tuple(log_ratio.shape)} with a mask of shape {tuple(mask.shape)}")
@@ -199,33 +199,33 @@ def per_token_advantages(advantages: torch.Tensor, like: torch.Tensor) -> torch.
     """Return advantages of shape (B, T).
 
     Raises:
-        ValueError: they are neither (B,) nor (B, T).
+        ValueError: their shape is neither (B,) nor (B, T).
     """
     if advantages.shape == like.shape[:1]:
         advantages = advantages.unsqueeze(1).expand_as(like)
     if advantages.shape != like.shape:
         raise ValueError(
-            f"advantages of shape {tuple(advantages.shape)} for log-ratios of shape {tuple(like.shape)}: give one a "
-            "row or one a token"
+            f"advantages of shape {tuple(advantages.shape)} for log-ratios of shape {tuple(like.shape)}: give one "
+            "per row or one per token"
         )
     return advantages
 
 
 def aggregate(losses: torch.Tensor, mask: torch.Tensor, how: Aggregation, length: int | None = None) -> torch.Tensor:
-    """Return one number from the losses of the tokens.
+    """Reduce the losses of the tokens to one number.
 
     Args:
         losses: shape (B, T).
         mask: 1 for tokens that count, shape (B, T).
-        how: "token-mean" over all tokens (DAPO), "seq-mean-token-mean" (GRPO: each trajectory counts the same),
-            "seq-mean-token-sum", or "seq-mean-token-sum-norm": the sum over a constant (Dr. GRPO).
-        length: that constant; T by default, as published.
+        how: "token-mean" over all tokens (DAPO), "seq-mean-token-mean" (GRPO: trajectories count equally),
+            "seq-mean-token-sum", or "seq-mean-token-sum-norm": the sum divided by a constant (Dr. GRPO).
+        length: that constant; by default T, as published.
 
     Returns:
-        A scalar. Rows without a token that counts are 0, and counted as rows.
+        A scalar. Rows without a counted token are 0, and count as rows.
 
     Raises:
-        ValueError: an unknown name, or shapes that do not fit.
+        ValueError: the name is unknown, or the shapes do not fit.
     """
     check_name("aggregation", how, get_args(Aggregation))
     if losses.shape != mask.shape:
@@ -247,9 +247,9 @@ def k1(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
 
 
 def k3(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
-    """Return exp(d) - d - 1, d = log pi_ref - log pi: KL in nats, shape (B, T), never below 0 (GRPO, eq. 4).
+    """Return exp(d) - d - 1, d = log pi_ref - log pi: KL in nats, shape (B, T), at least 0 (GRPO, eq. 4).
 
-    Clamped at 10 as published; TRL's own is not.
+    It is clamped at 10 as published; TRL's own is not.
     """
     difference = (ref_logps - logps).clamp(max=LARGEST_LOG_RATIO)
     return (difference.exp() - difference - 1).clamp(-LARGEST_KL, LARGEST_KL)

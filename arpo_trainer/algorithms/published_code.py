@@ -1,6 +1,7 @@
-"""What the published code does, as plain functions: to compare with, and to check that the reference modes are it.
+"""What the published code does, as plain functions, to check the reference modes against.
 
-The branch rules themselves are rows of `branching.BRANCHES`; the order of rounds is `ledger`'s and `brancher`'s.
+The branch rules themselves are rows of `branching.BRANCHES`; `branch_budget` and `branch_scheduler` have the order of
+rounds.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ _RENDERINGS = {"arpo-tags": "arpo-tags-reference"}
 
 
 def arpo_branch_probability(delta_entropy: float, probability: float, weight: float) -> float:
-    """Return how likely the published ARPO makes one copy: clip(p_b + w dH, 0, 1)."""
+    """Return the probability that the published ARPO makes one copy: clip(p_b + w dH, 0, 1)."""
     return min(1.0, max(0.0, probability + weight * delta_entropy))
 
 
 def aepo_branch_probability(
     delta_entropy: float, probability: float, weight: float, consecutive: int, slope: float = 0.05
 ) -> float:
-    """Return how likely the published AEPO makes one copy: clip(1 - p_b / penalty + w dH, 0, 1).
+    """Return the probability that the published AEPO makes one copy: clip(1 - p_b / penalty + w dH, 0, 1).
 
     Args:
         delta_entropy: dH.
-        probability: p_b; the larger, the rarer: its direction is the opposite of ARPO's.
+        probability: p_b; a larger one makes branches rarer, the opposite of ARPO's.
         weight: w.
         consecutive: c of the prompt.
         slope: of the penalty max(0, 1 - slope c).
@@ -41,12 +42,12 @@ def aepo_branch_probability(
 def consecutive_counters(rounds: Sequence[Sequence[int]], prompts: int) -> list[list[int]]:
     """Return AEPO's counters after each round.
 
-    They are per prompt: one that got a new trajectory counts up, the others start over; a round in which nobody got
-    one leaves them all as they are. (A group played by our engine is a batch of its own: c only counts up.)
+    There is one counter per prompt: it counts up when the prompt gets a new trajectory, and starts over otherwise. A
+    round without new trajectories changes none. (Each group of our engine is its own batch, so c only counts up.)
 
     Args:
         rounds: for each round, the prompts that got at least one new trajectory.
-        prompts: how many there are.
+        prompts: number of prompts.
     """
     counters, history = [0] * prompts, []
     for served in rounds:
@@ -57,9 +58,9 @@ def consecutive_counters(rounds: Sequence[Sequence[int]], prompts: int) -> list[
 
 
 def as_published(env: ToolEnv, algorithm: Algorithm) -> ToolEnv:
-    """Return an environment whose results are written as the algorithm's published code writes them.
+    """Return an environment that writes results as the published code of the algorithm does.
 
-    It is the same one where the algorithm is ours, or the protocol is not the published tags.
+    It is the given environment unless the algorithm is a reference and the protocol is that of the published tags.
     """
     rendering = _RENDERINGS.get(env.protocol.name)
     published = algorithm.method is not None and algorithm.method.published
@@ -73,10 +74,10 @@ def response_mask(response: Sequence[int], eos: int) -> list[int]:
 
 
 def loss_mask(response: Sequence[int], result_mask: Sequence[int], eos: int) -> list[int]:
-    """Return what the published loss counts: the model's tokens (1 in `result_mask`) up to the first end token."""
+    """Return the tokens that the published loss counts: those of the model (1 in `result_mask`) up to the first end."""
     return [a * b for a, b in zip(response_mask(response, eos), result_mask, strict=True)]
 
 
 def reward_position(response: Sequence[int], eos: int) -> int:
-    """Return the position that the published code puts the reward on: the last one of the response mask."""
+    """Return the position of the reward in the published code: the last one of the response mask."""
     return sum(response_mask(response, eos)) - 1

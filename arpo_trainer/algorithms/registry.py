@@ -1,6 +1,6 @@
-"""Algorithms are rows: budget, branch method, advantage and loss, each by name.
+"""The table of algorithms: each is a row of budget, branch method, advantage and loss, by name.
 
-The engine looks at the first two alone; the others are defaults of `ARPOConfig`.
+The engine uses the first two; the others are defaults of `ARPOConfig`.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
-from arpo_trainer.algorithms.budgets import BUDGETS
-from arpo_trainer.name_check import check_name
+from arpo_trainer.algorithms.budgets import BUDGETS, Budget
+from arpo_trainer.validation import check_name
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """How a group is rolled out, and how it is learned from.
+    """How a group is rolled out, and how it is trained on.
 
     Attributes:
         budget: one of `budgets.BUDGETS`.
-        branch: one of `branching.BRANCHES`; None never branches.
+        branch: one of `branching.BRANCHES`; None for no branches.
         advantage: one of `advantages.ADVANTAGES`.
         loss: one of `losses.LOSSES`.
-        entropy_weight: a of AEPO's entropy-aware advantage; 0 leaves it out.
+        entropy_weight: a of AEPO's entropy-aware advantage; 0 switches it off.
     """
 
     budget: str
@@ -31,8 +31,13 @@ class Algorithm:
     entropy_weight: float = 0.0
 
     @property
+    def budget_rule(self) -> Budget:
+        """The row of the budget."""
+        return BUDGETS[self.budget]
+
+    @property
     def method(self) -> BranchMethod | None:
-        """The branch method."""
+        """The row of the branch method, or None."""
         return BRANCHES[self.branch] if self.branch else None
 
 
@@ -46,15 +51,17 @@ ALGORITHMS: dict[str, Algorithm] = {
     "random": Algorithm("arpo", "random"),
     "tree-grpo": Algorithm("arpo", "tree-grpo", advantage="tree-grpo"),
     "arpo-reference": Algorithm("arpo", "arpo-reference", loss="clipped-reference"),
-    "aepo-reference": Algorithm("arpo", "aepo-reference", loss="aepo-reference"),  # their factor was never on
+    "aepo-reference": Algorithm(
+        "arpo", "aepo-reference", loss="aepo-reference"
+    ),  # their entropy factor was never switched on
 }
 
 
 def get_algorithm(name: str, budget: str | None = None, branch: str | None = None) -> Algorithm:
-    """Return an algorithm, its parts replaced by those given.
+    """Return an algorithm, with its budget and branch method replaced by those that are given.
 
     Raises:
-        ValueError: an unknown name; or a budget that keeps something for branches without a branch method, or the
+        ValueError: a name is unknown, or the budget keeps something for branches and there is no branch method, or the
             other way round.
     """
     check_name("algorithm", name, list(ALGORITHMS))
@@ -64,8 +71,9 @@ def get_algorithm(name: str, budget: str | None = None, branch: str | None = Non
     if branch is not None:
         check_name("branch", branch, list(BRANCHES))
     budget, branch = budget or row.budget, branch or row.branch
-    if (budget == "grpo") != (branch is None):
+    if BUDGETS[budget].keeps_branches != (branch is not None):
+        alone = ", ".join(repr(name) for name, row in BUDGETS.items() if not row.keeps_branches)
         raise ValueError(
-            f"budget {budget!r} does not go with branch {branch!r}: 'grpo' keeps nothing for branches, the others do"
+            f"budget {budget!r} does not go with branch {branch!r}: {alone} keeps nothing for branches, the others do"
         )
     return replace(row, budget=budget, branch=branch)

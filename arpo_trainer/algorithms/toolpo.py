@@ -2,8 +2,8 @@
 
     A(y_t) = A_succ + M(y_t) A_action,    A_succ = R_succ - mean,    A_action = R_action - mean
 
-A_succ goes to all tokens, A_action to those of calls (and of folding thoughts) only; neither is divided by a standard
-deviation. Its training code was never released: this follows the paper.
+A_succ goes to all tokens, A_action only to those of calls (and of folding thoughts). Neither is divided by a standard
+deviation. The training code was never released; this follows the paper.
 
     marks = call_marks(tree, tokenizer.decode, ["<python>", "<search>"])
     rows = toolpo_advantages(tree, success, actions, marks)
@@ -40,7 +40,7 @@ def action_reward(
     """Return R_action = l1 * sum_t C(call_t) + l2 * S_pref of one trajectory.
 
     Args:
-        correct: C of each call: 1 if it was right, 0 if not.
+        correct: C of each call: 1 if it was correct, 0 if not.
         preference: S_pref; 0 where nothing was folded.
         call_weight: l1.
         fold_weight: l2.
@@ -61,17 +61,17 @@ def toolpo_advantages(
         tree: with G trajectories.
         success: R_succ of each, shape (G,); None for an invalid one.
         actions: R_action of each, shape (G,); None for an invalid one.
-        marks: M: for each span as many 0 or 1 as it has tokens.
-        attribution: how both are spread over the tree; "soft" is the paper's, which has no tree.
+        marks: M: for each span one 0 or 1 per token.
+        attribution: how both are spread over the tree; "soft" is that of the paper, which has no tree.
 
     Returns:
         G lists, each as long as its trajectory's row.
 
     Raises:
-        ValueError: marks that do not fit the spans; or what `token_advantages` and `group_advantages` refuse.
+        ValueError: the marks do not fit the spans, or `token_advantages` or `group_advantages` refuses the values.
     """
     if [len(flags) for flags in marks] != [len(span.ids) for span in tree.spans]:
-        raise ValueError(f"marks must be one list a span ({len(tree.spans)}), each as long as its tokens")
+        raise ValueError(f"marks must be one list per span ({len(tree.spans)}), each as long as its tokens")
     base = token_advantages(tree, group_advantages(success, "none"), attribution)
     extra = token_advantages(tree, group_advantages(actions, "none"), attribution)
     rows = []
@@ -82,7 +82,7 @@ def toolpo_advantages(
 
 
 def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> list[list[int]]:
-    """Mark the tokens of tool calls: in each turn that a tool answered, from the call's opening tag on.
+    """Mark the tokens of tool calls: in each turn that a tool answered, from the opening tag of the call on.
 
     Args:
         tree: any.
@@ -90,7 +90,7 @@ def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], openin
         opening: the tags that open a call, such as "<python>"; the first after the last "</think>" counts.
 
     Returns:
-        For each span as many 0 or 1 as it has tokens; a turn whose tag is not found is marked as a whole.
+        For each span one 0 or 1 per token; a turn whose tag is not found is marked as a whole.
     """
     answered = {span.parent for span in tree.spans if span.kind == "environment" and span.tool is not None}
     marks = []
@@ -101,7 +101,7 @@ def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], openin
 
 
 def _call_start(span: Span, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> int:
-    """Return the token with which the call begins."""
+    """Return the index of the first token of the call."""
     text = decode(span.ids)
     thought = text.rfind("</think>") + 1
     found = [place for tag in opening if (place := text.find(tag, thought)) >= 0]

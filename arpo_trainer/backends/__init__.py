@@ -1,4 +1,4 @@
-"""What generates: one interface (`arpo_trainer.backends.base.Backend`), one module an implementation."""
+"""Generation backends: the interface is `arpo_trainer.backends.base.Backend`; each implementation has a module."""
 
 from typing import TYPE_CHECKING
 

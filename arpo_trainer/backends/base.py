@@ -1,9 +1,9 @@
 """The interface of generation: token ids in; ids, log-probabilities, entropies and the reason of the end out.
 
 A backend is asynchronous: many requests are under way at once, and each is answered when its own stop string, end token
-or limit is reached. `begin` and `end` frame a rollout: between them the weights stay what they are, so that keys and
-values may be kept, and an engine that sleeps in between is woken once, not once a turn. What implements it is in
-`arpo_trainer.backends`; one suite of tests runs on all of them.
+or limit is reached. `begin` and `end` frame a rollout. Between them the weights do not change, so keys and values may
+be kept, and an engine that sleeps otherwise is woken once per rollout instead of once per turn. The other modules of
+`arpo_trainer.backends` implement it; one suite of tests runs on all of them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 
 Finish = Literal["stop", "eos", "length"]
 OnWindow = Callable[[Sequence[float]], None]
 
 
 class GenerationError(RuntimeError):
-    """Raised when the model itself fails; that ends the rollout, unlike an environment's failure."""
+    """Raised when the model fails. It ends the rollout, unlike a failure of an environment."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Request:
 
     Attributes:
         ids: the whole context, shape (n,), n >= 2.
-        max_tokens: at most so many new ones.
+        max_tokens: most new tokens.
         stop: the turn is over when one of these strings appears in the new text; they may span tokens.
         seed: of the sampling.
-        temperature: the distribution is softmax(logits / temperature); 0 takes the most likely token.
-        window: how many entropies `on_window` is told; 0 is none.
-        group: requests with the same name share long prefixes: whoever has several caches sends them to one.
+        temperature: tokens are drawn from softmax(logits / temperature); 0 takes the most likely token.
+        window: number of entropies that `on_window` is told; 0 is none.
+        group: requests with the same name share long prefixes; a backend with several caches sends them to one.
         messages: the conversation so far as chat messages, for endpoints that take nothing else; filled only for
             backends that want it.
     """
@@ -56,10 +56,10 @@ class Generation:
     Attributes:
         ids: the new ids, shape (m,), stop string or end token included.
         logprobs: log-probability of each at the request's temperature, shape (m,).
-        entropies: entropy of each one's distribution in nats, shape (m,), exact or estimated (`entropy`).
+        entropies: entropy of the distribution of each, in nats, shape (m,), exact or estimated (see `entropy`).
         finish: "stop", "eos" or "length".
-        queued: seconds it waited before the model began with it.
-        cached: tokens of the context that did not have to be computed again.
+        queued: seconds of waiting before the model began with it.
+        cached: number of context tokens that did not have to be computed again.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -70,29 +70,48 @@ class Generation:
     cached: int = 0
 
     def add(self, token: int, logprob: float, entropy: float) -> None:
-        """Add a token and its numbers.
+        """Add a token.
 
         Raises:
-            GenerationError: the numbers are none.
+            GenerationError: its log-probability or entropy is NaN.
         """
+        # checked here for all backends: NaN would pass every comparison later and end in the loss
         if math.isnan(logprob) or math.isnan(entropy):
             raise GenerationError(
                 f"the model's log-probability of token {token} is NaN: its weights, or what it computes, hold NaN or "
-                "infinity. Look at the last training steps' loss and gradient norm; lower the learning rate, or take "
-                "bfloat16 instead of float16"
+                "infinity. Look at the loss and gradient norm of the last training steps; lower the learning rate, or "
+                "use bfloat16 instead of float16"
             )
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.entropies.append(entropy)
 
 
+class EntropyWindow:
+    """Tells the caller of a request the first entropies once, even if the request is tried several times.
+
+    Args:
+        size: number of entropies to tell; nothing is told below 1.
+        on_window: called with them.
+    """
+
+    def __init__(self, size: int, on_window: OnWindow | None) -> None:
+        self._size, self._on_window = size, on_window if size > 0 else None
+
+    def tell(self, entropies: Sequence[float], last: bool = False) -> None:
+        """Tell the first entropies if there are enough of them, or if these are the last."""
+        if self._on_window and (last or len(entropies) >= self._size):
+            on_window, self._on_window = self._on_window, None
+            on_window(entropies[: self._size])
+
+
 class Backend(Protocol):
-    """Anything that can generate.
+    """The interface of everything that generates.
 
     Attributes:
         time: runs while at least one request is being computed.
-        trains: its ids and log-probabilities are those of the policy, token by token: they may be learned from.
-        wants_messages: requests need `messages`.
+        trains: whether its ids and log-probabilities are those of the policy, so that it can be trained on them.
+        wants_messages: whether requests need `messages`.
     """
 
     time: Stopwatch
@@ -100,7 +119,7 @@ class Backend(Protocol):
     wants_messages: bool
 
     async def begin(self) -> None:
-        """A rollout begins: the weights may have changed since the last one."""
+        """Begin a rollout; the weights may have changed since the last one."""
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn.
@@ -108,23 +127,23 @@ class Backend(Protocol):
         Args:
             request: what to generate.
             on_window: called once, on the caller's event loop, with the entropies of the first `request.window` tokens
-                as soon as they are there; with fewer, if the turn ends before; at the latest just before this returns.
+                as soon as they are there, or with fewer if the turn ends earlier; at the latest before this returns.
 
         Raises:
-            ValueError: what `check_request` refuses, or a context that fills the model.
+            ValueError: `check_request` refuses the request, or its context fills the model.
             GenerationError: the model failed.
         """
 
     async def end(self) -> None:
-        """The rollout is over; memory may be given back. Called also when it failed."""
+        """End the rollout; memory may be released. It is called also when the rollout failed."""
 
 
 def check_request(request: Request) -> None:
-    """Refuse what no backend can generate.
+    """Refuse a request that no backend can generate.
 
     Raises:
-        ValueError: fewer than two ids of context, no room for a token, an empty stop string, or a temperature that is
-            negative or no finite number.
+        ValueError: it has fewer than two ids of context, no room for a token, an empty stop string, or a temperature
+            that is negative or not finite.
     """
     if len(request.ids) < 2 or request.max_tokens < 1:
         raise ValueError(

@@ -1,8 +1,8 @@
 """`TransformersBackend`: decodes with the training model itself, many requests at once.
 
-Whoever asks joins the running batch at the next token, and leaves it at its own end; nobody waits for the slowest. A
-request is sampled with its own seed, so its tokens do not depend on who shares the batch (up to rounding in the model's
-matrix products). Log-probabilities are exact, over the whole vocabulary; so are entropies, unless an estimator is
+A request joins the running batch at the next token and leaves it at its own end; it never waits for slower ones. It is
+sampled with its own seed, so its tokens do not depend on the other rows of the batch (up to rounding in the matrix
+products). Log-probabilities are exact, over the whole vocabulary; so are entropies, unless an estimator is
 named. Models with full attention only; `PaddedBackend` serves the others.
 """
 
@@ -11,17 +11,17 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from arpo_trainer.backends.decoding_request import Row
-from arpo_trainer.backends.in_process import InProcessBackend
+from arpo_trainer.backends.in_process import DecodingOptions, InProcessBackend
 from arpo_trainer.backends.kv_cache import SlotCache, agreement
+from arpo_trainer.backends.request_queue import DecodingRow
 from arpo_trainer.backends.sampling import Drawn
 
-PREFILL_TOKENS = 16_384  # of context in one pass, padding included: bounds the memory of activations
-SHARED_TOKENS = 64  # of context that are not worth a pass of their own
+PREFILL_TOKENS = 16_384  # most context tokens in one pass, padding included: bounds the memory of activations
+SHARED_TOKENS = 64  # fewer shared context tokens are not worth a pass of their own
 
 
 class TransformersBackend(InProcessBackend):
@@ -29,16 +29,13 @@ class TransformersBackend(InProcessBackend):
 
     Args:
         model: the model; its weights and its mode are left as they are.
-        tokenizer: only to decode what was generated, to find stop strings.
-        max_rows: requests decoded together.
-        prefix_tokens: tokens whose keys and values are kept for later turns and branches.
-        eos_token_ids: what ends a turn; by default the model's generation config and the tokenizer.
-        estimator: of the entropies; "exact" costs no more than the others here.
-        topk: how many of the most likely tokens an estimator looks at.
+        tokenizer: decodes what was generated, to find stop strings.
+        prefix_tokens: most tokens whose keys and values are kept for later turns and branches.
+        options: as in `InProcessBackend`.
 
     Raises:
-        ValueError: the model does not use full attention in every layer (`why_not_continuous`); `max_rows` below 1; an
-            estimator that does not exist.
+        ValueError: the model does not use full attention in every layer (`why_not_continuous`), `max_rows` is below 1,
+            or the estimator does not exist.
     """
 
     def __init__(
@@ -46,27 +43,16 @@ class TransformersBackend(InProcessBackend):
         model: Any,
         tokenizer: Any,
         *,
-        max_rows: int = 64,
         prefix_tokens: int = 32_768,
-        eos_token_ids: set[int] | None = None,
-        estimator: str = "exact",
-        topk: int = 20,
+        **options: Unpack[DecodingOptions],
     ) -> None:
         if reason := why_not_continuous(model):
             raise ValueError(f"TransformersBackend cannot serve this model: {reason}; PaddedBackend can")
-        super().__init__(
-            model,
-            tokenizer,
-            max_rows=max_rows,
-            eos_token_ids=eos_token_ids,
-            estimator=estimator,
-            topk=topk,
-            prefix_tokens=prefix_tokens,
-        )
+        super().__init__(model, tokenizer, prefix_tokens=prefix_tokens, **options)
         self._cache = SlotCache()
 
-    def _advance(self, rows: list[Row], new: int) -> list[Row]:
-        """Let the new ones in, decode one token for every row, take out who is done."""
+    def _advance(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
+        """Prefill the new rows, decode one token for every row, and remove the rows that are over."""
         if new == len(rows):
             self._cache = SlotCache()
         rows[len(rows) - new :] = self._prefill(rows[len(rows) - new :])
@@ -84,10 +70,10 @@ class TransformersBackend(InProcessBackend):
             self._cache = SlotCache()  # its memory
         return ended
 
-    def _prefill(self, rows: list[Row]) -> list[Row]:
+    def _prefill(self, rows: list[DecodingRow]) -> list[DecodingRow]:
         """Put all but the last token of each context into the cache; return the rows in the cache's order."""
         rest = sorted(rows, key=lambda row: row.request.ids)
-        order: list[Row] = []
+        order: list[DecodingRow] = []
         while rest:
             for row in rest:
                 known = row.store.longest(row.request.ids[:-1])
@@ -98,7 +84,7 @@ class TransformersBackend(InProcessBackend):
                 order += batch
         return order
 
-    def _prefill_batch(self, rows: list[Row]) -> None:
+    def _prefill_batch(self, rows: list[DecodingRow]) -> None:
         first, contexts, new = self._cache.rows, [], []
         for row in rows:
             known = row.store.longest(row.request.ids[:-1])
@@ -112,7 +98,7 @@ class TransformersBackend(InProcessBackend):
         for number, row in enumerate(rows, start=first):
             row.store.put(row.request.ids[:-1], self._cache.copy(number))
 
-    def _decode(self, rows: list[Row]) -> list[Drawn]:
+    def _decode(self, rows: list[DecodingRow]) -> list[Drawn]:
         temperatures = self._temperatures(rows)
         logits = self._forward(0, [[row.out.ids[-1] if row.out.ids else row.request.ids[-1]] for row in rows])
         return self._draw(logits, temperatures, rows)
@@ -160,13 +146,13 @@ def _inside(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _first_wave(rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Split off the rows that need not wait for what another row of the first wave is about to compute.
+def _first_wave(rows: list[DecodingRow]) -> tuple[list[DecodingRow], list[DecodingRow]]:
+    """Split off the rows that gain nothing by waiting for what another row of this wave computes.
 
     Args:
-        rows: sorted by context, so that who shares most stands side by side.
+        rows: sorted by context, so that rows that share most are neighbours.
     """
-    wave, rest = rows[:1], list[Row]()
+    wave, rest = rows[:1], list[DecodingRow]()
     for before, row in itertools.pairwise(rows):
         shared = agreement(before.request.ids[:-1], row.request.ids[:-1])
         new = len(row.request.ids) - 1 - row.out.cached
@@ -175,9 +161,9 @@ def _first_wave(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     return wave, rest
 
 
-def _batches(rows: list[Row]) -> Iterator[list[Row]]:
-    """Yield rows with about as many new tokens as each other, the longest first."""
-    batch: list[Row] = []
+def _batches(rows: list[DecodingRow]) -> Iterator[list[DecodingRow]]:
+    """Yield batches of rows with similar numbers of new tokens, the longest first."""
+    batch: list[DecodingRow] = []
     width = 0
     for row in sorted(rows, key=lambda row: row.out.cached - len(row.request.ids)):
         new = len(row.request.ids) - 1 - row.out.cached

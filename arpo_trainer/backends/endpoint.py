@@ -1,8 +1,8 @@
-"""`EndpointBackend`: any OpenAI-compatible endpoint as the policy, for evaluation: its ids are not the model's own.
+"""`EndpointBackend`: any OpenAI-compatible endpoint as the policy, for evaluation only.
 
-What the endpoint writes is encoded with the given tokenizer, since such an endpoint takes and gives text. Nothing can
-be learned from it (`trains` is False): another tokenisation than the model's, and log-probabilities only where the
-endpoint gives some and its tokens are those of the tokenizer; else they and the entropies are 0.0.
+Such an endpoint takes and returns text, which is encoded with the given tokenizer. It cannot be trained on (`trains` is
+False): the tokenisation may differ from the model's, and log-probabilities are known only where the endpoint returns
+them and its tokens are those of the tokenizer. Everywhere else they and the entropies are 0.0.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from arpo_env.net.urls import checked_address
 from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, OnWindow, Request, check_request
 from arpo_trainer.backends.generation_http import ModelHttp
-from arpo_trainer.backends.server_pool import Servers
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.backends.server_pool import ServerPool
+from arpo_trainer.timeline import Stopwatch
 
 _OPENAI = "https://api.openai.com/v1"
-_MOST_STOPS = 4  # OpenAI takes no more; the text is cut at the others here
+_MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
 _CURES = {
     "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
     "temperature": "Give extra={'temperature': None} if the model takes no temperature",
@@ -38,24 +38,24 @@ _Token = tuple[str, float, list[float]]  # text, log-probability, and those of t
 class EndpointBackend:
     """Generates by asking an OpenAI-compatible endpoint for text.
 
-    Most endpoints cut the stop string off. It is put back where the text has an open tag whose closing tag is a stop
-    string, or where the endpoint says which one it was.
+    Most endpoints cut the stop string off. It is restored where the text has an open tag whose closing tag is a stop
+    string, or where the endpoint says which stop string it was.
 
     Args:
-        model: its name at the endpoint.
-        base_url: ending in "/v1" as a rule; default the variable OPENAI_BASE_URL, else OpenAI's.
-        api_key: default the variable OPENAI_API_KEY; a server of one's own may need none.
-        tokenizer: encodes what comes back; its end token marks a turn that ended by itself.
-        chat: `/chat/completions` with the request's messages; else `/completions` with its ids as text.
-        topk: how many log-probabilities are asked for; 0 is none.
+        model: name of the model at the endpoint.
+        base_url: usually ends in "/v1". Default: the variable OPENAI_BASE_URL, else OpenAI.
+        api_key: default: the variable OPENAI_API_KEY. Your own server may need none.
+        tokenizer: encodes the returned text; its end token marks a turn that ended by itself.
+        chat: use `/chat/completions` with the messages of the request, else `/completions` with its ids as text.
+        topk: number of log-probabilities to request; 0 is none.
         estimator: of the entropies, if `topk` is above 0; see `estimated_entropy`.
-        extra: more fields of the request; a field that is None is left out.
-        timeout: seconds without a byte.
-        patience: seconds for which a request is asked again after its first failure (429, 5xx, broken connection).
+        extra: more fields of the request; fields that are None are left out.
+        timeout: most seconds without a byte.
+        patience: seconds during which a request is repeated after its first failure (429, 5xx, broken connection).
 
     Raises:
-        ValueError: the address is none, or OpenAI's without a key; or top log-probabilities do not suffice for the
-            estimator.
+        ValueError: the address is invalid, it is OpenAI's and there is no key, or the estimator needs more than top
+            log-probabilities.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class EndpointBackend:
         key = api_key or os.environ.get("OPENAI_API_KEY") or ""
         if not key and url == _OPENAI:
             raise ValueError(
-                "OpenAI wants a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
+                "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
             )
         if topk:
             estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
@@ -84,21 +84,21 @@ class EndpointBackend:
         self.topk, self.estimator, self.extra = topk, estimator, dict(extra or {})
         self.time = Stopwatch()
         self.trains, self.wants_messages = False, chat
-        self._servers = Servers([url], patience, _CURES)
+        self._servers = ServerPool([url], patience, _CURES)
         self._http = ModelHttp(key, timeout)
 
     async def begin(self) -> None:
-        """Nothing: the endpoint's weights are its own."""
+        """Do nothing: the weights of the endpoint do not change."""
 
     async def end(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         await self._http.close()
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn; see `Backend.generate`. The window is told at the end.
 
         Raises:
-            ValueError: also if there are no messages, and the endpoint is one for chat.
+            ValueError: also if there are no messages and `chat` is set.
             GenerationError: the endpoint refused, or did not answer in time.
         """
         check_request(request)
@@ -120,9 +120,7 @@ class EndpointBackend:
         if not self.chat:
             body |= {"prompt": self.tokenizer.decode(request.ids), "logprobs": self.topk or None}
         elif not request.messages:
-            raise ValueError(
-                "an endpoint for chat needs messages, the request has none; take chat=False for plain text"
-            )
+            raise ValueError("a chat endpoint needs messages, and the request has none; use chat=False for plain text")
         else:
             body |= {"messages": [dict(message) for message in request.messages]}
             body |= {"logprobs": True, "top_logprobs": self.topk} if self.topk else {}
@@ -144,12 +142,12 @@ class EndpointBackend:
         ids = [int(number) for number in self.tokenizer.encode(text, add_special_tokens=False)]
         if finish == "eos" or not ids:  # an empty turn still has a token
             ids.append(self.tokenizer.eos_token_id)
-        if len(ids) > limit:  # the tokenizer takes more tokens for it than the model did
+        if len(ids) > limit:  # the tokenizer needs more tokens for the text than the model did
             ids, finish = ids[:limit], "length"
         return Generation(ids, *self._numbers(ids, tokens), finish, cached=cached)
 
     def _numbers(self, ids: Sequence[int], tokens: Sequence[_Token]) -> tuple[list[float], list[float]]:
-        """Return log-probabilities and entropies, as far as the endpoint's tokens are these."""
+        """Return log-probabilities and entropies, up to the first token that differs from the endpoint's."""
         logprobs, entropies = [0.0] * len(ids), [0.0] * len(ids)
         for n, (number, (text, logprob, top)) in enumerate(zip(ids, tokens, strict=False)):
             if self.tokenizer.decode([number]) != text or not top:
@@ -160,7 +158,7 @@ class EndpointBackend:
 
 
 def _tokens(logprobs: Mapping[str, Any]) -> list[_Token]:
-    """Read the log-probabilities of a chat, or of a plain completion."""
+    """Read the log-probabilities of a chat or of a plain completion."""
     if logprobs.get("content"):
         return [
             (token["token"], token["logprob"], [other["logprob"] for other in token.get("top_logprobs") or []])
@@ -171,7 +169,7 @@ def _tokens(logprobs: Mapping[str, Any]) -> list[_Token]:
 
 
 def _ended(text: str, reason: str, stopped_by: object, stops: Sequence[str]) -> tuple[str, Finish]:
-    """Return the text up to its stop string, which is put back if it was cut off, and why it ended."""
+    """Return the text up to its stop string, restored if it was cut off, and why the text ended."""
     ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
     if ends:
         return text[: min(ends)], "stop"
@@ -182,7 +180,7 @@ def _ended(text: str, reason: str, stopped_by: object, stops: Sequence[str]) -> 
 
 
 def _wanted(text: str, stops: Sequence[str]) -> str:
-    """Return the closing tag, of those that stop, of the last tag that is open; else ""."""
+    """Return the stop string that closes the last open tag, or ""."""
     opened: dict[str, int] = {}
     for stop in stops:
         name = stop.removeprefix("</").removesuffix(">")

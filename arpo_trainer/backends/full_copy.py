@@ -1,13 +1,13 @@
-"""`FullCopyBackend`: rolls out with a whole copy of a model whose weights are sharded over the processes.
+"""`FullCopyBackend`: generates with a whole copy of a model whose weights are sharded over the processes.
 
-Each process plays trees of its own, at its own speed; a forward of the sharded model would be a joint act of all. So
-each has a plain copy of the model's structure. When a rollout begins, the weights are gathered into it, one unit at a
-time, on all processes together; when it ends, they are dropped. It costs the memory of the weights on each device
-while a rollout goes on, in the precision of the forward pass (bf16: 2 bytes a parameter), and nothing while the model
-learns. Adapters (PEFT) are copied as they are.
+Each process plays its own trees at its own speed, but a forward pass of a sharded model is collective. So each process
+has a plain copy of the model's structure. When a rollout begins, all processes together gather the weights into it, one
+unit at a time; when it ends, the weights are dropped. This costs the memory of the weights on each device during a
+rollout, in the precision of the forward pass (bf16: 2 bytes per parameter), and nothing during the update. Adapters
+(PEFT) are copied as they are.
 
-It serves FSDP2, FSDP1 and ZeRO-3. Gathering is here and not taken from TRL, whose own walk over the weights is made
-for vLLM's names and fails before the model is sharded.
+It serves FSDP2, FSDP1 and ZeRO-3. TRL's own iteration over the weights is not used: it produces vLLM's names and fails
+before the model is sharded.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
-from arpo_trainer.training.policy_backend import device_of
+from arpo_trainer.backends.thread_device import device_of
 
-_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # what they put into names
+_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # what wrappers insert into names
 
 
 class FullCopyBackend:
-    """Generates with a copy that has the trainer's weights from `begin` to `end`.
+    """Generates with a copy that has the weights of the trainer from `begin` to `end`.
 
-    Every process begins and ends the same rollouts: the weights are gathered together.
+    All processes must begin and end the same rollouts, since gathering the weights is collective.
 
     Args:
-        backend: what generates, with `model`.
+        backend: generates with `model`.
         model: the copy, from `structure`.
-        trainer: whose weights.
+        trainer: has the weights.
     """
 
     def __init__(self, backend: Backend, model: Any, trainer: Any) -> None:
@@ -43,7 +43,7 @@ class FullCopyBackend:
         self.time, self.trains, self.wants_messages = backend.time, backend.trains, backend.wants_messages
 
     async def begin(self) -> None:
-        """Gather the weights; all processes do."""
+        """Gather the weights; all processes must call it."""
         with device_of(self.trainer.accelerator):
             fill(self.model, self.trainer.model)
         await self.backend.begin()
@@ -53,7 +53,7 @@ class FullCopyBackend:
         return await self.backend.generate(request, on_window)
 
     async def end(self) -> None:
-        """Give back the memory of the weights."""
+        """Release the memory of the weights."""
         await self.backend.end()
         drop(self.model)
 
@@ -62,7 +62,7 @@ def structure(model: Any, device: torch.device, dtype: torch.dtype | None = None
     """Return a copy of a model without its weights, on a device.
 
     Args:
-        model: as it was before it was sharded.
+        model: before it is sharded.
         device: where the copy will compute.
         dtype: of its floating-point weights; None keeps the model's.
 
@@ -71,30 +71,30 @@ def structure(model: Any, device: torch.device, dtype: torch.dtype | None = None
     """
     if getattr(model, "is_quantized", False):
         raise ValueError(
-            "a quantised model whose weights are sharded (FSDP, ZeRO-3) cannot roll out here: train it with DDP or "
+            "a quantised model whose weights are sharded (FSDP, ZeRO-3) cannot generate here: train it with DDP or "
             "ZeRO-2, or generate with vLLM (use_vllm=True)"
         )
     empty = {id(value): _empty(value, device, dtype) for value in model.parameters()}
     made = copy.deepcopy(model, empty)
     for module in made.modules():
-        module.__dict__.pop("forward", None)  # a patched one belongs to the original: TRL's head, autocast
+        module.__dict__.pop("forward", None)  # a patched forward is bound to the original: TRL's head, autocast
     return made.to(device).eval()
 
 
 def fill(made: Any, model: Any) -> None:
-    """Give a `structure` the weights of a model; all processes have to call it.
+    """Give a `structure` the weights of a model; all processes must call it.
 
     Raises:
-        KeyError: the model has another structure by now.
+        KeyError: the model has another structure now.
     """
     empty = dict(made.named_parameters())
     for name, value in whole_weights(model, next(iter(empty.values())).device):
-        # `.to` copies only where something changes, and what was gathered may go away; the copy is the copy's own
+        # gathered tensors may be freed, and `.to` alone copies only where device or type differ
         empty[name].data = value.detach().to(empty[name].device, empty[name].dtype, copy=True)
 
 
 def drop(made: Any) -> None:
-    """Take the weights of a `structure` away."""
+    """Drop the weights of a `structure`."""
     for value in made.parameters():
         value.data = torch.empty(0, device=value.device, dtype=value.dtype)
 
@@ -102,8 +102,8 @@ def drop(made: Any) -> None:
 def whole_weights(model: Any, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield each parameter under its name in the model as it was before it was wrapped; all processes must iterate.
 
-    A tensor holds until the next one is asked for. What is not sharded (yet) is the main process's: where a model is
-    loaded to save memory, only that one has read the file.
+    A tensor is valid until the next one is requested. What is not sharded (yet) comes from the main process: with
+    memory-efficient loading only that one has read the file.
     """
     if isinstance(model, FullyShardedDataParallel):
         yield from _fsdp1(model)
@@ -121,10 +121,10 @@ def whole_weights(model: Any, device: torch.device) -> Iterator[tuple[str, torch
 
 
 def _fsdp1(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Gather a unit at a time, inner ones first."""
+    """Gather one unit at a time, inner units first."""
     seen: set[str] = set()
     with FullyShardedDataParallel.summon_full_params(model, recurse=False, writeback=False):
-        pass  # the outermost has to be the first that is ever asked
+        pass  # FSDP1 wants the outermost unit to be the first one ever gathered
     units = [(name, unit) for name, unit in model.named_modules() if isinstance(unit, FullyShardedDataParallel)]
     for prefix, unit in reversed(units):
         with FullyShardedDataParallel.summon_full_params(unit, recurse=False, writeback=False):

@@ -1,7 +1,7 @@
-"""HTTP towards servers that generate: whole answers, and answers that come as a stream of events.
+"""HTTP requests to servers that generate: whole answers, and answers that come as a stream of events.
 
-One event loop carries all requests; none takes a thread. Cancelling a request closes its connection, on which a server
-stops computing. One try each: who asks again, and whom, is decided in `servers`. Needs `httpx2`, which reads HTTP and
+One event loop carries all requests without threads. Cancelling a request closes its connection, upon which a server
+stops computing. Each request is tried once; `server_pool` decides about retries. Needs `httpx2`, which reads HTTP and
 server-sent events and comes with transformers.
 """
 
@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.net.http_errors import RETRIED, bare, hide_keys_in_logs, seconds, without
+from arpo_env.net.http_errors import RETRIED, retry_after
+from arpo_env.net.redaction import redact, redact_logs, strip_credentials
 
 if TYPE_CHECKING:
     import httpx2
@@ -22,14 +23,14 @@ _CONNECT = 10.0  # seconds
 _SHOWN = 400  # characters of an answer
 
 
-class Fault(Exception):
+class RequestFault(Exception):
     """Raised when one try failed.
 
     Attributes:
         message: what happened, without keys.
-        passing: it may have gone by the next try.
-        status: HTTP status, or None if there was no reply.
-        pause: seconds that the server asks to wait.
+        passing: whether the next try may succeed.
+        status: HTTP status, or None without a reply.
+        pause: seconds to wait, as the server asks for.
     """
 
     def __init__(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> None:
@@ -38,21 +39,21 @@ class Fault(Exception):
 
 
 class ModelHttp:
-    """Requests to servers that generate. One client for each event loop, opened when it is first needed.
+    """Sends requests to servers that generate, with one client per event loop, opened when it is first needed.
 
     Args:
-        key: sent as bearer token; no message holds it.
-        timeout: seconds without a byte, the wait for the first token included.
+        key: sent as bearer token; it appears in no message.
+        timeout: most seconds without a byte, the wait for the first token included.
 
     Raises:
-        ValueError: a key that no header can hold.
+        ValueError: the key has characters that a header cannot hold.
     """
 
     def __init__(self, key: str = "", timeout: float = 600.0) -> None:
-        hide_keys_in_logs()
+        redact_logs()
         key = key.strip()
         if not (key.isascii() and key.isprintable()):
-            raise ValueError("the key cannot be sent: look for line breaks or odd letters in it")
+            raise ValueError("the key cannot be sent in a header: look for line breaks or unusual characters in it")
         self.timeout = timeout
         self._secrets = (key,) if key else ()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -63,7 +64,7 @@ class ModelHttp:
         """Return the answer as JSON.
 
         Raises:
-            Fault: there was none.
+            RequestFault: there was no answer.
         """
         return await self._whole("GET", url, None)
 
@@ -71,7 +72,7 @@ class ModelHttp:
         """Send JSON and return the answer as JSON.
 
         Raises:
-            Fault: there was none.
+            RequestFault: there was no answer.
         """
         return await self._whole("POST", url, body)
 
@@ -79,7 +80,7 @@ class ModelHttp:
         """Send JSON and give each event of the answer to `take`, up to the end of the stream.
 
         Raises:
-            Fault: there was no such answer, it broke off, or `take` could not read it.
+            RequestFault: there was no such answer, it ended early, or `take` could not read it.
         """
         import httpx2
 
@@ -97,18 +98,18 @@ class ModelHttp:
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise _broken(error, url, self.timeout) from None
         if not done:
-            raise Fault("the answer broke off", passing=True)
+            raise RequestFault("the answer broke off", passing=True)
 
     async def close(self) -> None:
-        """Give back the connections; the next request opens new ones."""
+        """Close the connections; the next request opens new ones."""
         client, loop = self._client, self._loop
         self._client = self._loop = None
         if client is not None and loop is asyncio.get_running_loop():
             await client.aclose()
 
-    def fault(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> Fault:
-        """Return the error that says so, without the key."""
-        return Fault(without(self._secrets, message), passing, status, pause)
+    def fault(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> RequestFault:
+        """Return an error with this message, without the key."""
+        return RequestFault(redact(self._secrets, message), passing, status, pause)
 
     def _open(self) -> httpx2.AsyncClient:
         import httpx2
@@ -144,18 +145,20 @@ class ModelHttp:
             answer = json.loads(data)
         except (ValueError, RecursionError):
             start = data[:80] if isinstance(data, str) else data[:80].decode("utf-8", "replace")
-            raise self.fault(f"answered something that is no JSON ({start!r})") from None
+            raise self.fault(f"answered something that is not JSON ({start!r})") from None
         error = answer.get("error") if isinstance(answer, dict) else None
-        if error:  # begun with status 200, and then it went wrong
+        if error:  # the stream began with status 200 and failed later
             code = error.get("code") if isinstance(error, dict) else None
             status = code if isinstance(code, int) else None
             raise self.fault(f"broke off: {_said(answer)}", status is None or status in RETRIED, status)
         return answer
 
-    def _refused(self, response: httpx2.Response, body: bytes) -> Fault:
-        status, pause = response.status_code, seconds(response.headers.get("Retry-After"))
+    def _refused(self, response: httpx2.Response, body: bytes) -> RequestFault:
+        status, pause = response.status_code, retry_after(response.headers.get("Retry-After"))
         if target := response.headers.get("Location"):
-            return self.fault(f"redirects to {bare(target)}; give that address if you trust it", status=status)
+            return self.fault(
+                f"redirects to {strip_credentials(target)}; give that address if you trust it", status=status
+            )
         asks = f" (asks to wait {pause:.0f} s)" if pause else ""
         return self.fault(
             f"answered with status {status}: {_said(_parsed(body))}{asks}", status in RETRIED, status, pause
@@ -163,7 +166,7 @@ class ModelHttp:
 
 
 def _said(answer: Any) -> str:
-    """Return the message of an error as OpenAI and vLLM write it, else the beginning of the answer."""
+    """Return the message of an error as OpenAI and vLLM write it, or the beginning of the answer."""
     try:
         return str(answer.get("error", answer)["message"])[:_SHOWN]
     except (KeyError, TypeError, AttributeError):
@@ -177,13 +180,13 @@ def _parsed(body: bytes) -> Any:
         return " ".join(body.decode("utf-8", "replace").split())
 
 
-def _broken(error: Exception, url: str, timeout: float) -> Fault:
+def _broken(error: Exception, url: str, timeout: float) -> RequestFault:
     import httpx2
 
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return Fault(f"{bare(url)!r} is no address that can be asked")
+        return RequestFault(f"{strip_credentials(url)!r} is not a valid address")
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-        return Fault(f"could not be reached ({error or type(error).__name__})", passing=True)
+        return RequestFault(f"could not be reached ({error or type(error).__name__})", passing=True)
     if isinstance(error, httpx2.TimeoutException):
-        return Fault(f"sent nothing for {timeout:g} s", passing=True)
-    return Fault(f"broke off ({error or type(error).__name__})", passing=True)
+        return RequestFault(f"sent nothing for {timeout:g} s", passing=True)
+    return RequestFault(f"broke off ({error or type(error).__name__})", passing=True)

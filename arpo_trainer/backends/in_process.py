@@ -1,7 +1,7 @@
-"""What the two backends that run the model in this process share: the queue, the worker, when a turn is over.
+"""The common part of the two backends that run the model in this process: queue, worker, and the end of a turn.
 
-The model runs in a thread, a piece at a time; between the pieces the event loop lets new requests in and answers those
-that are over. How a piece is computed is the subclass's.
+The model runs in a thread, one piece at a time. Between the pieces the event loop admits new requests and answers those
+that are over. Subclasses compute the pieces.
 """
 
 from __future__ import annotations
@@ -13,30 +13,38 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
-from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request, check_request
-from arpo_trainer.backends.decoding_request import Row
+from arpo_trainer.backends.base import EntropyWindow, Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.backends.kv_cache import PrefixStore
+from arpo_trainer.backends.request_queue import DecodingRow, Worker, at_work, finished
 from arpo_trainer.backends.sampling import Drawn, Sampler
 from arpo_trainer.backends.stop_strings import StopFinder
-from arpo_trainer.backends.worker_task import Worker, at_work, finished
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
+
+
+class DecodingOptions(TypedDict, total=False):
+    """Options of all backends that decode in this process; `InProcessBackend` has their meanings and defaults."""
+
+    max_rows: int
+    eos_token_ids: set[int] | None
+    estimator: str
+    topk: int
 
 
 class InProcessBackend(ABC):
-    """Requests queue up, a worker task computes them with a transformers model.
+    """Computes queued requests with a transformers model, in a worker task.
 
     Args:
         model: the model; its weights and its mode are left as they are.
-        tokenizer: only to decode what was generated, to find stop strings.
-        max_rows: requests decoded together.
-        eos_token_ids: what ends a turn; by default the model's generation config and the tokenizer.
+        tokenizer: decodes what was generated, to find stop strings.
+        max_rows: most requests decoded together.
+        eos_token_ids: ids that end a turn; by default those of the generation config and the tokenizer.
         estimator: of the entropies; "exact" costs no more than the others here.
-        topk: how many of the most likely tokens an estimator looks at.
-        prefix_tokens: tokens whose keys and values are kept for later turns and branches; 0 where none can be.
+        topk: number of most likely tokens that an estimator uses.
+        prefix_tokens: most tokens whose keys and values are kept for later turns and branches.
 
     Raises:
         ValueError: `max_rows` below 1, or an estimator that does not exist.
@@ -64,7 +72,7 @@ class InProcessBackend(ABC):
         self.sampler = Sampler(estimator, topk)
         self.prefixes = PrefixStore(prefix_tokens)
         self.time = Stopwatch()
-        self._waiting: list[Row] = []
+        self._waiting: list[DecodingRow] = []
         self._worker: Worker = None
         self._thread = ThreadPoolExecutor(1, "arpo-model")  # one: a closed loop's last piece comes before the next
 
@@ -94,29 +102,29 @@ class InProcessBackend(ABC):
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         stops = StopFinder(self.tokenizer, request.stop)
         rng = torch.Generator(self.model.device).manual_seed(request.seed % 2**63)
-        row = Row(request, future, on_window, stops, self.prefixes, rng)
+        row = DecodingRow(request, future, EntropyWindow(request.window, on_window), stops, self.prefixes, rng)
         if at_work(self._worker):
             self._waiting.append(row)
         else:
-            self._waiting = [row]  # what may be left is of a loop that was closed
+            self._waiting = [row]  # requests that are left belong to a loop that was closed
             self._worker = asyncio.create_task(self._work())
         return await future
 
     @abstractmethod
-    def _advance(self, rows: list[Row], new: int) -> list[Row]:
-        """Compute a piece, in a thread; take the rows that are over out of `rows` and return them.
+    def _advance(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
+        """Compute a piece, in a thread; remove the rows that are over from `rows` and return them.
 
         Args:
-            rows: all that are under way; may be reordered.
-            new: so many of the last are new.
+            rows: all rows under way; they may be reordered.
+            new: number of rows at the end that are new.
         """
 
     async def _work(self) -> None:
-        rows: list[Row] = []
+        rows: list[DecodingRow] = []
         try:
             with _evaluating(self.model):
                 while self._waiting or rows:
-                    await asyncio.sleep(0)  # let everybody who is ready ask first
+                    await asyncio.sleep(0)  # let all callers that are ready add their requests first
                     await self._piece(rows)
         except BaseException as error:
             known = isinstance(error, GenerationError)
@@ -128,7 +136,7 @@ class InProcessBackend(ABC):
             if not isinstance(error, Exception):
                 raise
 
-    async def _piece(self, rows: list[Row]) -> None:
+    async def _piece(self, rows: list[DecodingRow]) -> None:
         ready = [row for row in self._waiting if not row.future.done()]
         joining = ready[: self.max_rows - len(rows)]
         self._waiting = ready[len(joining) :]
@@ -145,26 +153,26 @@ class InProcessBackend(ABC):
         for row in ended:
             row.answer()
 
-    def _compute(self, rows: list[Row], new: int) -> list[Row]:
+    def _compute(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
         with torch.no_grad():
             return self._advance(rows, new)
 
-    def _temperatures(self, rows: list[Row]) -> torch.Tensor:
-        """Return each row's temperature; to be made before the model runs, whose work a copy would wait for."""
+    def _temperatures(self, rows: list[DecodingRow]) -> torch.Tensor:
+        """Return the temperatures of the rows. Call it before the model runs, or the copy to the GPU waits for it."""
         return torch.tensor([row.request.temperature for row in rows], device=self.model.device)
 
-    def _draw(self, logits: torch.Tensor, temperatures: torch.Tensor, rows: list[Row]) -> list[Drawn]:
+    def _draw(self, logits: torch.Tensor, temperatures: torch.Tensor, rows: list[DecodingRow]) -> list[Drawn]:
         return self.sampler.draw(logits, temperatures, [row.rng for row in rows])
 
-    def _take(self, row: Row, drawn: Drawn) -> bool:
-        """Add a token to a row; return whether that was its last."""
+    def _take(self, row: DecodingRow, drawn: Drawn) -> bool:
+        """Add a token to a row; return whether it was the last one."""
         out, request = row.out, row.request
         out.add(*drawn)
         if drawn.token in self.eos:
             out.finish = "eos"
         elif row.stops.end(out.ids, len(out.ids) - 1):
             out.finish = "stop"
-        # whoever nobody waits for is over, too
+        # a request is over, too, when its caller does not wait any more
         return out.finish != "length" or len(out.ids) >= request.max_tokens or row.future.done()
 
 
@@ -187,7 +195,7 @@ def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
 
 
 def _positions(model: Any) -> int:
-    """Return how long a sequence may be. Rotations can be computed for any position; a learned table has an end."""
+    """Return the longest possible sequence: rotary positions have no end, a learned table has one."""
     config = model.config.get_text_config()
     rotary = getattr(config, "rope_parameters", None)
     return sys.maxsize if rotary else getattr(config, "max_position_embeddings", None) or sys.maxsize

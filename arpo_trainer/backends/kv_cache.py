@@ -1,10 +1,10 @@
-"""Key/value memory for the continuous backend: a batch whose rows come and go, and a store of prefixes.
+"""Keys and values of the continuous backend: a batch whose rows come and go, and a store of prefixes.
 
-`SlotCache` is a transformers `Cache` whose rows have lengths of their own: a row joins at the end, a row that
-leaves is replaced by the last one. `PrefixStore` keeps the keys and values of finished sequences, so that the next
-turn, and every branch, starts where they agree instead of at the beginning.
+`SlotCache` is a transformers `Cache` whose rows have different lengths. A new row joins at the end, and a row that
+leaves is replaced by the last one. `PrefixStore` keeps the keys and values of finished sequences, so that the next turn
+and every branch start where the sequences agree instead of at the beginning.
 
-Only models with full attention in every layer are served.
+Only models with full attention in every layer are supported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _SlotLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         ]
 
     def fit(self, name: str, like: torch.Tensor) -> None:
-        """Make room for all rows and tokens, in the kind of `like`, shape (kv heads, tokens, head dim)."""
+        """Make room for all rows and tokens, with the type of `like`, shape (kv heads, tokens, head dim)."""
         self.is_initialized = True
         rows, tokens = self.owner.slots, self.owner.capacity
         old = getattr(self, name)
@@ -74,7 +74,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         return len(self.lengths)
 
     def join(self, states: LayerStates | None) -> None:
-        """Add a row that starts from `states`, or from nothing."""
+        """Add a row that starts from `states`, or empty."""
         row, length = self.rows, states[0][0].shape[1] if states else 0
         self.lengths.append(length)
         self._reserve(length)
@@ -93,7 +93,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         return [(layer.keys[row, :, :length].clone(), layer.values[row, :, :length].clone()) for layer in self.layers]
 
     def leave(self, row: int) -> None:
-        """Take a row out; the last row moves to its place."""
+        """Remove a row; the last row moves to its place."""
         end = self.lengths[-1]
         if row != self.rows - 1:
             for layer in self.layers:
@@ -103,12 +103,12 @@ class SlotCache(Cache):  # type: ignore[misc]
         self.lengths.pop()
 
     def prepare(self, first: int, new: Sequence[int], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Prepare a pass over the rows from `first` on, each with so many `new` tokens, padded on the right.
+        """Prepare a pass over the rows from `first` on, with the given numbers of `new` tokens, padded on the right.
 
-        What is computed at padding is never looked at: it lies beyond its row's length until it is overwritten.
+        Values computed at padding are never read: they lie beyond the length of their row until they are overwritten.
 
         Returns:
-            Position ids, shape (rows, width), and the mask, shape (rows, 1, width, longest), True where to look.
+            Position ids, shape (rows, width), and the mask, shape (rows, 1, width, longest), True where to attend.
         """
         width = max(new)
         self.first, self.longest = first, max(self.lengths[first:]) + width
@@ -117,7 +117,9 @@ class SlotCache(Cache):  # type: ignore[misc]
         self.position = lengths[:, None] + torch.arange(width, device=device)
         self.index = torch.arange(first, self.rows, device=device)[:, None]
         mask = torch.arange(self.longest, device=device) <= self.position[..., None]
-        ids = torch.minimum(self.position, (lengths + ends - 1)[:, None])  # some models know no later position
+        ids = torch.minimum(
+            self.position, (lengths + ends - 1)[:, None]
+        )  # padding gets the last valid position: some models have no later one
         return ids, mask[:, None]
 
     def advance(self, first: int, new: Sequence[int]) -> None:
@@ -133,18 +135,20 @@ class SlotCache(Cache):  # type: ignore[misc]
 
 @dataclass
 class PrefixStore:
-    """Keys and values of token sequences, the least recently used dropped first.
+    """Keys and values of token sequences; the least recently used are dropped first.
 
-    No kept sequence is the beginning of another.
+    No kept sequence is a prefix of another.
 
     Attributes:
-        capacity: tokens kept in all.
+        capacity: most tokens to keep.
     """
 
     capacity: int
 
     def __post_init__(self) -> None:
-        self._entries: OrderedDict[bytes, LayerStates] = OrderedDict()  # by ids, as bytes: those compare fastest
+        self._entries: OrderedDict[bytes, LayerStates] = (
+            OrderedDict()
+        )  # keyed by the ids as bytes, which compare fastest
         self._tokens = 0
 
     def put(self, ids: Sequence[int], states: LayerStates) -> None:
@@ -163,7 +167,7 @@ class PrefixStore:
             self._drop(next(iter(self._entries)))
 
     def longest(self, ids: Sequence[int]) -> LayerStates | None:
-        """Return the states of the longest kept beginning of `ids`, or None if nothing agrees."""
+        """Return the states of the longest kept prefix of `ids`, or None."""
         wanted = _key(ids)
         best, best_key, better = 0, b"", wanted[:_SIZE]
         for key in self._entries:
@@ -184,7 +188,7 @@ _SIZE = np.dtype(np.int32).itemsize
 
 
 def agreement(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many ids two sequences have in common at their beginning."""
+    """Return the length of the common prefix of two sequences."""
     return _agreement(_key(one), _key(other))
 
 

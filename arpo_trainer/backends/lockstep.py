@@ -1,9 +1,8 @@
-"""Processes that step one engine together: before each step all of them say what they have, and all do the same.
+"""Processes that step a tensor-parallel engine together: before each step they exchange their requests.
 
-A tensor-parallel engine is as many processes, each with an engine of its own that must be given the same requests in
-the same order: a step is collective. Every process asks for turns of its own, at times of its own. So before each step
-they exchange what is new and what is gone, and apply it in the order of their ranks. Who has nothing steps for the
-others.
+Each process has an engine of its own that must get the same requests in the same order, since a step is collective. But
+each process plays its own trajectories at its own speed. So before each step they exchange new and cancelled requests
+and apply them in the order of their ranks. A process without requests steps for the others.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from arpo_trainer.backends.base import Request
 
 @dataclass(frozen=True)
 class Tick:
-    """What one process says before a step.
+    """What one process sends before a step.
 
     Attributes:
-        new: requests to begin with, by name; names are unique in the group.
-        gone: names of requests that nobody waits for any more.
-        over: it has no requests and will have none in this rollout.
+        new: new requests by name; names are unique in the group.
+        gone: names of cancelled requests.
+        over: whether it has no requests and will have none in this rollout.
     """
 
     new: list[tuple[str, Request]]
@@ -30,10 +29,10 @@ class Tick:
 
 
 class Lockstep:
-    """A group of processes that step together, or one alone.
+    """A group of processes that step together, or a single process.
 
     Args:
-        group: a torch.distributed group for objects on the CPU (gloo); None is this process alone.
+        group: a torch.distributed group for objects on the CPU (gloo); None for a single process.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -44,7 +43,7 @@ class Lockstep:
             self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
 
     def exchange(self, mine: Tick) -> list[Tick]:
-        """Return what all say, in the order of their ranks; waits for all of them."""
+        """Return what all processes sent, in the order of their ranks; waits for all of them."""
         if self.group is None:
             return [mine]
         import torch.distributed as dist

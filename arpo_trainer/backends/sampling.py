@@ -19,18 +19,18 @@ class Drawn(NamedTuple):
 
 
 class Sampler:
-    """Draws a token for each row with the row's own random numbers.
+    """Draws a token for each row with random numbers of the row.
 
-    A token's number is the same whoever shares the batch, and the token with the highest sum of log-probability and
-    Gumbel noise is taken (Gumbel-max): so rounding in the model changes a token only where two sums nearly tie.
+    The random number of a token does not depend on the batch, and the token with the highest sum of log-probability and
+    Gumbel noise is taken (Gumbel-max). So rounding in the model changes a token only where two sums are nearly equal.
     Inverting the distribution function would change one token in 400 (measured: 49152 tokens, rounding of 1e-5).
 
     Args:
-        estimator: of the entropy: "exact" over the whole vocabulary, or what an engine would make of its top tokens.
-        topk: how many of the most likely tokens an estimator looks at.
+        estimator: of the entropy: "exact" over the whole vocabulary, or an estimate from the top tokens.
+        topk: number of most likely tokens that an estimator uses.
 
     Raises:
-        ValueError: an estimator that does not exist, or a `topk` below 1.
+        ValueError: the estimator does not exist, or `topk` is below 1.
     """
 
     def __init__(self, estimator: str = "exact", topk: int = 20) -> None:
@@ -39,12 +39,12 @@ class Sampler:
         self.estimator, self.topk = estimator, topk
 
     def draw(self, logits: torch.Tensor, temperature: torch.Tensor, rngs: Sequence[torch.Generator]) -> list[Drawn]:
-        """Draw a token for each row, and bring everything to the host in one go.
+        """Draw a token for each row, and copy all results to the host at once.
 
         Args:
             logits: shape (rows, vocabulary).
             temperature: shape (rows,); at 0 the most likely token is taken, and the numbers are those of 1.
-            rngs: of each row, on the device of the logits; each gives one number for every token of the vocabulary.
+            rngs: one per row, on the device of the logits; each gives one number for every token of the vocabulary.
         """
         greedy = (temperature == 0)[:, None]
         logprobs = torch.log_softmax(logits.float() / temperature[:, None].masked_fill(greedy, 1), dim=-1)

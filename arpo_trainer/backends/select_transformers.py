@@ -1,12 +1,13 @@
-"""The right transformers backend for a model: continuous where the model allows, else padded batches."""
+"""Selects the transformers backend for a model: continuous where the model allows it, else padded batches."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Unpack
 
 from arpo_trainer.backends.base import Backend
 from arpo_trainer.backends.continuous import TransformersBackend, why_not_continuous
+from arpo_trainer.backends.in_process import DecodingOptions
 from arpo_trainer.backends.padded import PaddedBackend
 
 logger = logging.getLogger(__name__)
@@ -16,39 +17,23 @@ def transformers_backend(
     model: Any,
     tokenizer: Any,
     *,
-    max_rows: int = 64,
     prefix_tokens: int = 32_768,
-    eos_token_ids: set[int] | None = None,
-    estimator: str = "exact",
-    topk: int = 20,
+    **options: Unpack[DecodingOptions],
 ) -> Backend:
-    """Return a `TransformersBackend`, or a `PaddedBackend` with a logged warning that says why.
+    """Return a `TransformersBackend`, or a `PaddedBackend` and a logged warning with the reason.
 
     Args:
         model: any transformers causal language model.
-        tokenizer: only to decode what was generated, to find stop strings.
-        max_rows: requests decoded together.
-        prefix_tokens: tokens whose keys and values are kept; padded batches keep none.
-        eos_token_ids: what ends a turn; by default the model's generation config and the tokenizer.
-        estimator: of the entropies.
-        topk: how many of the most likely tokens an estimator looks at.
+        tokenizer: decodes what was generated, to find stop strings.
+        prefix_tokens: most tokens whose keys and values are kept; padded batches keep none.
+        options: `max_rows`, `eos_token_ids`, `estimator` and `topk`, as in `InProcessBackend`.
 
     Raises:
-        ValueError: `max_rows` below 1, or an estimator that does not exist.
+        ValueError: `max_rows` is below 1, or the estimator does not exist.
     """
     if reason := why_not_continuous(model):
         logger.warning(
             "rollouts are generated in padded batches, without prefix reuse, because of the model: %s", reason
         )
-        return PaddedBackend(
-            model, tokenizer, max_rows=max_rows, eos_token_ids=eos_token_ids, estimator=estimator, topk=topk
-        )
-    return TransformersBackend(
-        model,
-        tokenizer,
-        max_rows=max_rows,
-        prefix_tokens=prefix_tokens,
-        eos_token_ids=eos_token_ids,
-        estimator=estimator,
-        topk=topk,
-    )
+        return PaddedBackend(model, tokenizer, **options)
+    return TransformersBackend(model, tokenizer, prefix_tokens=prefix_tokens, **options)

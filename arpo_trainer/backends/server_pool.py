@@ -1,9 +1,9 @@
-"""Which of several servers is asked, and what happens when one does not answer.
+"""Several servers that answer the same requests: which one is asked, and what happens when one does not answer.
 
-A new group goes to the next server in turn and stays there, since that one keeps the keys and values of its prefixes;
-when that server fails, the group moves to the next one that does not. A request that failed in passing is asked again,
-as a whole, until `patience` has passed since its first failure. A server that fails is left alone for a while: half a
-second, then twice that, up to ten.
+A new group goes to the next server in turn and stays there, because that server keeps the keys and values of its
+prefixes. When that server fails, the group moves to the next one that works. A request that failed for a passing reason
+is repeated as a whole until `patience` has passed since its first failure. A server that fails gets no requests for a
+while: half a second, then twice that, up to ten seconds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from arpo_env.net.http_errors import bare
+from arpo_env.net.redaction import strip_credentials
 from arpo_trainer.backends.base import GenerationError
-from arpo_trainer.backends.generation_http import Fault
+from arpo_trainer.backends.generation_http import RequestFault
 
 T = TypeVar("T")
 Attempt = Callable[[str], Awaitable[T]]
@@ -37,47 +37,47 @@ class _Server:
 
     @property
     def rest(self) -> float:
-        """Seconds until it may be asked again."""
+        """Seconds until it may get requests again."""
         return max(0.0, self.rests_until - time.monotonic())
 
-    def failed(self, fault: Fault, patience: float) -> None:
-        """Leave it alone for a while; many requests that fail together count as one failure."""
+    def failed(self, fault: RequestFault, patience: float) -> None:
+        """Send it no requests for a while; many requests that fail together count as one failure."""
         if self.rest == 0:
             self.faults += 1
-            logger.warning("%s %s; asking again, for %g s at most", bare(self.url), fault.message, patience)
+            logger.warning("%s %s; retrying for at most %g s", strip_credentials(self.url), fault.message, patience)
         pause = min(_LONGEST_REST, _FIRST_REST * 2.0 ** (self.faults - 1))
         self.rests_until = max(self.rests_until, time.monotonic() + max(pause, fault.pause))
         self.unreachable = self.unreachable or fault.status is None
 
     def answered(self) -> None:
-        """Ask it as usual from now on."""
+        """Use it as usual from now on."""
         if self.unreachable:
             logger.warning("%s answers again. If it was restarted, its weights are those it started with, not those "
-                           "of the training, until they are next sent", bare(self.url))  # fmt: skip
+                           "of the training, until they are next sent", strip_credentials(self.url))  # fmt: skip
         self.faults, self.rests_until, self.unreachable = 0, 0.0, False
 
 
-class Servers:
-    """Servers that can answer the same requests.
+class ServerPool:
+    """ServerPool that can answer the same requests.
 
     Args:
-        urls: one or more.
-        patience: seconds, counted from a request's first failure.
-        cures: what to do about a refusal, by words of its message, in small letters.
+        urls: one or more addresses.
+        patience: seconds of retrying, from the first failure of a request on.
+        cures: what to do about a refusal, by words of its message in lower case.
     """
 
     def __init__(self, urls: Sequence[str], patience: float, cures: Mapping[str, str]) -> None:
         self.patience, self._cures = patience, cures
         self._servers = [_Server(url) for url in urls]
-        self._next = int(os.environ.get("RANK", "0"))  # processes begin with different servers
+        self._next = int(os.environ.get("RANK", "0"))  # processes start with different servers
         self._homes: dict[str, _Server] = {}
 
     def forget_groups(self) -> None:
-        """Give every group a server anew."""
+        """Assign servers to groups anew."""
         self._homes.clear()
 
     async def ask(self, group: str, attempt: Attempt[T]) -> T:
-        """Return what `attempt` gets from the server of this group; it may be called several times.
+        """Return the result of `attempt` on the server of this group; it may be called several times.
 
         Raises:
             GenerationError: a server refused, or none answered in time.
@@ -85,7 +85,7 @@ class Servers:
         return await self._persist(lambda: self._home(group), attempt)
 
     async def ask_all(self, attempt: Attempt[T]) -> list[T]:
-        """Return what `attempt` gets from each server.
+        """Return the results of `attempt` on each server.
 
         Raises:
             GenerationError: one of them refused, or did not answer in time.
@@ -101,7 +101,7 @@ class Servers:
         return server
 
     def _turn(self) -> _Server:
-        """Return the next server that does not rest; if all do, the one that is ready first."""
+        """Return the next server that may be used, or the one that may be used first."""
         order = [self._servers[(self._next + number) % len(self._servers)] for number in range(len(self._servers))]
         server = min(order, key=lambda one: one.rest)
         self._next = self._servers.index(server) + 1
@@ -115,7 +115,7 @@ class Servers:
             tries += 1
             try:
                 answer = await attempt(server.url)
-            except Fault as fault:
+            except RequestFault as fault:
                 message = self._message(server, fault, tries)
                 if not fault.passing:
                     raise GenerationError(message) from fault
@@ -127,10 +127,10 @@ class Servers:
                 server.answered()
                 return answer
 
-    def _message(self, server: _Server, fault: Fault, tries: int) -> str:
-        said = f"{bare(server.url)} {fault.message}"
+    def _message(self, server: _Server, fault: RequestFault, tries: int) -> str:
+        said = f"{strip_credentials(server.url)} {fault.message}"
         if fault.passing:
-            return f"{said} ({tries} tries, patience={self.patience:g} s). Is it running? Look at what it prints"
+            return f"{said} ({tries} tries, patience={self.patience:g} s). Is it running? Look at its output"
         cures = (cure for words, cure in self._cures.items() if fault.status and words in fault.message.lower())
         return ". ".join([said, *itertools.islice(cures, 1)])
 

@@ -1,6 +1,6 @@
-"""Stop strings in a stream of tokens: where the first one is complete, though it may span tokens.
+"""Finds where the first stop string is complete in a stream of tokens; it may span several tokens.
 
-For backends that decode by themselves; an engine that knows stop strings finds them itself.
+It is for backends that decode themselves; engines find stop strings on their own.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from typing import Any
 class StopFinder:
     """Finds the end of the first stop string in new ids.
 
-    Only the end of the text is decoded: a token is at least one byte, so a stop string of n bytes that is complete
-    just now is within the last n tokens.
+    Only the end of the text is decoded: a token has at least one byte, so a stop string of n bytes that has just become
+    complete lies within the last n tokens.
 
     Args:
         tokenizer: decodes ids.
-        stop: the strings; with none nothing is ever found.
+        stop: the stop strings; may be empty.
     """
 
     def __init__(self, tokenizer: Any, stop: Sequence[str]) -> None:
         self._tokenizer, self._stop = tokenizer, tuple(stop)
-        self._reach = max((len(text.encode()) for text in stop), default=0) + 1  # some drop the first token's space
+        self._reach = (
+            max((len(text.encode()) for text in stop), default=0) + 1
+        )  # one more, since some tokenizers drop the space of the first token
 
     def end(self, ids: Sequence[int], checked: int = 0) -> int | None:
         """Return how many of `ids` it takes until a stop string is complete, or None if none is.
 
         Args:
             ids: the new tokens so far, shape (n,).
-            checked: so many of the first are known to hold no stop string.
+            checked: number of first tokens that are known to hold no stop string.
         """
         if not self._stop:
             return None

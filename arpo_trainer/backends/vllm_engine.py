@@ -1,12 +1,12 @@
 """`VLLMEngineBackend`: drives a vLLM engine of this process, request by request.
 
-Whoever asks joins the engine's batch at its next step, and is answered when its own turn ends; vLLM's prefix cache
-makes the later turns and the branches of a trajectory cheap. One thread of its own touches the engine, so that the
-event loop never waits for it. `LLM.generate` and TRL's `VLLMGeneration.generate` are not used: they answer when the
-last of a list is done, with one limit for all.
+A request joins the engine's batch at the next step and is answered when its own turn ends; vLLM's prefix cache makes
+later turns and branches of a trajectory cheap. A separate thread drives the engine, so that the event loop never waits
+for it. `LLM.generate` and TRL's `VLLMGeneration.generate` are not used: they answer when the last request of a list is
+done, with one limit for all.
 
-Log-probabilities are the engine's, at temperature 0 those of temperature 1; entropies are estimated from its `topk`
-best tokens. New weights come from elsewhere (`hosting`).
+Log-probabilities are those of the engine (at temperature 0 those of temperature 1). Entropies are estimated from its
+`topk` most likely tokens. New weights are pushed by `training.policy_backend`.
 """
 
 from __future__ import annotations
@@ -21,29 +21,32 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
-from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.backends.base import (
+    EntropyWindow,
+    Finish,
+    Generation,
+    GenerationError,
+    OnWindow,
+    Request,
+    check_request,
+)
 from arpo_trainer.backends.lockstep import Lockstep, Tick
-from arpo_trainer.backends.worker_task import Worker, at_work, finished
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.backends.request_queue import Worker, at_work, finished
+from arpo_trainer.backends.thread_device import same_device
+from arpo_trainer.timeline import Stopwatch
 
 T = TypeVar("T")
-IDLE = 0.002  # seconds between two looks at the others while nobody has anything to generate
+IDLE = 0.002  # seconds between two exchanges with the other processes while none has anything to generate
 
 
 @dataclass
-class _Asked:
+class _EngineRequest:
     name: str
     request: Request
     future: asyncio.Future[Generation]
-    on_window: OnWindow | None
+    window: EntropyWindow
     at: float = field(default_factory=time.perf_counter)
     out: Generation = field(default_factory=Generation)
-
-    def tell(self, last: bool) -> None:
-        """Say what the first tokens' entropies are, once, when they are there."""
-        if self.on_window and self.request.window and (last or len(self.out.ids) >= self.request.window):
-            told, self.on_window = self.on_window, None
-            told(self.out.entropies[: self.request.window])
 
 
 class VLLMEngineBackend:
@@ -51,14 +54,14 @@ class VLLMEngineBackend:
 
     Args:
         llm: a `vllm.LLM` made with `logprobs_mode="processed_logprobs"`, as TRL makes it.
-        topk: how many of the best tokens the entropies are estimated from; at most the engine's `max_logprobs`.
+        topk: number of most likely tokens to estimate entropies from; at most `max_logprobs` of the engine.
         estimator: of the entropies, see `estimated_entropy`.
-        eos_token_ids: what ends a turn; by default what the engine takes from the model's generation config.
-        lockstep: the other processes of a tensor-parallel group, which step together; by default this one is alone.
+        eos_token_ids: ids that end a turn; by default those that the engine reads from the generation config.
+        lockstep: the processes of a tensor-parallel group, which step together; by default this process alone.
 
     Raises:
-        ValueError: an engine whose log-probabilities are not those it samples from; a `topk` above its limit; an
-            estimator that needs the whole vocabulary.
+        ValueError: the engine's log-probabilities are not those it samples from, `topk` is above its limit, or the
+            estimator needs the whole vocabulary.
     """
 
     def __init__(
@@ -77,11 +80,13 @@ class VLLMEngineBackend:
         self.time = Stopwatch()
         self.trains, self.wants_messages = True, False
         self._lockstep = lockstep or Lockstep()
-        self._thread = ThreadPoolExecutor(1, "arpo-vllm", *_on_this_device())
+        self._thread = ThreadPoolExecutor(1, "arpo-vllm", *same_device())
         self._numbers = itertools.count()
-        self._new: list[_Asked] = []
-        self._running: dict[str, _Asked] = {}
-        self._inside: set[str] = set()  # what the engine has, also of others; for the engine's thread only
+        self._new: list[_EngineRequest] = []
+        self._running: dict[str, _EngineRequest] = {}
+        self._inside: set[str] = (
+            set()
+        )  # requests in the engine, also of other processes; used by the engine's thread only
         self._over = True
         self._worker: Worker = None
 
@@ -93,13 +98,13 @@ class VLLMEngineBackend:
         Raises:
             GenerationError: requests are still under way.
         """
-        if not at_work(self._worker):  # whoever still waits is on a loop that was closed
+        if not at_work(self._worker):  # requests that are left belong to a loop that was closed
             self._new, self._running = [], {}
             await self._in_thread(self._abort_all)
         if not await self._in_thread(self.llm.reset_prefix_cache):
             raise GenerationError(
                 "vLLM still holds keys and values of requests that are under way, which would be stale: begin a "
-                "rollout only after the last one's `end`"
+                "rollout only after the `end` of the last one"
             )
         self._over = False
         if self._lockstep.size > 1:
@@ -125,7 +130,9 @@ class VLLMEngineBackend:
         if self._over and self._lockstep.size > 1:
             raise GenerationError("a tensor-parallel engine generates only between `begin` and `end`")
         name = f"arpo-{self._lockstep.rank}-{next(self._numbers)}"
-        asked = _Asked(name, request, asyncio.get_running_loop().create_future(), on_window)
+        asked = _EngineRequest(
+            name, request, asyncio.get_running_loop().create_future(), EntropyWindow(request.window, on_window)
+        )
         self._new.append(asked)
         self._start()
         return await asked.future
@@ -137,7 +144,7 @@ class VLLMEngineBackend:
     async def _work(self) -> None:
         try:
             while True:
-                await asyncio.sleep(0)  # let everybody who is ready ask first
+                await asyncio.sleep(0)  # let all callers that are ready add their requests first
                 tick = self._tick()
                 with self.time.running() if self._running else contextlib.nullcontext():
                     over, began, outputs = await self._in_thread(self._step, tick)
@@ -148,7 +155,7 @@ class VLLMEngineBackend:
         except BaseException as error:
             waiting = [*self._new, *self._running.values()]
             self._thread.submit(self._abort_all)
-            self._over = True  # nobody asks again before `begin`: the processes would fall out of step
+            self._over = True  # no requests before the next `begin`: the processes would get out of step
             self._new, self._running = [], {}
             for asked in waiting:
                 if not asked.future.done():
@@ -160,7 +167,7 @@ class VLLMEngineBackend:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     def _tick(self) -> Tick:
-        """Collect what this process has to say: who is new, who is gone, and whether it has nothing left."""
+        """Collect what this process exchanges: new requests, cancelled requests, and whether it has nothing left."""
         new, self._new = [asked for asked in self._new if not asked.future.done()], []
         gone = [name for name, asked in self._running.items() if asked.future.done()]
         for name in gone:
@@ -170,10 +177,10 @@ class VLLMEngineBackend:
         return Tick([(asked.name, asked.request) for asked in new], gone, not self._running and (alone or self._over))
 
     def _step(self, mine: Tick) -> tuple[bool, float, list[Any]]:
-        """Let the engine do one step with everybody's requests.
+        """Let the engine do one step with the requests of all processes.
 
         Returns:
-            Whether the rollout is over for all, when the step began, and what came out of it.
+            Whether the rollout is over for all processes, when the step began, and the outputs of the step.
         """
         engine, ticks = self.llm.llm_engine, self._lockstep.exchange(mine)
         for tick in ticks:
@@ -214,7 +221,7 @@ class VLLMEngineBackend:
         )
 
     def _take(self, output: Any, began: float) -> None:
-        """Add a step's tokens to the one who asked for them; others of the group have asked for some, too."""
+        """Add the tokens of a step to their request, if it is one of this process."""
         asked = self._running.get(output.request_id)
         if asked is None or asked.future.done():
             return
@@ -222,19 +229,19 @@ class VLLMEngineBackend:
         if not out.ids:
             out.queued, out.cached = max(0.0, began - asked.at), output.num_cached_tokens or 0
         for token, entries in zip(made.token_ids, made.logprobs or (), strict=True):
-            sampled = entries[token].logprob  # by id: the engine sorts by rank
+            sampled = entries[token].logprob  # by id, since the engine sorts entries by rank
             top = sorted((entry.logprob for entry in entries.values()), reverse=True)[: self.topk]
             try:
                 out.add(token, sampled, estimated_entropy(top, sampled, self.estimator))
-            except GenerationError as error:  # of this request alone: processes in lockstep have to go on
+            except GenerationError as error:  # fails this request only: processes in lockstep have to go on
                 asked.future.set_exception(error)
                 return
-        asked.tell(last=output.finished)
+        asked.window.tell(asked.out.entropies, last=output.finished)
         if output.finished:
             del self._running[asked.name]
             self._answer(asked, made.finish_reason, made.stop_reason)
 
-    def _answer(self, asked: _Asked, reason: str, stop: str | int | None) -> None:
+    def _answer(self, asked: _EngineRequest, reason: str, stop: str | int | None) -> None:
         if asked.future.done():
             return
         if reason not in ("stop", "length"):
@@ -248,7 +255,7 @@ class VLLMEngineBackend:
 def _check_engine(config: Any, topk: int, estimator: str) -> None:
     if estimator not in ESTIMATORS or estimator == "exact":
         raise ValueError(
-            f"entropy estimator {estimator!r}: vLLM hands out its best tokens, not the vocabulary; take one of "
+            f"entropy estimator {estimator!r}: vLLM returns its most likely tokens, not the vocabulary; use one of "
             f"{', '.join(ESTIMATORS[1:])}"
         )
     if config.logprobs_mode != "processed_logprobs":
@@ -262,11 +269,3 @@ def _check_engine(config: Any, topk: int, estimator: str) -> None:
             f"topk must be between 1 and the engine's max_logprobs ({limit}), got {topk}: lower it (entropy_topk), or "
             f"make the engine with LLM(..., max_logprobs={max(topk, 1)})"
         )
-
-
-def _on_this_device() -> tuple[Callable[..., object], tuple[Any, ...]] | tuple[()]:
-    """Return what makes a thread start on the GPU of this one: a new thread's is the first."""
-    import torch
-
-    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return (torch.cuda.set_device, (torch.cuda.current_device(),)) if used else ()

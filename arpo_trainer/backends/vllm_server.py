@@ -1,11 +1,11 @@
 """`VLLMServerBackend`: generates on one or many vLLM servers (`vllm serve`, `trl vllm-serve`), over HTTP.
 
 Token ids go to `/v1/completions` and token ids come back, each with the log-probabilities of the most likely tokens;
-text is never tokenised again. The answer is streamed: the first tokens' entropies are told while the turn goes on, and
-a cancelled request stops on the server. Weights are not sent here; whoever trains does that between rollouts. Keys and
-values from before are then not used again: each rollout salts the servers' prefix caches with a word of its own.
+text is never tokenised again. The answer is streamed: the entropies of the first tokens are told during the turn, and a
+cancelled request stops on the server. Weights are not sent here; the trainer does that between rollouts. Older keys and
+values are then not used again, because each rollout salts the prefix caches of the servers with a new word.
 
-A server should be started like this:
+Start a server like this:
 
     vllm serve MODEL --logprobs-mode processed_logprobs --enable-prompt-tokens-details --enable-per-request-metrics
 
@@ -21,13 +21,21 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from arpo_env.net.http_errors import bare
+from arpo_env.net.redaction import strip_credentials
 from arpo_env.net.urls import checked_address
 from arpo_trainer.algorithms.entropy import estimated_entropy
-from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
-from arpo_trainer.backends.generation_http import Fault, ModelHttp
-from arpo_trainer.backends.server_pool import Servers
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.backends.base import (
+    EntropyWindow,
+    Finish,
+    Generation,
+    GenerationError,
+    OnWindow,
+    Request,
+    check_request,
+)
+from arpo_trainer.backends.generation_http import ModelHttp, RequestFault
+from arpo_trainer.backends.server_pool import ServerPool
+from arpo_trainer.timeline import Stopwatch
 
 _LONGER = "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory (max_completion_length)"
 _CURES = {
@@ -38,7 +46,7 @@ _CURES = {
     "status 404": "The address should be that of a vLLM server, as in http://127.0.0.1:8000, and `model` a name that "
     "it serves (--served-model-name)",
 }
-_PLAIN = {  # a server's defaults come from the model's generation_config.json: the policy's own distribution has none
+_PLAIN = {  # switches off defaults of generation_config.json, so that the policy's own distribution is sampled
     "top_p": 1.0,
     "top_k": 0,
     "min_p": 0.0,
@@ -46,29 +54,29 @@ _PLAIN = {  # a server's defaults come from the model's generation_config.json: 
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-_EVENT_TOKENS = 32  # a chunk of the stream holds so many; each chunk costs the same, however many it holds
+_EVENT_TOKENS = 32  # tokens in a chunk of the stream; the cost of a chunk does not depend on it
 
 
 class VLLMServerBackend:
     """Generates on vLLM servers that all serve the same model.
 
-    A request whose server fails is asked again, as a whole and with the same seed; its window is told once, so it can
-    be that of the first try. A server that is restarted during a training has its old weights until the next ones are
-    sent: a warning says so. Where a server's context ends before `max_tokens`, the turn ends there.
+    A request whose server fails is repeated as a whole with the same seed. Its window is told once, maybe that of the
+    first try. A server that is restarted during training has its old weights until the next ones are sent; a warning
+    says so. Where the context of a server ends before `max_tokens`, the turn ends there.
 
     Args:
-        urls: of the servers, as in "http://127.0.0.1:8000".
-        tokenizer: of the model; its end token ends a turn.
-        model: name that the servers serve; None is the only one they have.
-        api_key: default the variable VLLM_API_KEY; a server without --api-key needs none.
-        topk: how many log-probabilities are asked for, to estimate entropies.
+        urls: of the servers, such as "http://127.0.0.1:8000".
+        tokenizer: of the model; by default its end token ends a turn.
+        model: name of the model on the servers; None if they serve only one.
+        api_key: default: the variable VLLM_API_KEY. A server without --api-key needs none.
+        topk: number of log-probabilities to request, to estimate entropies from.
         estimator: of the entropies; see `estimated_entropy`.
-        timeout: seconds without a byte from a server, the wait for the first token included.
-        patience: seconds for which a request is asked again after its first failure.
-        eos_token_ids: what ends a turn, besides what the server's model configuration says; default the tokenizer's.
+        timeout: most seconds without a byte from a server, the wait for the first token included.
+        patience: seconds during which a request is repeated after its first failure.
+        eos_token_ids: ids that end a turn, besides those of the model configuration; by default that of the tokenizer.
 
     Raises:
-        ValueError: no address, or an estimator that top log-probabilities do not suffice for.
+        ValueError: there is no address, or the estimator needs more than the top log-probabilities.
     """
 
     def __init__(
@@ -89,7 +97,7 @@ class VLLMServerBackend:
             raise ValueError("need the address of at least one vLLM server, as in http://127.0.0.1:8000")
         estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
         roots = [checked_address("vLLM server", url).removesuffix("/v1") for url in urls]
-        self.servers = Servers(roots, patience, _CURES)
+        self.servers = ServerPool(roots, patience, _CURES)
         self.topk, self.estimator, self.eos = topk, estimator, sorted(eos_token_ids or {tokenizer.eos_token_id})
         self.time = Stopwatch()
         self.trains, self.wants_messages = True, False
@@ -100,39 +108,39 @@ class VLLMServerBackend:
         self._salt = secrets.token_hex(16)
 
     async def begin(self) -> None:
-        """Let nothing that was cached before count; the first time, see whether every server can do what is needed.
+        """Invalidate the prefix caches; the first time also check that every server can do what is needed.
 
         Raises:
-            GenerationError: a server does not answer, or not with what is needed; the message names the cure.
+            GenerationError: a server does not answer, or lacks something; the message names the cure.
         """
         self._salt = secrets.token_hex(16)
         self.servers.forget_groups()
         await self._meet()
 
     async def end(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         await self._http.close()
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn; see `Backend.generate`.
 
         Raises:
-            GenerationError: a server refused, none answered in time, or the log-probabilities would be others than
-                those at this temperature.
+            GenerationError: a server refused, none answered in time, or the log-probabilities would not be those of
+                this temperature.
         """
         check_request(request)
         await self._meet()
         if self._raw and request.temperature not in (0.0, 1.0):
-            names = ", ".join(map(bare, self._raw))
+            names = ", ".join(map(strip_credentials, self._raw))
             raise GenerationError(
                 f"{names} gives log-probabilities at temperature 1, not at {request.temperature:g}: "
                 "start it with --logprobs-mode processed_logprobs, or take temperature 1"
             )
-        window = _Window(request.window, on_window)
+        window = EntropyWindow(request.window, on_window)
         with self.time.running():
             return await self.servers.ask(request.group, lambda url: self._once(url, request, window))
 
-    async def _once(self, url: str, request: Request, window: _Window) -> Generation:
+    async def _once(self, url: str, request: Request, window: EntropyWindow) -> Generation:
         answer = _Answer(self.estimator, self.topk, window)
         await self._http.stream(f"{url}/v1/completions", self._body(request), answer.take)
         return answer.generation()
@@ -158,7 +166,7 @@ class VLLMServerBackend:
         }
 
     async def _meet(self) -> None:
-        """Look at every server once: what it serves, and of which distribution it gives log-probabilities."""
+        """Check every server once: what it serves, and of which distribution it gives log-probabilities."""
         if self._model:
             return
         names = await self.servers.ask_all(self._served)
@@ -181,33 +189,21 @@ class VLLMServerBackend:
     async def _if_raw(self, url: str) -> str:
         """Return the address if its log-probabilities are those before the temperature is applied, else ""."""
         cold, warm = [await self._spread(url, temperature) for temperature in (1.0, 2.0)]
-        return url if warm > 0.75 * cold else ""  # else it is half of it
+        return url if warm > 0.75 * cold else ""  # temperature 2 halves the spread, if it is applied
 
     async def _spread(self, url: str, temperature: float) -> float:
-        """Return how far the likeliest tokens' log-probabilities are apart, after a context that means nothing."""
-        answer = _Answer("renormalised", max(2, self.topk), _Window(0, None))
+        """Return the range of the top log-probabilities after an arbitrary context."""
+        answer = _Answer("renormalised", max(2, self.topk), EntropyWindow(0, None))
         body = self._body(Request((0, 1), 1, temperature=temperature))
         await self._http.stream(f"{url}/v1/completions", {**body, "logprobs": answer.topk}, answer.take)
         answer.generation()
         return max(answer.last) - min(answer.last)
 
 
-class _Window:
-    """Tells the first entropies, once, however often the request is asked again."""
-
-    def __init__(self, size: int, told: OnWindow | None) -> None:
-        self._size, self._told = size, told if size else None
-
-    def tell(self, entropies: Sequence[float], last: bool) -> None:
-        if self._told and (last or len(entropies) >= self._size):
-            told, self._told = self._told, None
-            told(entropies[: self._size])
-
-
 class _Answer:
-    """Puts a generation together from the events of `/v1/completions`."""
+    """Assembles a generation from the events of `/v1/completions`."""
 
-    def __init__(self, estimator: str, topk: int, window: _Window) -> None:
+    def __init__(self, estimator: str, topk: int, window: EntropyWindow) -> None:
         self.topk = topk
         self.last: Sequence[float] = ()
         self._estimator, self._window = estimator, window
@@ -220,7 +216,7 @@ class _Answer:
         """Read one event.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none of vLLM's.
+            KeyError, TypeError, ValueError: it is not an event of vLLM.
         """
         for choice in event["choices"]:
             if not self._begun:
@@ -234,20 +230,24 @@ class _Answer:
         self._account(event)
 
     def generation(self) -> Generation:
-        """Return what the events gave together.
+        """Return the generation that the events make up.
 
         Raises:
-            Fault: they hold no finished turn.
+            RequestFault: they hold no finished turn.
         """
         if self._finish is None or not self._out.ids:
-            raise Fault("ended the answer before the turn was over", passing=True)
+            raise RequestFault("ended the answer before the turn was over", passing=True)
         self._out.finish = self._finish
         self._window.tell(self._out.entropies, last=True)
         return self._out
 
     def _add(self, token: str, given: Mapping[str, float | None]) -> None:
-        top = {name: math.nan if value is None else value for name, value in given.items()}  # JSON has no NaN
-        drawn = top[token]  # by id: the first of them is the drawn one on some servers, the likeliest on others
+        top = {
+            name: math.nan if value is None else value for name, value in given.items()
+        }  # servers write NaN as null; `Generation.add` refuses it
+        drawn = top[
+            token
+        ]  # by id: the first entry is the drawn token on some servers and the most likely one on others
         self.last = sorted(top.values(), reverse=True)[: self.topk]
         number, entropy = int(token.removeprefix("token_id:")), estimated_entropy(self.last, drawn, self._estimator)
         self._out.add(number, drawn, entropy)
@@ -264,4 +264,4 @@ def _finish(reason: str, stopped_by: str | int | None) -> Finish:
         return "length"
     if reason == "stop":
         return "stop" if isinstance(stopped_by, str) else "eos"
-    raise Fault(f"gave up the request ({reason})", passing=True)
+    raise RequestFault(f"gave up the request ({reason})", passing=True)

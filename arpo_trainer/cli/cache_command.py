@@ -1,6 +1,7 @@
-"""The `arpo cache` command: what a cache of searches, pages, summaries and verdicts holds; import and export.
+"""The `arpo cache` command: shows, imports and exports recorded searches, pages, summaries and verdicts.
 
-Such as `arpo cache show run.sqlite`, `arpo cache import run.sqlite search_cache.json`.
+arpo cache show run.sqlite
+arpo cache import run.sqlite search_cache.json
 """
 
 from __future__ import annotations
@@ -8,34 +9,36 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.cli.command_options import add_command
 from arpo_trainer.cli.text_table import write_table
 
 
 def add_cache_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    cache = commands.add_parser("cache", help="look into recorded searches, pages and verdicts: show, import, export")
+    cache = commands.add_parser("cache", help="show, import or export recorded searches, pages and verdicts")
     actions = cache.add_subparsers(required=True, metavar="ACTION")
 
-    _action(actions, "show", _show, "list what a cache holds, by kind and provider")
+    show = add_command(actions, "show", _show, "list the records of a cache by kind and provider")
+    _add_file(show)
 
-    add = _action(actions, "import", _import, "add records of an export, or of a {query: text} cache of ARPO")
-    add.add_argument("source", type=Path, help="a .jsonl of `arpo cache export`, or ARPO's search_cache.json")
-    add.add_argument("--provider", help="name for ARPO's searches (default bing-arpo)")
-    add.add_argument("--replace", action="store_true", help="let a .jsonl's records win over those that are there")
+    add = add_command(actions, "import", _import, "add the records of an export, or of a {query: text} cache of ARPO")
+    _add_file(add)
+    source = "a .jsonl file of `arpo cache export`, or ARPO's search_cache.json"
+    add.add_argument("source", type=Path, metavar="SOURCE", help=source)
+    add.add_argument("--provider", metavar="NAME", help="the provider of ARPO's searches (default bing-arpo)")
+    add.add_argument("--replace", action="store_true", help="replace existing records by those of a .jsonl file")
 
-    export = _action(actions, "export", _export, "write all records to a .jsonl file, one a line")
-    export.add_argument("target", type=Path)
+    export = add_command(actions, "export", _export, "write all records to a .jsonl file, one per line")
+    _add_file(export)
+    export.add_argument("target", type=Path, metavar="TARGET", help="the .jsonl file to write")
 
 
-def _action(actions: Any, name: str, run: Callable[[argparse.Namespace], int], purpose: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=purpose, description=purpose)
-    parser.set_defaults(run=run)
-    parser.add_argument("file", type=Path, help="the cache")
-    return parser
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="the cache")
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -57,13 +60,14 @@ def _day(seconds: float) -> str:
 
 def _import(arguments: argparse.Namespace) -> int:
     from arpo_env.cache.cache import Cache
-    from arpo_env.cache.import_export import ARPO_PROVIDER, import_arpo_json, import_jsonl
+    from arpo_env.cache.import_export import import_jsonl
+    from arpo_env.search.published_cache import ARPO_PROVIDER, import_arpo_json
 
     cache, exported = Cache(arguments.file), arguments.source.suffix == ".jsonl"
     if exported and arguments.provider:
-        raise ValueError("--provider names the searches of an ARPO cache; the records of a .jsonl have their own")
+        raise ValueError("--provider names the searches of an ARPO cache; the records of a .jsonl file have their own")
     if arguments.replace and not exported:
-        raise ValueError("--replace is for a .jsonl; an ARPO cache always replaces its own searches")
+        raise ValueError("--replace is for a .jsonl file; an ARPO cache always replaces its own searches")
     if exported:
         added = import_jsonl(cache, arguments.source, arguments.replace)
         sys.stdout.write(f"added {added} records\n")

@@ -1,6 +1,6 @@
-"""The `arpo data` command: look at the tasks of an environment, and at what two of them share.
+"""The `arpo data` command: shows the tasks of an environment, and counts the tasks that two of them share.
 
-arpo data show arpo/GAIA-v0 --level 1
+arpo data show arpo/GAIA-v0 --env-set level=1
 arpo data show my_envs:mine/Task-v0
 arpo data overlap arpo/Reasoning10K-v0=train_10k.parquet arpo/HotpotQA-v0 arpo/SimpleQA-v0:test=simpleqa.jsonl
 """
@@ -13,13 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from arpo_trainer.cli.command_options import (
+    ENV_HELP,
+    add_command,
+    add_env_options,
+    read_env_options,
+    warn_old_name,
+)
 from arpo_trainer.cli.text_table import write_table
 from envs_registry import DataSetSource, EnvSpec, Task, TaskSource, get_spec, load_source
 from envs_registry.sources import LimitedSource
 from envs_registry.spec import has_spec
 
 EXAMPLES = 3
-OF_ENDLESS = 1000  # tasks of an endless source that are looked at
+OF_ENDLESS = 1000  # tasks of an endless source that are counted
+_OLD_FLAGS = ("split", "data", "level")
 _WHERE = (
     "ENV, ENV:SPLIT or ENV:SPLIT=PATH of a local file or folder; ENV may name its module, as in my_envs:mine/Task-v0"
 )
@@ -27,28 +35,28 @@ _WHERE = (
 
 def add_data_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    data = commands.add_parser("data", help="look at the tasks of environments: show, overlap")
+    data = commands.add_parser("data", help="show the tasks of environments, or count what two share")
     actions = data.add_subparsers(required=True, metavar="ACTION")
 
-    show = actions.add_parser("show", help="rows, kinds, languages, levels, repairs and three examples")
-    show.add_argument("env", help="environment id, such as arpo/GSM8K-v0")
-    show.add_argument("--split", help="train, validation or test (default: the set's first)")
-    show.add_argument("--data", help="a local file or folder instead of the hub")
-    show.add_argument("--level", help="only this level, or several as in 1,2")
-    show.set_defaults(run=_show)
+    purpose = "show the tasks of an environment: counts by kind, language and level, repairs and three examples"
+    show = add_command(actions, "show", _show, purpose, usage="arpo data show ENV [options]")
+    show.add_argument("env", metavar="ENV", help=ENV_HELP)
+    add_env_options(show)
+    for name in _OLD_FLAGS:
+        show.add_argument(f"--{name}", help=argparse.SUPPRESS)
 
-    both = actions.add_parser("overlap", help="count the evaluation questions that are in a training set")
-    both.add_argument("train", help=_WHERE)
-    both.add_argument("eval", nargs="+", help=f"{_WHERE}; the default split is the first that is not train")
-    both.set_defaults(run=_overlap)
+    both = add_command(actions, "overlap", _overlap, "count the evaluation questions that are in a training set")
+    both.add_argument("train", metavar="TRAIN", help=_WHERE)
+    held_out = f"{_WHERE}; the default split is the first that is not train"
+    both.add_argument("eval", nargs="+", metavar="EVAL", help=held_out)
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    given = {name: getattr(arguments, name) for name in ("split", "data", "level") if getattr(arguments, name)}
+    options = _source_options(arguments)
     spec = get_spec(arguments.env)
-    source = load_source(spec.source, **given)
+    source = load_source(spec.source, **options)
     tasks = [source.task(number) for number in range(source.size or OF_ENDLESS)]
-    facts = [("ENV", spec.id), ("SPLIT", _split(spec, arguments.split)), *_origin(source)]
+    facts = [("ENV", spec.id), ("SPLIT", _split(spec, options.get("split"))), *_origin(source)]
     facts.append(("TASKS", str(source.size) if source.size else f"endless; the first {OF_ENDLESS}:"))
     for title, value in (("KINDS", "kind"), ("LANGUAGES", "language"), ("LEVELS", "level")):
         facts.append((title, _counts(getattr(task, value) for task in tasks)))
@@ -56,6 +64,18 @@ def _show(arguments: argparse.Namespace) -> int:
     for task in tasks[:EXAMPLES]:
         sys.stdout.write(f"\n{task.id}\n{_short(task)}\n  answers: {'; '.join(task.answers)}\n")
     return 0
+
+
+def _source_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `--env-set`, and of the old flags for three of them."""
+    options = read_env_options(arguments)
+    for name in _OLD_FLAGS:
+        if value := getattr(arguments, name):
+            warn_old_name(f"--{name}", f"--env-set {name}={value}")
+            if name in options:
+                raise ValueError(f"--{name} is the old form of --env-set {name}={value}: give only --env-set")
+            options[name] = value
+    return options
 
 
 def _split(spec: EnvSpec, split: str | None) -> str:

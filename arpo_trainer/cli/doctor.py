@@ -98,11 +98,9 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _model() -> Iterator[Finding]:
-    from arpo_trainer.run.demo_model import FOLDER
-    from sandbox.cache_directory import cache_directory
+    from arpo_trainer.run.demo_model import demo_model_folder, has_demo_model
 
-    folder = cache_directory() / FOLDER
-    there = (folder / "config.json").exists()
+    folder, there = demo_model_folder(), has_demo_model()
     cure = "python -m arpo_trainer.run.demo_model  (98 MB)"
     yield Finding("demo model", there, str(folder) if there else "not fetched yet", cure, needed=False)
 

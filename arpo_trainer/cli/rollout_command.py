@@ -1,23 +1,33 @@
-"""The `arpo rollout` command: play tasks of an environment as trees, and write them down.
+"""The `arpo rollout` command: plays tasks of an environment as trees, and records them.
 
-arpo rollout --env arpo/MultiHop-v0 --model FOLDER --tasks 4 --output rollouts/multihop
-arpo rollout --env arpo/GSM8K-v0 --model FOLDER --tasks 100 --num-generations 1 --temperature 0     # an evaluation
-arpo rollout --env arpo/MultiHop-v0 --model FOLDER --vllm-server http://127.0.0.1:8000              # FOLDER: tokenizer
+arpo rollout arpo/MultiHop-v0 --model FOLDER --tasks 4 --output rollouts/multihop
+arpo rollout arpo/GSM8K-v0 --model FOLDER --tasks 100 --num-generations 1 --temperature 0     # an evaluation
+arpo rollout arpo/MultiHop-v0 --model FOLDER --vllm-server http://127.0.0.1:8000              # FOLDER: tokenizer
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.name_value_options import read_counts, read_options
+from arpo_trainer.cli.command_options import (
+    ENV_HELP,
+    OldName,
+    add_command,
+    add_env_options,
+    add_set_option,
+    read_counts,
+    read_env_options,
+    read_settings_options,
+)
 from arpo_trainer.cli.rollout_summary import summary_table
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.run.make_env import make_env
+from arpo_trainer.validation import nearest_names
 
 if TYPE_CHECKING:
     from arpo_env import ToolEnv
@@ -28,80 +38,78 @@ logger = logging.getLogger(__name__)
 
 _KIND = "rollout"
 _FILES = ("run.json", "traces.jsonl", "metrics.jsonl", "eval.jsonl")
-_OTHERS = {  # settings that have no flag, by their names in `ARPOConfig`
-    "branch_alpha": "alpha",
-    "branch_beta": "beta",
-    "branch_threshold": "tau",
-    **{name: name for name in ("budget", "branch", "branch_width", "branch_penalty", "branch_quota", "budget_beta",
-                               "entropy_window", "turn_timeout", "retries")},
-}  # fmt: skip
-_ENTROPIES = {"entropy_estimator": "estimator", "entropy_topk": "topk"}  # of those, what the backend takes
-_WORDS = ("budget", "branch", "entropy_estimator")  # all others are numbers
+_DEFAULTS = {"num_generations": 8, "temperature": 1.0, "max_turn_length": 256, "max_completion_length": 4096, "seed": 0}
+_WITH_FLAG = ("algorithm", "initial_rollouts", *_DEFAULTS)
+_WITHOUT_FLAG = (
+    *("branch_alpha", "branch_beta", "branch_threshold", "branch", "branch_width", "branch_penalty", "branch_quota"),
+    *("budget", "budget_beta", "entropy_window", "turn_timeout", "retries"),
+)
+_ENTROPIES = {"entropy_estimator": "estimator", "entropy_topk": "topk"}  # settings of the backend, by its names
 _WITHOUT_ENTROPY = (None, "random", "tree-grpo")  # branch methods
 
 
 def add_rollout_command(commands: Any) -> None:
     """Add the command to a parser."""
-    purpose = "play tasks as trees, write them down, and say how it went"
-    rollout = commands.add_parser("rollout", help=purpose, description=purpose)
-    rollout.add_argument(
-        "--env", required=True, help="environment id, such as arpo/MultiHop-v0 or my_envs:mine/Task-v0"
-    )
-    rollout.add_argument(
-        "--env-kwargs", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="its options"
-    )
-    rollout.add_argument("--tasks", type=int, default=4, metavar="N", help="the first N of the environment (default 4)")
-    rollout.add_argument("--output", type=Path, default=Path("rollout"), metavar="DIR", help="default: rollout")
-    rollout.add_argument("--limit", nargs="+", action="extend", default=[], metavar="NAME=N",
-                         help="at most so many at once: python=8, search=16, generate=64")  # fmt: skip
-    _add_model(rollout)
-    _add_settings(rollout)
-    rollout.set_defaults(run=_rollout)
+    purpose, usage = "play tasks as trees, record them, and print a summary", "arpo rollout ENV --model MODEL [options]"
+    rollout = add_command(commands, "rollout", _rollout, purpose, usage)
+    rollout.add_argument("env", nargs="?", metavar="ENV", help=ENV_HELP)
+    rollout.add_argument("--env", action=OldName, new="ENV without --env", dest="env")
+    _add_model_options(rollout)
+    add_env_options(rollout, "--env-kwargs", nargs="+", action="extend")
+    rollout.add_argument("--tasks", type=int, default=4, metavar="N", help="play the first N tasks (default 4)")
+    rollout.add_argument("--output", type=Path, default=Path("rollout"), metavar="FOLDER", help="default: rollout")
+    _add_settings_options(rollout)
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a folder, a hub id, or smollm2-135m-instruct; with a server or "
-                                                       "an endpoint only its tokenizer is loaded")  # fmt: skip
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        required=True,
+        help="a folder, a hub id, or smollm2-135m-instruct; with a server or an endpoint only its tokenizer is loaded",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--vllm-server", nargs="+", action="extend", metavar="URL", help="generate on vLLM servers")
     where.add_argument("--endpoint", metavar="URL", help="generate on an OpenAI-compatible endpoint")
-    parser.add_argument("--endpoint-model", metavar="NAME", help="the model's name there")
+    parser.add_argument("--endpoint-model", metavar="NAME", help="the model's name at the endpoint")
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--algorithm", help="how trees grow: arpo (default), aepo, arpo-ranked, tree-grpo, random, "
-                                            "arpo-reference, aepo-reference, or grpo, the default with an "
-                                            "endpoint")  # fmt: skip
-    parser.add_argument("--num-generations", type=int, default=8, metavar="M", help="trajectories a task (default 8)")
-    parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default half)")
+def _add_settings_options(parser: argparse.ArgumentParser) -> None:
+    algorithms = "arpo (default), aepo, arpo-ranked, tree-grpo, random, arpo-reference, aepo-reference, or grpo"
+    parser.add_argument("--algorithm", metavar="NAME", help=f"{algorithms} (default with an endpoint)")
+    parser.add_argument("--num-generations", type=int, metavar="M", help="trajectories per task (default 8)")
+    parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default M / 2)")
+    parser.add_argument("--temperature", type=float, metavar="T", help="of sampling; 0 is greedy (default 1)")
+    parser.add_argument("--max-turn-length", type=int, metavar="TOKENS", help="of one turn (default 256)")
+    parser.add_argument("--max-turn-tokens", action=OldName, new="--max-turn-length", dest="max_turn_length", type=int)
     parser.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T", help="of sampling; 0 is greedy (default 1)"
+        "--max-completion-length", type=int, metavar="TOKENS", help="after the prompt, with results (default 4096)"
     )
-    parser.add_argument(
-        "--max-turn-tokens", type=int, default=256, metavar="N", help="of the model in one turn (default 256)"
-    )
-    parser.add_argument("--max-completion-length", type=int, default=4096, metavar="TOKENS",
-                        help="after the prompt; a search result may have 1000 (default 4096)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
-    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
-                        help="more of ARPOConfig: branch_quota=0, budget=aepo, entropy_estimator=nll")  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="of all random choices (default 0)")
+    limits = "most concurrent operations of a kind: python=8, search=16, generate=64"
+    parser.add_argument("--limit", nargs="+", action="extend", default=[], metavar="KIND=N", help=limits)
+    add_set_option(parser, "other settings, with values in YAML: branch_quota=0, budget=aepo, entropy_estimator=nll")
 
 
 def _rollout(arguments: argparse.Namespace) -> int:
     from arpo_trainer.rollout.concurrency import check_limits
 
+    if arguments.env is None:
+        raise ValueError("name the environment, such as: arpo rollout arpo/MultiHop-v0 --model FOLDER")
     if bool(arguments.endpoint) != bool(arguments.endpoint_model):
         raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
     if arguments.tasks < 1:
         raise ValueError(f"--tasks must be at least 1, got {arguments.tasks}")
-    arguments.algorithm = arguments.algorithm or ("grpo" if arguments.endpoint else "arpo")
-    settings, limits = _settings(arguments), read_counts(arguments.limit, "--limit")
+    given, limits = _given_settings(arguments), read_counts(arguments.limit, "--limit")
+    settings = _rollout_settings(given, arguments.endpoint)
     _check_folder(arguments.output)
     require("train")
-    env = _open(arguments.env, read_options(arguments.env_kwargs, "--env-kwargs"))
+    options = read_env_options(arguments)
+    env = make_env(arguments.env, options)
+    env.check()
     try:
         check_limits(limits, list(env.tools))
-        trees = _play(arguments, env, settings, limits)
+        facts = _facts(arguments, options, given, limits)
+        trees = _play(arguments, env, settings, limits, facts)
     finally:
         env.close()
     write_table(summary_table(trees))
@@ -109,51 +117,41 @@ def _rollout(arguments: argparse.Namespace) -> int:
     return 0 if any(trajectory.valid for tree in trees for trajectory in tree.trajectories) else 1
 
 
-def _settings(arguments: argparse.Namespace) -> RolloutSettings:
-    """Return the settings; nothing is learnt here, so failures are counted and end nothing.
+def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings by their names in `ARPOConfig`: defaults, flags and `--set`.
 
     Raises:
-        ValueError: settings that cannot work, or need entropies from an endpoint, which tells none.
+        ValueError: a setting is unknown, is given twice, or needs entropies from an endpoint.
+    """
+    more, known = read_settings_options(arguments.set), (*_WITHOUT_FLAG, *_ENTROPIES, *_WITH_FLAG)
+    flags = {name: getattr(arguments, name) for name in _WITH_FLAG if getattr(arguments, name) is not None}
+    for name in more:
+        if name not in known:
+            raise ValueError(f"--set {name}: no such setting here; there is {nearest_names(name, known) or known}")
+        if name in flags:
+            raise ValueError(f"--set {name} and --{name.replace('_', '-')} set the same: give only one of them")
+    if arguments.endpoint and (asked := sorted(set(more) & set(_ENTROPIES))):
+        raise ValueError(f"--set {', '.join(asked)}: an endpoint returns no entropies")
+    given = {"algorithm": "grpo" if arguments.endpoint else "arpo", **_DEFAULTS, **flags, **more}
+    return {"initial_rollouts": max(1, given["num_generations"] // 2), **given}
+
+
+def _rollout_settings(given: dict[str, Any], endpoint: str | None) -> RolloutSettings:
+    """Return the settings of the engine; failures are counted and stop nothing, since nothing is trained.
+
+    Raises:
+        ValueError: the settings cannot work, or need entropies from an endpoint.
     """
     from arpo_trainer.rollout.settings import RolloutSettings
 
-    initial = arguments.initial_rollouts
-    settings = RolloutSettings(
-        arguments.algorithm,
-        arguments.num_generations,
-        max(1, arguments.num_generations // 2) if initial is None else initial,
-        temperature=arguments.temperature,
-        max_turn_tokens=arguments.max_turn_tokens,
-        max_completion_length=arguments.max_completion_length,
-        max_invalid=1.0,
-        seed=arguments.seed,
-        **{_OTHERS[name]: value for name, value in _more(arguments).items() if name in _OTHERS},
-    )
+    settings = RolloutSettings(**{n: value for n, value in given.items() if n not in _ENTROPIES}, max_invalid=1.0)
     parts = settings.parts
-    if arguments.endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget.startswith("aepo")):
+    if endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget_rule.needs_entropies):
         raise ValueError(
-            f"--algorithm {arguments.algorithm} goes by entropies, which an endpoint does not tell; take grpo, random "
-            "or tree-grpo, or give a vLLM server as --vllm-server"
+            f"--algorithm {settings.algorithm} needs entropies, which an endpoint does not return; take grpo, random "
+            "or tree-grpo, or use a vLLM server with --vllm-server"
         )
     return settings
-
-
-def _more(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Read --set.
-
-    Raises:
-        ValueError: no such setting; names the nearest.
-    """
-    found, known = read_options(arguments.set, "--set"), {**_OTHERS, **_ENTROPIES}
-    for name in found:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise ValueError(f"--set {name}: no such setting here, or it has a flag of its own; there is {near[0]}")
-        if name not in _WORDS and type(found[name]) not in (int, float):
-            raise ValueError(f"--set {name}={found[name]}: write a number")
-    if arguments.endpoint and set(found) & set(_ENTROPIES):
-        raise ValueError(f"--set {', '.join(sorted(set(found) & set(_ENTROPIES)))}: an endpoint tells no entropies")
-    return found
 
 
 def _check_folder(folder: Path) -> None:
@@ -165,21 +163,15 @@ def _check_folder(folder: Path) -> None:
     there = [name for name in _FILES if (folder / name).exists()]
     ours = "run.json" in there and read_facts(folder / "run.json").get("kind") == _KIND
     if there and not ours:
-        raise ValueError(
-            f"{str(folder)!r} holds another run ({', '.join(there)}); give a folder of its own as --output"
-        )
-
-
-def _open(env_id: str, options: dict[str, Any]) -> ToolEnv:
-    from arpo_trainer.run.train import make_env
-
-    env = make_env(env_id, options)
-    env.check()
-    return env
+        raise ValueError(f"{str(folder)!r} holds another run ({', '.join(there)}); give another folder with --output")
 
 
 def _play(
-    arguments: argparse.Namespace, env: ToolEnv, settings: RolloutSettings, limits: dict[str, int]
+    arguments: argparse.Namespace,
+    env: ToolEnv,
+    settings: RolloutSettings,
+    limits: dict[str, int],
+    facts: dict[str, Any],
 ) -> list[RolloutTree]:
     from tqdm import tqdm
 
@@ -189,15 +181,15 @@ def _play(
     from arpo_trainer.training.evaluation import summarise
 
     count = min(arguments.tasks, env.tasks.size or arguments.tasks)
-    tokenizer, backend = _model(arguments)
+    tokenizer, backend = _model(arguments, facts["settings"])
     engine = Engine(backend, tokenizer, env, settings, limits=limits)
     recorder: RunRecorder | None = None
     status = "failed"
 
     def keep(tree: RolloutTree) -> None:
         nonlocal recorder
-        if recorder is None:  # only now: it replaces an earlier rollout
-            recorder = RunRecorder(arguments.output, _facts(arguments, limits))
+        if recorder is None:  # not earlier: it replaces the files of an earlier rollout
+            recorder = RunRecorder(arguments.output, facts)
         recorder.on_rollout([tree])
 
     engine.on_tree = keep
@@ -210,8 +202,7 @@ def _play(
         status = "finished"
     except KeyboardInterrupt:
         status = "interrupted"
-        kept = f"the trees that were complete are in {arguments.output}" if recorder else "no tree was complete"
-        logger.warning(kept)
+        logger.warning(f"complete trees are in {arguments.output}" if recorder else "no tree was complete")
         raise
     finally:
         if recorder:
@@ -219,35 +210,43 @@ def _play(
     return trees
 
 
-def _facts(arguments: argparse.Namespace, limits: dict[str, int]) -> dict[str, Any]:
-    """Return what run.json says of it, without the passwords and keys that addresses may hold."""
-    from arpo_env.net.http_errors import bare
+def _facts(
+    arguments: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], limits: dict[str, int]
+) -> dict[str, Any]:
+    """Return the contents of run.json, without the passwords and keys that URLs may contain."""
+    from arpo_env.net.redaction import strip_credentials
 
-    options = {
-        name: bare(value) if isinstance(value, str) and "://" in value else value
-        for name, value in read_options(arguments.env_kwargs, "--env-kwargs").items()
+    shown = {name: strip_credentials(v) if isinstance(v, str) and "://" in v else v for name, v in options.items()}
+    names = ("env", "tasks", "output", "model", "endpoint_model")
+    settings = {
+        **given,
+        **{name: getattr(arguments, name) for name in names},
+        "env_kwargs": shown,
+        "limit": limits,
+        "set": read_settings_options(arguments.set),
+        "endpoint": arguments.endpoint and strip_credentials(arguments.endpoint),
+        "vllm_server": [strip_credentials(url) for url in arguments.vllm_server or []],
     }
-    settings = {name: value for name, value in vars(arguments).items() if name not in ("run", "traceback")}
-    settings |= {"env_kwargs": options, "limit": limits, "set": _more(arguments)}
-    settings["endpoint"] = arguments.endpoint and bare(arguments.endpoint)
-    settings["vllm_server"] = [bare(url) for url in arguments.vllm_server or []]
-    named = {"name": arguments.output.resolve().name, "kind": _KIND, "env": {"id": arguments.env, "kwargs": options}}
-    return {**named, "seed": arguments.seed, "model": arguments.endpoint_model or arguments.model,
-            "algorithm": arguments.algorithm, "settings": settings}  # fmt: skip
+    return {
+        "name": arguments.output.resolve().name,
+        "kind": _KIND,
+        "env": {"id": arguments.env, "kwargs": shown},
+        "seed": given["seed"],
+        "model": arguments.endpoint_model or arguments.model,
+        "algorithm": given["algorithm"],
+        "settings": settings,
+    }
 
 
-def _model(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the tokenizer and what generates."""
+def _model(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the tokenizer and the backend."""
     from transformers import AutoTokenizer
 
-    from arpo_trainer.run.demo_model import check_model_folder
-    from arpo_trainer.run.train import DEMO_MODEL, resolve_model
+    from arpo_trainer.run.demo_model import resolve_model
 
-    if arguments.model != DEMO_MODEL:
-        check_model_folder(arguments.model)
     path = resolve_model(arguments.model)
     tokenizer = AutoTokenizer.from_pretrained(path)
-    entropy = {_ENTROPIES[name]: value for name, value in _more(arguments).items() if name in _ENTROPIES}
+    entropy = {_ENTROPIES[name]: value for name, value in settings.items() if name in _ENTROPIES}
     if arguments.vllm_server:
         from arpo_trainer.backends import VLLMServerBackend
 
@@ -256,10 +255,10 @@ def _model(arguments: argparse.Namespace) -> tuple[Any, Any]:
         from arpo_trainer.backends import EndpointBackend
 
         return tokenizer, EndpointBackend(arguments.endpoint_model, arguments.endpoint, tokenizer=tokenizer)
-    return tokenizer, _transformers(path, tokenizer, entropy)
+    return tokenizer, _transformers_backend(path, tokenizer, entropy)
 
 
-def _transformers(path: str, tokenizer: Any, entropy: dict[str, Any]) -> Any:
+def _transformers_backend(path: str, tokenizer: Any, entropy: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -1,6 +1,8 @@
-"""The `arpo sandbox` command: what runs, what was left behind, the image, an HTTP endpoint, and a check.
+"""The `arpo sandbox` command: checks the sandbox, lists and removes containers, builds the image, and serves code.
 
-Such as `arpo sandbox check --backend docker`, `arpo sandbox ps`, `arpo sandbox prune --images`.
+arpo sandbox check --backend docker
+arpo sandbox ps
+arpo sandbox prune --images
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from arpo_trainer.cli.command_options import OldName, add_command
 from arpo_trainer.cli.text_table import write_table
 
 _PROFILES = ("minimal", "math", "data")
@@ -20,47 +23,48 @@ _BACKENDS = ("auto", "docker", "bubblewrap", "unsafe_local")
 
 def add_sandbox_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    sandbox = commands.add_parser("sandbox", help="look after the sandbox: check, ps, prune, build, serve")
+    sandbox = commands.add_parser(
+        "sandbox", help="check the sandbox, list or remove containers, build its image, serve code"
+    )
     actions = sandbox.add_subparsers(required=True, metavar="ACTION")
 
-    check = _action(actions, "check", _check, "open a sandbox, run and fork a session, and say how long it took")
+    check = add_command(actions, "check", _check, "open a sandbox, run and fork a session, and print the times")
     _add_backend(check)
 
-    _action(actions, "ps", _ps, "list the containers of all sandboxes").add_argument("--host", help=_HOST_HELP)
+    ps = add_command(actions, "ps", _ps, "list the containers of all sandboxes")
+    _add_docker_host(ps)
 
-    prune = _action(actions, "prune", _prune, "remove containers whose program is gone")
-    prune.add_argument("--all", action="store_true", help="remove also those in use: their sessions are lost")
+    prune = add_command(actions, "prune", _prune, "remove containers whose program has ended")
+    prune.add_argument("--all", action="store_true", help="remove also containers in use: their sessions are lost")
     prune.add_argument("--images", action="store_true", help="remove also images that a newer one has replaced")
-    prune.add_argument("--host", help=_HOST_HELP)
+    _add_docker_host(prune)
 
-    build = _action(actions, "build", _build, "make the image, if it is not there")
+    build = add_command(actions, "build", _build, "build the image, if it does not exist")
     base = build.add_mutually_exclusive_group()
-    base.add_argument("--base", metavar="IMAGE", help="an image with python3 to build on, such as python:3.12-slim")
-    base.add_argument("--local", action="store_true", help="copy the Python that runs this; needs no registry")
-    build.add_argument("--profile", choices=_PROFILES, default="math", help="the packages in it (default math)")
-    build.add_argument("--host", help=_HOST_HELP)
+    base.add_argument("--base", metavar="IMAGE", help="build on an image with python3, such as python:3.12-slim")
+    base.add_argument("--local", action="store_true", help="copy this machine's Python; needs no registry")
+    build.add_argument("--profile", choices=_PROFILES, default="math", help="its packages (default math)")
+    _add_docker_host(build)
 
-    serve = _action(actions, "serve", _serve, "run code for others over HTTP (POST /run_code)")
-    serve.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1); others need a token"
-    )
-    serve.add_argument("--port", type=int, default=8080, help="port to listen on (default 8080)")
+    serve = add_command(actions, "serve", _serve, "run code for other programs over HTTP (POST /run_code)")
+    address = "address to listen on (default 127.0.0.1); any other needs a token"
+    serve.add_argument("--host", default="127.0.0.1", help=address)
+    serve.add_argument("--port", type=int, default=8080, metavar="N", help="port to listen on (default 8080)")
     serve.add_argument("--token", default="", help=_TOKEN_HELP)
-    serve.add_argument("--containers", type=int, default=4, help="how many there may be (default 4)")
-    serve.add_argument("--sessions", type=int, default=64, help="of each container at a time (default 64)")
+    serve.add_argument("--containers", type=int, default=4, metavar="N", help="most containers (default 4)")
+    serve.add_argument("--sessions", type=int, default=64, metavar="N", help="most sessions per container (default 64)")
 
 
 _TOKEN_HELP = (
-    "what requests have to bring, as a bearer token or a password (default: ARPO_SANDBOX_TOKEN, which other users of "
-    "this machine do not see)"
+    "the bearer token or password of requests (default: the variable ARPO_SANDBOX_TOKEN, which other users of this "
+    "machine cannot see)"
 )
-_HOST_HELP = "a Docker engine, as DOCKER_HOST names it (default: that of the environment)"
 
 
-def _action(actions: Any, name: str, run: Callable[[argparse.Namespace], int], purpose: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=purpose, description=purpose)
-    parser.set_defaults(run=run)
-    return parser
+def _add_docker_host(parser: argparse.ArgumentParser) -> None:
+    purpose = "a Docker engine, written as in DOCKER_HOST (default: that variable)"
+    parser.add_argument("--docker-host", metavar="URL", help=purpose)
+    parser.add_argument("--host", action=OldName, new="--docker-host", dest="docker_host")
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +74,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from sandbox import Sandbox
-    from sandbox.backends.docker_admin import unkept_limits
+    from sandbox.backends.docker_admin import describe_unenforced_limits
 
     clock = _Clock()
     with Sandbox(arguments.backend, containers=1) as sandbox:
@@ -82,14 +86,16 @@ def _check(arguments: argparse.Namespace) -> int:
         backend = sandbox.backend
     fine = value == copied == "42"
     found = isolation.partition("+")[0].partition("(")[0]
-    unkept = [("NOT KEPT", why) for why in unkept_limits({"none": "unsafe_local"}.get(found, found))]
-    write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unkept])
+    unenforced = [("NOT KEPT", why) for why in describe_unenforced_limits({"none": "unsafe_local"}.get(found, found))]
+    write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unenforced])
     if not fine:
         sys.stderr.write(f"error: 6 * 7 gave {value} in the session and {copied} in its copy\n")
     return 0 if fine else 1
 
 
 class _Clock:
+    """Measures steps, and keeps a row for each."""
+
     def __init__(self) -> None:
         self.rows: list[tuple[str, str]] = []
 
@@ -104,7 +110,7 @@ def _ps(arguments: argparse.Namespace) -> int:
     from sandbox.backends.docker_admin import containers
 
     rows: list[Sequence[str]] = [("CONTAINER", "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", "HOST")]
-    for one in containers(arguments.host):
+    for one in containers(arguments.docker_host):
         client = f"{one.client} on {one.client_host or '?'}{' (gone)' if one.orphan else ''}"
         memory = f"{one.memory / (1 << 20):.0f} MiB" if one.memory else "-"
         rows.append((one.id, one.state, _span(one.age), memory, client, one.image, one.host or "-"))
@@ -122,8 +128,8 @@ def _span(seconds: float) -> str:
 def _prune(arguments: argparse.Namespace) -> int:
     from sandbox.backends.docker_admin import prune
 
-    removed = prune(arguments.all, arguments.images, arguments.host)
-    sys.stdout.write("".join(f"removed {one}\n" for one in removed) or "there was nothing to remove\n")
+    removed = prune(arguments.all, arguments.images, arguments.docker_host)
+    sys.stdout.write("".join(f"removed {one}\n" for one in removed) or "nothing to remove\n")
     return 0
 
 
@@ -131,8 +137,8 @@ def _build(arguments: argparse.Namespace) -> int:
     from sandbox import build_image
 
     if arguments.local:
-        os.environ.pop("ARPO_SANDBOX_BASE_IMAGE", None)  # this once, it does not count
-    sys.stdout.write(f"{build_image(arguments.base, profile=arguments.profile, host=arguments.host)}\n")
+        os.environ.pop("ARPO_SANDBOX_BASE_IMAGE", None)  # --local takes precedence over the variable
+    sys.stdout.write(f"{build_image(arguments.base, profile=arguments.profile, host=arguments.docker_host)}\n")
     return 0
 
 

@@ -1,7 +1,8 @@
-"""The `arpo search` command: index a corpus, ask a backend, serve one over HTTP.
+"""The `arpo search` command: indexes a corpus, searches it, and serves it over HTTP.
 
-Such as `arpo search index corpus.jsonl my-index`, `arpo search query my-index "who wrote it"`,
-`arpo search serve my-index --port 8000`.
+arpo search index corpus.jsonl my-index
+arpo search query my-index "who wrote it"
+arpo search serve my-index --port 8000
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.cli.command_options import add_command
 from arpo_trainer.cli.text_table import write_table
 
 _WHERE = "the folder of an index, a corpus (.jsonl), or a backend such as serper or search-r1:http://host:8000"
@@ -21,30 +23,26 @@ _SHOWN = 100  # characters of a text in the table
 
 def add_search_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    search = commands.add_parser("search", help="index a corpus, search it, serve it")
+    search = commands.add_parser("search", help="index a corpus, search it, or serve it over HTTP")
     actions = search.add_subparsers(required=True, metavar="ACTION")
 
-    purpose = "index a corpus: JSON Lines with title and text, or with contents"
-    index = actions.add_parser("index", help=purpose, description=purpose)
-    index.add_argument("corpus", type=Path, help="a .jsonl or .jsonl.gz file")
-    index.add_argument("folder", type=Path, help="where the index goes")
-    index.add_argument("--engine", choices=("tantivy", "fts5"), help="default: tantivy where it is installed")
-    index.add_argument("--replace", action="store_true", help="put it in the place of an index that is there")
-    index.set_defaults(run=_index)
+    index = add_command(actions, "index", _index, "index a corpus of JSON Lines with title and text, or with contents")
+    index.add_argument("corpus", type=Path, metavar="CORPUS", help="a .jsonl or .jsonl.gz file")
+    index.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of the index")
+    engines = "default: tantivy if it is installed, else fts5"
+    index.add_argument("--engine", choices=("tantivy", "fts5"), help=engines)
+    index.add_argument("--replace", action="store_true", help="replace an existing index")
 
-    purpose = "search, and show what is found"
-    query = actions.add_parser("query", help=purpose, description=purpose)
-    query.add_argument("where", help=_WHERE)
-    query.add_argument("text", help="what to look for")
-    query.add_argument("-k", type=int, default=5, help="most results (default 5)")
-    query.set_defaults(run=_query)
+    query = add_command(actions, "query", _query, "search, and print the results")
+    query.add_argument("where", metavar="WHERE", help=_WHERE)
+    query.add_argument("text", metavar="TEXT", help="the query")
+    query.add_argument("-k", "--results", dest="k", type=int, default=5, metavar="N", help="most results (default 5)")
 
-    purpose = "offer search to others over HTTP, as Search-R1's retrieval server does (POST /retrieve)"
-    serve = actions.add_parser("serve", help=purpose, description=purpose)
-    serve.add_argument("where", help=_WHERE)
+    served = "serve search over HTTP with the API of Search-R1's retrieval server (POST /retrieve)"
+    serve = add_command(actions, "serve", _serve, served)
+    serve.add_argument("where", metavar="WHERE", help=_WHERE)
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
-    serve.set_defaults(run=_serve)
+    serve.add_argument("--port", type=int, default=8000, metavar="N", help="port to listen on (default 8000)")
 
 
 def _index(arguments: argparse.Namespace) -> int:

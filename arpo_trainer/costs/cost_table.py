@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from arpo_trainer.costs.episode_usage import ROOM_USED, SHARED, Asked
+from arpo_trainer.costs.episode_usage import ROOM_USED, SHARED, ServiceUse
 from arpo_trainer.costs.estimate import Costs
-from arpo_trainer.costs.memory import in_words
+from arpo_trainer.costs.memory import format_bytes
 
 Line = tuple[str, str, str]  # what, how much, a remark
 
 
-def lines(costs: Costs) -> list[Line]:
+def cost_rows(costs: Costs) -> list[Line]:
     """Return the table: what, how much, a remark. Headings have neither of the latter."""
     parts = (_schedule, _tokens, _tools, _evaluation, _memory, _disk)
     return [line for part in parts for line in part(costs)]
 
 
-def summary(costs: Costs) -> str:
+def cost_summary(costs: Costs) -> str:
     """Return the report in two lines."""
     plan = costs.schedule
     first = (
@@ -27,7 +27,7 @@ def summary(costs: Costs) -> str:
     )
     more = [f"{costs.searches:,} searches ({_usd(costs.search_usd)})"] if costs.searches else []
     if costs.memory:
-        more.append(f"about {in_words(costs.memory.peak)} of memory a process")
+        more.append(f"about {format_bytes(costs.memory.peak)} of memory a process")
     return first + (f"\n{', '.join(more)}" if more else "")
 
 
@@ -84,7 +84,7 @@ def _tools(costs: Costs) -> Iterator[Line]:
     yield from _asked(costs.asked, costs.trajectories)
 
 
-def _asked(asked: Asked, trajectories: int) -> Iterator[Line]:
+def _asked(asked: ServiceUse, trajectories: int) -> Iterator[Line]:
     if searches := trajectories * asked.searches:
         usd = None if asked.usd is None else searches * asked.usd / 1000
         each = "" if asked.usd is None else f"{asked.usd:g} USD for 1,000: {asked.price}"
@@ -119,23 +119,23 @@ def _memory(costs: Costs) -> Iterator[Line]:
         yield "not estimated", "", "the model's configuration could not be had"
         return
     trained = "all trained" if shape.trained == shape.parameters else f"{shape.trained:,} trained (adapters)"
-    yield "parameters", f"{shape.parameters:,}", f"{trained}; {costs.launch.sharding}, {_processes(costs)}"
-    yield from ((name, in_words(size), "all the time") for name, size in needs.kept.items())
-    yield from ((name, in_words(size), "in an update") for name, size in needs.training.items())
-    yield from ((name, in_words(size), "in a rollout") for name, size in needs.rollout.items())
-    yield "largest sum", in_words(needs.peak), "without what PyTorch, CUDA and Python take for themselves"
+    yield "parameters", f"{shape.parameters:,}", f"{trained}; {costs.layout.sharding}, {_processes(costs)}"
+    yield from ((name, format_bytes(size), "all the time") for name, size in needs.kept.items())
+    yield from ((name, format_bytes(size), "in an update") for name, size in needs.training.items())
+    yield from ((name, format_bytes(size), "in a rollout") for name, size in needs.rollout.items())
+    yield "largest sum", format_bytes(needs.peak), "without what PyTorch, CUDA and Python take for themselves"
     yield from (("beside it", "", words) for words in needs.elsewhere)
 
 
 def _disk(costs: Costs) -> Iterator[Line]:
     yield "DISK", "", ""
-    size = in_words(costs.checkpoint_bytes) if costs.shape else "not known"
+    size = format_bytes(costs.checkpoint_bytes) if costs.shape else "not known"
     yield "checkpoints", f"{costs.checkpoints}", f"{size} each" if costs.checkpoints else ""
-    yield "traces.jsonl, at most", in_words(costs.trace_bytes), ""
+    yield "traces.jsonl, at most", format_bytes(costs.trace_bytes), ""
 
 
 def _processes(costs: Costs) -> str:
-    count = costs.launch.processes
+    count = costs.layout.processes
     return f"{count} process{'es' * (count > 1)}"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_env.search.backend_registry import VARIABLE, backend_names
 from arpo_env.search.prices import search_price
-from arpo_trainer.algorithms.budgets import balanced_roots, generated_tokens
+from arpo_trainer.algorithms.budgets import generated_tokens
 from arpo_trainer.training.config import ARPOConfig
 
 ROOM_USED = 0.5  # assumed share of the room that a trajectory fills
@@ -22,7 +22,7 @@ PAGES_READ = 5  # of a search, where pages are read
 
 
 @dataclass(frozen=True)
-class Episode:
+class EpisodeLimits:
     """The limits of one trajectory.
 
     Attributes:
@@ -40,13 +40,13 @@ class Episode:
     calls_of: dict[str, int] = field(default_factory=dict)
 
 
-def episode_limits(env: ToolEnv, args: ARPOConfig) -> Episode:
+def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
     """Return what one trajectory may use at most; a call in the last turn is not run, since nothing may follow it."""
     budget, tools = env.budget, list(env.tools)
     room = min(limit for limit in (args.max_completion_length, budget.tokens) if limit is not None)
     calls = budget.calls if env.protocol.native else min(budget.calls, budget.turns - 1)
     limits = {name: min(calls, budget.calls_of.get(name, calls)) for name in tools}
-    return Episode(
+    return EpisodeLimits(
         turns=budget.turns,
         room=room,
         sampled=min(room, budget.turns * (args.max_turn_length or room)),
@@ -56,7 +56,7 @@ def episode_limits(env: ToolEnv, args: ARPOConfig) -> Episode:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class GroupTokens:
     """Tokens that a group of trajectories costs to sample, those that are shared once.
 
     Attributes:
@@ -69,26 +69,22 @@ class Sampling:
     assumed: tuple[int, int]
 
 
-def group_sampling(episode: Episode, args: ARPOConfig) -> Sampling:
+def group_sampling(episode: EpisodeLimits, args: ARPOConfig) -> GroupTokens:
     """Return what one prompt's trajectories cost to sample."""
     total = args.num_generations or 1
     length = episode.sampled * ROOM_USED
     low = generated_tokens(total, expected_roots(args), length, SHARED)
-    return Sampling(total * episode.sampled, (round(low), round(total * length)))
+    return GroupTokens(total * episode.sampled, (round(low), round(total * length)))
 
 
 def expected_roots(args: ARPOConfig) -> int:
     """Return how many trajectories start at the prompt; for AEPO, which decides as it plays, at equal entropies."""
-    total, budget = args.num_generations or 1, args.rollout_settings().parts.budget
-    if budget == "grpo":
-        return total
-    if budget.startswith("aepo"):
-        return round(balanced_roots(total, 0.0, 0.0, args.budget_beta))
-    return min(total, args.initial_rollouts or total)
+    total, budget = args.num_generations or 1, args.rollout_settings().parts.budget_rule
+    return budget.expected_roots(total, args.initial_rollouts or total, args.budget_beta)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServiceUse:
     """What one trajectory may ask of services outside.
 
     Attributes:
@@ -110,7 +106,7 @@ class Asked:
     judge_model: str = ""
 
 
-def asked(env: ToolEnv, episode: Episode, usd: float | None = None) -> Asked:
+def asked(env: ToolEnv, episode: EpisodeLimits, usd: float | None = None) -> ServiceUse:
     """Return what one trajectory may ask outside.
 
     Args:
@@ -120,12 +116,12 @@ def asked(env: ToolEnv, episode: Episode, usd: float | None = None) -> Asked:
     """
     services, searches = env.services, episode.calls_of.get("search", 0)
     if "search" not in env.tools:
-        return Asked(judge_model=services.judge_model)
+        return ServiceUse(judge_model=services.judge_model)
     backend = search_backend(env)
     known = search_price(backend)
     price = "search_price" if usd is not None else f"{known.source} {known.read}".strip() if known else ""
     pages = 0 if services.pages == "snippets" else min(PAGES_READ, services.search_results)
-    return Asked(
+    return ServiceUse(
         backend=backend,
         searches=searches,
         usd=usd if usd is not None else known.usd if known else None,

@@ -8,27 +8,40 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from arpo_env import ToolEnv
 from arpo_env.budget import BYTES_A_TOKEN
-from arpo_trainer.costs.episode_usage import Asked, Episode, Sampling, asked, episode_limits, group_sampling
-from arpo_trainer.costs.memory import Memory, checkpoint_bytes, memory
-from arpo_trainer.costs.model_shape import Shape
-from arpo_trainer.costs.sharding import Launch
-from arpo_trainer.costs.step_schedule import Schedule, schedule
+from arpo_trainer.costs.episode_usage import (
+    EpisodeLimits,
+    GroupTokens,
+    ServiceUse,
+    asked,
+    episode_limits,
+    group_sampling,
+)
+from arpo_trainer.costs.memory import MemoryNeeds, checkpoint_bytes, memory
+from arpo_trainer.costs.model_shape import ModelShape
+from arpo_trainer.costs.sharding import ProcessLayout
+from arpo_trainer.costs.step_schedule import StepSchedule, schedule
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.training.config import ARPOConfig
-
-if TYPE_CHECKING:
-    from arpo_trainer.run.train import RunArguments
 
 PROMPTS_READ = 16  # tasks whose prompts are measured
 TRACE_BYTES = 75  # of a token in traces.jsonl: id, log-probability, entropy, text; small runs wrote 48 to 55
 
 
+class CostSettings(Protocol):
+    """The settings that an estimate needs beside `ARPOConfig`; `RunArguments` has them."""
+
+    dtype: str
+    eval_tasks: int
+    cold_start_examples: int
+    search_price: float | None
+
+
 @dataclass(frozen=True)
-class Prompts:
+class PromptLengths:
     """Tokens of the prompts, measured on the first tasks.
 
     Attributes:
@@ -43,7 +56,7 @@ class Prompts:
 
 
 @dataclass(frozen=True)
-class Evaluations:
+class EvaluationCosts:
     """Greedy answers to held-out tasks.
 
     Attributes:
@@ -55,8 +68,8 @@ class Evaluations:
 
     times: int
     tasks: int
-    episode: Episode
-    asked: Asked
+    episode: EpisodeLimits
+    asked: ServiceUse
 
     @property
     def answers(self) -> int:
@@ -79,24 +92,24 @@ class Costs:
         demonstrations: of the cold start.
         shape: of the model; None if its configuration could not be had.
         memory: of one process; None likewise.
-        launch: how the model lies on the processes.
+        layout: how the model lies on the processes.
         checkpoints: kept on disk.
         checkpoint_bytes: of one.
         trace_bytes: of traces.jsonl, at most.
         notes: what is left out, and why.
     """
 
-    schedule: Schedule
-    episode: Episode
-    group: Sampling
-    asked: Asked
-    prompts: Prompts
+    schedule: StepSchedule
+    episode: EpisodeLimits
+    group: GroupTokens
+    asked: ServiceUse
+    prompts: PromptLengths
     passes: int
-    evaluations: Evaluations | None
+    evaluations: EvaluationCosts | None
     demonstrations: int
-    shape: Shape | None
-    memory: Memory | None
-    launch: Launch
+    shape: ModelShape | None
+    memory: MemoryNeeds | None
+    layout: ProcessLayout
     checkpoints: int
     checkpoint_bytes: int
     trace_bytes: int
@@ -153,21 +166,22 @@ class Costs:
         names = ("trajectories", "groups", "sampled", "learned", "computed", "calls", "searches", "search_usd")
         bounds = {name: getattr(self, name) for name in names}
         peak = self.memory.peak if self.memory else None
-        parts = dataclasses.asdict(self) | {"launch": {"processes": self.launch.processes,
-                                                       "sharding": self.launch.sharding}}  # fmt: skip
+        parts = dataclasses.asdict(self) | {
+            "layout": {"processes": self.layout.processes, "sharding": self.layout.sharding}  # a set is not JSON
+        }
         return {"at_most": bounds, "memory_peak": peak, **parts}
 
 
 def estimate(
-    run: RunArguments,
+    run: CostSettings,
     args: ARPOConfig,
     env: ToolEnv,
     held_out: ToolEnv | None,
     tasks: int | None,
     *,
     tokenizer: Any = None,
-    shape: Shape | None = None,
-    launch: Launch | None = None,
+    shape: ModelShape | None = None,
+    layout: ProcessLayout | None = None,
     on_cpu: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Costs:
@@ -181,19 +195,19 @@ def estimate(
         tasks: how many there are to train on; None if not known.
         tokenizer: of the model; without it the prompts are taken for four bytes a token.
         shape: of the model; without it no memory is estimated.
-        launch: how the model lies on the processes; by default as the environment says.
+        layout: how the model lies on the processes; by default as the environment says.
         on_cpu: whether it trains on CPU.
         notes: what has been left out already.
 
     Raises:
         ValueError: settings that cannot make a run; see `schedule`.
     """
-    launch = launch or Launch.of(args.world_size)
+    layout = layout or ProcessLayout.of(args.world_size)
     plan, episode = schedule(args, tasks), episode_limits(env, args)
     group, prompts = group_sampling(episode, args), prompt_tokens(env, args, tokenizer)
     dtype = str((args.model_init_kwargs or {}).get("dtype", run.dtype)).removeprefix("torch.")
     dtype = shape.dtype if shape and dtype == "auto" else dtype
-    needs = memory(shape, args, launch, prompts.longest, episode.room, dtype, on_cpu) if shape else None
+    needs = memory(shape, args, layout, prompts.longest, episode.room, dtype, on_cpu) if shape else None
     traced = group.most + args.num_generations * (episode.room - episode.sampled)
     traces = 0 if not args.trace_every else -(-plan.rollouts // args.trace_every) * plan.prompts * traced * TRACE_BYTES
     return Costs(
@@ -207,7 +221,7 @@ def estimate(
         demonstrations=run.cold_start_examples,
         shape=shape,
         memory=needs,
-        launch=launch,
+        layout=layout,
         checkpoints=_checkpoints(args, plan),
         checkpoint_bytes=checkpoint_bytes(shape, args, dtype) if shape else 0,
         trace_bytes=traces,
@@ -215,7 +229,7 @@ def estimate(
     )
 
 
-def prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any = None) -> Prompts:
+def prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any = None) -> PromptLengths:
     """Return how long prompts are."""
     size = env.tasks.size
     tasks = [env.tasks.task(number) for number in range(PROMPTS_READ if size is None else min(size, PROMPTS_READ))]
@@ -225,7 +239,7 @@ def prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any = None) -> Prom
     else:
         renderer = Renderer(tokenizer, env.protocol, args.chat_template_kwargs)
         lengths = [len(renderer.prompt_ids(parts, env.schemas)) for parts in opened]
-    return Prompts(sum(lengths) / len(lengths), max(lengths), tokenizer is not None)
+    return PromptLengths(sum(lengths) / len(lengths), max(lengths), tokenizer is not None)
 
 
 def _passes(args: ARPOConfig) -> int:
@@ -235,7 +249,9 @@ def _passes(args: ARPOConfig) -> int:
     return int(bool(args.gradient_accumulation_steps % used or corrected)) + int(args.beta != 0)
 
 
-def _evaluations(run: RunArguments, args: ARPOConfig, held_out: ToolEnv | None, plan: Schedule) -> Evaluations | None:
+def _evaluations(
+    run: CostSettings, args: ARPOConfig, held_out: ToolEnv | None, plan: StepSchedule
+) -> EvaluationCosts | None:
     if held_out is None or not run.eval_tasks:
         return None
     episode = episode_limits(held_out, args)
@@ -244,10 +260,10 @@ def _evaluations(run: RunArguments, args: ARPOConfig, held_out: ToolEnv | None, 
     every = _every(args.eval_steps or args.logging_steps, plan)
     repeated = during and str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "steps"
     known = bool(repeated and plan.steps % every == 0 and not args.load_best_model_at_end)  # the last one is that after
-    return Evaluations(2 + during - known, tasks, episode, asked(held_out, episode, run.search_price))
+    return EvaluationCosts(2 + during - known, tasks, episode, asked(held_out, episode, run.search_price))
 
 
-def _checkpoints(args: ARPOConfig, plan: Schedule) -> int:
+def _checkpoints(args: ARPOConfig, plan: StepSchedule) -> int:
     strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
     made = _occasions(strategy, args.save_steps, args, plan) if strategy != "best" else 1
     if strategy == "steps" and plan.steps % _every(args.save_steps, plan):
@@ -255,7 +271,7 @@ def _checkpoints(args: ARPOConfig, plan: Schedule) -> int:
     return min(made, args.save_total_limit or made)
 
 
-def _occasions(strategy: str, every: float | None, args: ARPOConfig, plan: Schedule) -> int:
+def _occasions(strategy: str, every: float | None, args: ARPOConfig, plan: StepSchedule) -> int:
     """Return how often something happens that transformers does every so many steps, or once a pass over the tasks."""
     if strategy == "steps":
         return plan.steps // _every(every or args.logging_steps, plan)
@@ -267,6 +283,6 @@ def _occasions(strategy: str, every: float | None, args: ARPOConfig, plan: Sched
     return -(-plan.micro_batches // a_pass)
 
 
-def _every(steps: float, plan: Schedule) -> int:
+def _every(steps: float, plan: StepSchedule) -> int:
     """Return a number of steps that may be given as a share of all."""
     return max(1, round(steps * plan.steps) if steps < 1 else int(steps))

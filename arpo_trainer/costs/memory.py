@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from arpo_trainer.costs.model_shape import Shape
-from arpo_trainer.costs.sharding import Launch
+from arpo_trainer.costs.model_shape import ModelShape
+from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.training.config import ARPOConfig
 
 # bytes a token that a layer keeps, by what they grow with: (hidden, queries, inner, queries + keys where normed)
@@ -22,7 +22,7 @@ _CPU_TILES, _GPU_TILES = 8, 1  # such pieces at a time: a kernel works in place,
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryNeeds:
     """Bytes of one process.
 
     Attributes:
@@ -44,14 +44,20 @@ class Memory:
 
 
 def memory(
-    shape: Shape, args: ARPOConfig, launch: Launch, prompt: int, room: int, dtype: str = "float32", on_cpu: bool = False
-) -> Memory:
+    shape: ModelShape,
+    args: ARPOConfig,
+    layout: ProcessLayout,
+    prompt: int,
+    room: int,
+    dtype: str = "float32",
+    on_cpu: bool = False,
+) -> MemoryNeeds:
     """Return what one process needs.
 
     Args:
         shape: of the model.
         args: of the run.
-        launch: how the model lies on the processes.
+        layout: how the model lies on the processes.
         prompt: tokens of a long prompt.
         room: tokens after it, at most.
         dtype: of the weights as they are loaded.
@@ -60,26 +66,26 @@ def memory(
     width = 4 if dtype == "float32" else 2
     mixed = width == 4 and (args.bf16 or args.fp16)
     kind = "mixed" if mixed else "float32" if width == 4 else "bfloat16"
-    kept = _kept(shape, args, launch, width)
-    training = _training(shape, args, launch, prompt + room, kind, on_cpu)
-    if launch.deepspeed and (args.bf16 or args.fp16):
+    kept = _kept(shape, args, layout, width)
+    training = _training(shape, args, layout, prompt + room, kind, on_cpu)
+    if layout.deepspeed and (args.bf16 or args.fp16):
         kind = "bfloat16"
-    rollout, elsewhere = _rollout(shape, args, launch, prompt + room, kind)
-    return Memory(kept, training, rollout, elsewhere)
+    rollout, elsewhere = _rollout(shape, args, layout, prompt + room, kind)
+    return MemoryNeeds(kept, training, rollout, elsewhere)
 
 
-def _kept(shape: Shape, args: ARPOConfig, launch: Launch, width: int) -> dict[str, int]:
-    half = launch.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model with a 32-bit copy
+def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int) -> dict[str, int]:
+    half = layout.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model with a 32-bit copy
     weights = 2 if half else width
     learned = 4 if shape.adapted else weights  # PEFT keeps adapters in 32 bits
     frozen = shape.parameters if args.beta and not shape.adapted else 0
     parts = {
-        "weights": shape.parameters * weights * launch.share("weights"),
-        "weights of the reference model": frozen * weights * launch.share("weights"),
-        "gradients": shape.trained * learned * launch.share("gradients"),
-        "optimizer": shape.trained * (4 * half + _moments(args, 4 if half else learned)) * launch.share("optimizer"),
+        "weights": shape.parameters * weights * layout.share("weights"),
+        "weights of the reference model": frozen * weights * layout.share("weights"),
+        "gradients": shape.trained * learned * layout.share("gradients"),
+        "optimizer": shape.trained * (4 * half + _moments(args, 4 if half else learned)) * layout.share("optimizer"),
     }
-    if launch.processes > 1 and launch.sharding == "ddp":
+    if layout.processes > 1 and layout.sharding == "ddp":
         parts["gradients on their way (DDP's buckets)"] = shape.trained * learned
     return {name: round(size) for name, size in parts.items() if size}
 
@@ -94,7 +100,9 @@ def _moments(args: ARPOConfig, width: int) -> float:
     return width if name.startswith(("lion", "rmsprop", "adagrad")) else 2 * width
 
 
-def _training(shape: Shape, args: ARPOConfig, launch: Launch, tokens: int, kind: str, on_cpu: bool) -> dict[str, int]:
+def _training(
+    shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, tokens: int, kind: str, on_cpu: bool
+) -> dict[str, int]:
     rows = args.per_device_train_batch_size * tokens
     per_token = sum(
         size * factor for size, factor in zip((shape.hidden, shape.queries, shape.inner, 0), _KEPT[kind], strict=True)
@@ -106,20 +114,20 @@ def _training(shape: Shape, args: ARPOConfig, launch: Launch, tokens: int, kind:
         "activations of a micro-batch": rows * layers,
         "logits of a tile": tile * (_CPU_TILES if on_cpu else _GPU_TILES),
         "gradient of the head": shape.vocabulary * shape.hidden * 4 if not shape.adapted else 0,
-        "16-bit copies of the weights": 2 * shape.parameters if kind == "mixed" and launch.sharding == "ddp" else 0,
+        "16-bit copies of the weights": 2 * shape.parameters if kind == "mixed" and layout.sharding == "ddp" else 0,
     }
-    if launch.share("weights") < 1:
-        whole = launch.sharding == "fsdp-no-reshard"
+    if layout.share("weights") < 1:
+        whole = layout.sharding == "fsdp-no-reshard"
         parts["weights gathered for a layer"] = 2 * (shape.parameters if whole else 2 * shape.largest)
     return {name: round(size) for name, size in parts.items() if size}
 
 
 def _rollout(
-    shape: Shape, args: ARPOConfig, launch: Launch, tokens: int, kind: str
+    shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, tokens: int, kind: str
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     if args.use_vllm:
         return _vllm(shape, args)
-    trajectories = -(-(args.generation_batch_size or 1) // launch.processes)
+    trajectories = -(-(args.generation_batch_size or 1) // layout.processes)
     rows = min(args.max_rows, trajectories)
     cached = shape.layers * shape.keys * _CACHED[kind]
     parts = {
@@ -127,12 +135,12 @@ def _rollout(
         "keys and values of running requests": rows * tokens * cached,
         "logits of running requests": 4 * rows * shape.vocabulary * 4,
     }
-    if launch.share("weights") < 1:
+    if layout.share("weights") < 1:
         parts["weights of a whole copy"] = shape.parameters * (2 if args.bf16 or args.fp16 else 4)
     return parts, ()
 
 
-def _vllm(shape: Shape, args: ARPOConfig) -> tuple[dict[str, int], tuple[str, ...]]:
+def _vllm(shape: ModelShape, args: ARPOConfig) -> tuple[dict[str, int], tuple[str, ...]]:
     """Say what vLLM takes: a share of the GPU that is set, whatever the model; its copy of the weights is in there."""
     size = shape.parameters * 2 / max(1, args.vllm_tensor_parallel_size) / 2**30
     if args.vllm_mode == "server":
@@ -143,14 +151,14 @@ def _vllm(shape: Shape, args: ARPOConfig) -> tuple[dict[str, int], tuple[str, ..
     return {}, (words,)
 
 
-def checkpoint_bytes(shape: Shape, args: ARPOConfig, dtype: str = "float32") -> int:
+def checkpoint_bytes(shape: ModelShape, args: ARPOConfig, dtype: str = "float32") -> int:
     """Return the size of one checkpoint: what is trained, and the optimizer's states."""
     width = 4 if dtype == "float32" or shape.adapted else 2
     states = 0.0 if args.save_only_model else _moments(args, width)
     return round(shape.trained * (width + states))
 
 
-def in_words(size: Any) -> str:
+def format_bytes(size: Any) -> str:
     """Return bytes as people read them."""
     for name, unit in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
         if size >= unit:

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """What memory depends on.
 
     Attributes:
@@ -48,7 +48,7 @@ class Shape:
 
 def model_shape(
     path: str | Path, peft_config: Any = None, trust_remote_code: bool = False, revision: str = "main"
-) -> Shape:
+) -> ModelShape:
     """Return the shape of a model, of which only the configuration is read.
 
     Args:
@@ -67,7 +67,7 @@ def model_shape(
     return shape_of(model, peft_config)
 
 
-def shape_of(model: Any, peft_config: Any = None) -> Shape:
+def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
     """Return the shape of a model that is there, on whatever device.
 
     Raises:
@@ -91,8 +91,15 @@ def shape_of(model: Any, peft_config: Any = None) -> Shape:
     parameters = _count(model)
     trained = _adapters(model, peft_config) if peft_config is not None else parameters
     dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
-    return Shape(parameters=parameters, trained=trained, largest=largest, vocabulary=config.vocab_size, dtype=dtype,
-                 normed=normed, **widths)  # fmt: skip
+    return ModelShape(
+        parameters=parameters,
+        trained=trained,
+        largest=largest,
+        vocabulary=config.vocab_size,
+        dtype=dtype,
+        normed=normed,
+        **widths,
+    )
 
 
 def _inner(config: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from arpo_trainer.name_check import check_name
+from arpo_trainer.validation import check_name
 
 SHARDINGS = {
     "ddp": (),
@@ -23,7 +23,7 @@ SHARDINGS = {
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProcessLayout:
     """How a model lies on the processes.
 
     Attributes:
@@ -54,7 +54,7 @@ class Launch:
         return 1 / self.processes if part in SHARDINGS[self.sharding] else 1.0
 
     @classmethod
-    def of(cls, processes: int, environ: Mapping[str, str] = os.environ) -> Launch:
+    def of(cls, processes: int, environ: Mapping[str, str] = os.environ) -> ProcessLayout:
         """Return how a run is launched, as the environment of `accelerate launch` says."""
         if environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
             stage = environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
@@ -67,7 +67,7 @@ class Launch:
         return cls(processes)
 
     @classmethod
-    def of_file(cls, processes: int, config: str | Path) -> Launch:
+    def of_file(cls, processes: int, config: str | Path) -> ProcessLayout:
         """Return how a run is launched with an accelerate configuration file."""
         told: dict[str, Any] = yaml.safe_load(Path(config).read_text(encoding="utf-8")) or {}
         kind = str(told.get("distributed_type"))

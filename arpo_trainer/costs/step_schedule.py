@@ -13,7 +13,7 @@ from arpo_trainer.training.config import ARPOConfig
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StepSchedule:
     """What happens from the first step to the last.
 
     Attributes:
@@ -52,7 +52,7 @@ class Schedule:
         return played if self.tasks is None else min(played, self.tasks // self.prompts * self.prompts)
 
 
-def schedule(args: ARPOConfig, tasks: int | None) -> Schedule:
+def schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
     """Return what a run does.
 
     Args:
@@ -71,7 +71,7 @@ def schedule(args: ARPOConfig, tasks: int | None) -> Schedule:
             "gradient_accumulation_steps or per_device_train_batch_size, or give more tasks"
         )
     steps, micro_batches = _loop(args, None if tasks is None else tasks // prompts * rollout, accumulation)
-    return Schedule(
+    return StepSchedule(
         steps=steps,
         rollouts=-(-micro_batches // rollout),
         prompts=prompts,

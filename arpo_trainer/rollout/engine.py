@@ -1,8 +1,8 @@
 """The rollout engine: plays prompts as trees of live episodes, many at once.
 
-Every trajectory of every group is a coroutine (`group`); the backend batches whatever is ready, tools run meanwhile.
-What a group becomes depends on its seed, its step and its number, not on who was faster: requests have seeds of their
-own, and branches are settled in an order that timing does not change (`ledger`).
+Every trajectory of every group is a coroutine (see `group`). The backend batches whatever is ready, and tools run
+meanwhile. The tree of a group depends on its seed, its step and its number, and not on timing: each request has its own
+seed, and branches are settled in an order that timing does not change (see `branch_budget`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.backends.base import Backend
-from arpo_trainer.rollout.concurrency import MOST_TRAJECTORIES, Gates, check_limits
-from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES, ConcurrencyLimits, check_limits
+from arpo_trainer.rollout.group import Group, RolloutContext
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
@@ -29,22 +29,22 @@ __all__ = ["Engine", "RolloutSettings"]
 
 @dataclass
 class Engine:
-    """Grows trees.
+    """Plays tasks as trees.
 
     Attributes:
-        backend: generates.
-        tokenizer: of the model: renders prompts, decodes turns, encodes tool results.
+        backend: generates the turns.
+        tokenizer: of the model; it renders prompts, decodes turns and encodes tool results.
         env: the environment to play; trajectories run on copies of it. With a reference algorithm it is replaced by one
             that writes results as the published code does.
-        settings: how to grow.
-        chat_template_kwargs: given to the tokenizer's chat template.
+        settings: how trees are grown.
+        chat_template_kwargs: arguments for the chat template of the tokenizer.
         on_trajectory: called when a trajectory has ended, for progress bars.
-        on_tree: called with each tree when it is complete, in the order in which they are.
-        limits: how much of a kind goes on at once; see `gates.Gates`.
-        tool_time: runs while at least one environment is at work.
+        limits: most operations of one kind at once; see `ConcurrencyLimits`.
+        tool_time: runs while at least one environment is busy.
+        on_tree: called with each tree when it is complete, in the order of completion.
 
     Raises:
-        ValueError: a limit of something that is not there, below 1, or of fewer trajectories than a group that branches
+        ValueError: a limit names an unknown kind, is below 1, or allows fewer trajectories than a group that branches
             has.
     """
 
@@ -64,33 +64,33 @@ class Engine:
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
         if self.settings.parts.method is not None and most is not None and most < whole:
             raise ValueError(
-                f"limits allows {most} trajectories at once, and a group that branches is let in as a whole, with all "
-                f"of its num_generations = {whole}; raise the limit, or limit 'generate' or a tool instead"
+                f"limits allows {most} trajectories at once, but a group that branches is admitted as a whole, with "
+                f"all of its num_generations = {whole}; raise the limit, or limit 'generate' or a tool instead"
             )
 
     async def rollout(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
         """Play each task as a tree.
 
         Args:
-            tasks: one a tree.
-            step: of the training; part of the trees' seeds.
-            first_group: number of the first tree, where other processes play others of the same step.
+            tasks: one for each tree.
+            step: of the training; part of the seeds.
+            first_group: number of the first tree; above 0 where other processes play trees of the same step.
 
         Returns:
-            One tree a task, in order, each with exactly `num_generations` trajectories.
+            One tree for each task, in order, each with exactly `num_generations` trajectories.
 
         Raises:
             GenerationError: the model failed.
-            RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
+            RuntimeError: more than `max_invalid` of the trajectories failed; names the first failure.
         """
         trees = await self.play(tasks, step, first_group)
         self.check_failures(trees)
         return trees
 
     async def play(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
-        """Do the same, however many trajectories fail; for one who has others' trees to count with these."""
-        gates = Gates({"trajectory": max(MOST_TRAJECTORIES, self.settings.num_generations), **self.limits})
-        groups = [Group(self, task, step, number, gates) for number, task in enumerate(tasks, first_group)]
+        """Do the same without `check_failures`, for callers that also count trees played by other processes."""
+        context = self._context()
+        groups = [Group(context, task, step, number) for number, task in enumerate(tasks, first_group)]
         await self.backend.begin()
         try:
             async with asyncio.TaskGroup() as running:
@@ -102,16 +102,29 @@ class Engine:
             await self.backend.end()
         return [group.tree for group in groups]
 
+    def _context(self) -> RolloutContext:
+        limits = {"trajectory": max(DEFAULT_TRAJECTORIES, self.settings.num_generations), **self.limits}
+        return RolloutContext(
+            self.backend,
+            self.tokenizer,
+            self.env,
+            self.settings,
+            self.renderer,
+            ConcurrencyLimits(limits),
+            self.tool_time,
+            self.on_trajectory,
+        )
+
     async def _grow(self, group: Group) -> None:
         await group.grow()
         if self.on_tree:
             self.on_tree(group.tree)
 
     def check_failures(self, trees: Sequence[RolloutTree]) -> None:
-        """Refuse a rollout of which so much failed that learning from the rest would be biased.
+        """Refuse a rollout of which so many trajectories failed that learning from the rest would be biased.
 
         Raises:
-            RuntimeError: more than `max_invalid` of the trajectories failed; holds the first failure.
+            RuntimeError: more than `max_invalid` of the trajectories failed; names the first failure.
         """
         trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
         errors = [trajectory.error for trajectory in trajectories if trajectory.error]
@@ -124,16 +137,16 @@ class Engine:
 
     @functools.cached_property
     def renderer(self) -> Renderer:
-        """Renders for this tokenizer and the environment's protocol."""
+        """The renderer for this tokenizer and the protocol of the environment."""
         return Renderer(self.tokenizer, self.env.protocol, self.chat_template_kwargs)
 
     def prompt_ids(self, task: Task) -> list[int]:
-        """Render and tokenise a task's opening messages."""
+        """Render and tokenise the opening messages of a task."""
         return self.renderer.prompt_ids(self.env.messages(task), self.env.schemas)
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return one of the errors in a nest of groups: they all have the same cause."""
+    """Return the first error in nested exception groups: they all have the same cause."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,7 +1,7 @@
-"""The environments of one group: starts them, acts in them, copies and closes them, and notes how long it took.
+"""The environments of one group: starts them, plays turns in them, forks and closes them, and records the times.
 
-What breaks down is made again by playing the same turns in a fresh environment, where that is safe (`path`). Whatever
-happens, no environment stays open.
+An environment that breaks down is made again by replaying its turns in a fresh one, where that is safe (see
+`live_trajectory`). No environment stays open, whatever happens.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
-from arpo_trainer.rollout.concurrency import Gates
-from arpo_trainer.rollout.live_trajectory import Path, may_repeat, played_again
-from arpo_trainer.stopwatch import Stopwatch
-from arpo_trainer.timeline import Event
+from arpo_trainer.rollout.concurrency import ConcurrencyLimits
+from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory, replay
+from arpo_trainer.timeline import Event, Stopwatch
 from envs_registry import Task
 
 logger = logging.getLogger(__name__)
@@ -26,21 +25,21 @@ StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass
-class Worlds:
+class EnvironmentPool:
     """The environments of one group.
 
     Attributes:
-        template: what they are copies of.
-        task: what is played in them.
-        gates: how many things go on at once, over all groups.
-        timeline: where it is noted what they did.
-        time: runs while at least one of them is at work.
-        turn_timeout: seconds that a step, a reset, a fork or closing may take.
+        template: the environment they are copies of.
+        task: the task they play.
+        limits: on what runs at once, over all groups.
+        timeline: where their events are recorded.
+        time: runs while at least one of them is busy.
+        turn_timeout: most seconds for a step, a reset, a fork or closing.
     """
 
     template: ToolEnv
     task: Task
-    gates: Gates
+    limits: ConcurrencyLimits
     timeline: list[Event]
     time: Stopwatch
     turn_timeout: float = 900.0
@@ -52,47 +51,49 @@ class Worlds:
         self._open.add(env)
         return env
 
-    async def begin(self, path: Path) -> None:
-        """Start a path's episode."""
-        while not path.begun:
+    async def start(self, trajectory: LiveTrajectory) -> None:
+        """Start a trajectory's episode."""
+        episode = trajectory.episode
+        while not episode.begun:
             try:
-                async with self._doing(path, Event(path.number, "reset", 0.0, 0.0)):
-                    await path.env.areset(options={"task": self.task})
-                path.begun = True
+                async with self._timed(Event(trajectory.number, "reset", 0.0, 0.0)):
+                    await episode.env.areset(options={"task": self.task})
+                episode.begun = True
             except Exception as error:
-                await self._make_again(path, error)
+                await self._make_again(trajectory, error)
 
-    async def act(self, path: Path, text: str, room: int, cut: bool = False) -> StepResult:
+    async def act(self, trajectory: LiveTrajectory, text: str, room: int, cut: bool = False) -> StepResult:
         """Play one turn and return what `ToolEnv.step` returns.
 
         Args:
-            path: whose episode.
-            text: of the turn; "" with `cut`, if the last turn is to stay the last.
+            trajectory: whose episode.
+            text: of the turn; "" with `cut` if the last turn stays the last one.
             room: tokens left for what follows the turn.
-            cut: it is half a turn, which nobody may read: the episode is truncated.
+            cut: whether the turn is incomplete and must not be read, so that the episode is truncated.
         """
-        tools = [] if cut else self._called(path, text)
+        episode = trajectory.episode
+        tools = [] if cut else _called_tools(episode, text)
         tool = tools[0] if tools else ""
         while True:
             try:
-                event = Event(path.number, "tool" if tool else "answer", 0.0, 0.0, name=tool)
-                async with self._doing(path, event, *(tools or ["answer"])):
-                    path.env.episode.tokens_left = room
-                    result = await (path.env.atruncate(text) if cut else path.env.astep(text))
+                event = Event(trajectory.number, "tool" if tool else "answer", 0.0, 0.0, name=tool)
+                async with self._timed(event, *(tools or ["answer"])):
+                    episode.env.episode.tokens_left = room
+                    result = await (episode.env.atruncate(text) if cut else episode.env.astep(text))
                     event.status = result[4].get("tool", {}).get("status", "") if tool else result[4]["outcome"]
                 return result
             except Exception as error:
-                await self._make_again(path, error)
+                await self._make_again(trajectory, error)
 
-    async def fork(self, path: Path, event: Event) -> list[ToolEnv]:
-        """Return `event.copies` copies of a path's environment."""
-        async with self._doing(path, event):
-            copies = await path.env.afork(event.copies)
+    async def fork(self, trajectory: LiveTrajectory, event: Event) -> list[ToolEnv]:
+        """Return `event.copies` copies of a trajectory's environment."""
+        async with self._timed(event):
+            copies = await trajectory.env.afork(event.copies)
             self._open.update(copies)
             return copies
 
     async def close(self, env: ToolEnv) -> None:
-        """Close an environment; a sandbox that is gone has nothing left to give back."""
+        """Close an environment. An error is only logged: a sandbox that is gone has nothing left to give back."""
         try:
             async with asyncio.timeout(self.turn_timeout):
                 await env.aclose()
@@ -106,38 +107,40 @@ class Worlds:
             await self.close(env)
 
     @contextlib.asynccontextmanager
-    async def _doing(self, path: Path, event: Event, *kinds: str, steps: int = 1) -> AsyncIterator[None]:
-        """Do what takes as long as so many steps, in its place."""
-        async with self.gates.doing(self.timeline, event, *kinds):
+    async def _timed(self, event: Event, *kinds: str, steps: int = 1) -> AsyncIterator[None]:
+        """Run an operation under its limits and a timeout of `steps` steps, and record it."""
+        async with self.limits.timed(self.timeline, event, *kinds):
             with self.time.running():
                 try:
                     async with asyncio.timeout(self.turn_timeout * steps) as limit:
                         yield
                 except TimeoutError as error:
-                    if not limit.expired():
+                    if not limit.expired():  # a timeout of the tool itself, which says more than ours would
                         raise
                     said = f"a {event.kind} took longer than turn_timeout = {self.turn_timeout:g} s"
                     raise TimeoutError(said) from error
 
-    async def _make_again(self, path: Path, error: Exception) -> None:
-        """Put a new environment in the place of one that broke down, or raise the error."""
-        if not may_repeat(path, error):
+    async def _make_again(self, trajectory: LiveTrajectory, error: Exception) -> None:
+        """Replace an environment that broke down by one that has replayed its turns, or raise the error."""
+        episode = trajectory.episode
+        if not episode.may_replay(error):
             raise error
-        path.retries -= 1
-        logger.info("episode of %s broke down (%r): it is played again", self.task.id, error)
-        await self.close(path.env)
-        path.env = self.spawn()
-        if not path.begun:
+        episode.retries -= 1
+        logger.info("an environment of %s failed (%r); replaying its episode", self.task.id, error)
+        await self.close(episode.env)
+        episode.env = self.spawn()
+        if not episode.begun:
             return
         try:
-            event = Event(path.number, "retry", 0.0, 0.0, name=type(error).__name__)
-            async with self._doing(path, event, steps=1 + len(path.history)):
-                await played_again(path.env, self.task, path.history)
+            event = Event(trajectory.number, "retry", 0.0, 0.0, name=type(error).__name__)
+            async with self._timed(event, steps=1 + len(episode.history)):
+                await replay(episode.env, self.task, episode.history)
         except Exception as again:
-            error.add_note(f"and it could not be played again: {again}")
+            error.add_note(f"and the episode could not be replayed: {again}")
             raise error from again
 
-    def _called(self, path: Path, text: str) -> list[str]:
-        """Return the tools that a turn calls."""
-        action = path.env.protocol.parse(text, path.env.schemas)
-        return [call.name for call in action.calls] if isinstance(action, ToolCalls) else []
+
+def _called_tools(episode: LiveEpisode, text: str) -> list[str]:
+    """Return the tools that a turn calls."""
+    action = episode.env.protocol.parse(text, episode.env.schemas)
+    return [call.name for call in action.calls] if isinstance(action, ToolCalls) else []

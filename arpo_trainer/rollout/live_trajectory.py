@@ -1,27 +1,28 @@
-"""`Path`: a trajectory under way, with its own copy of the world, and how that world is made again when it breaks.
+"""Trajectories under way: `LiveTrajectory`, its `LiveEpisode`, and the replay of an episode whose environment was lost.
 
-A copy of the world that is lost (its container died) can be made again by playing the same turns in a fresh one, if
-the tools that were called may be called twice (`Tool.repeatable`). Each result is compared with what the model was
-shown; if one differs, the world that comes out is not the one the model was in, and the sample is void.
+Each part of the state has one owner that writes it: the group writes a `LiveTrajectory`, the environment pool its
+`LiveEpisode`, and the branch scheduler keeps its own `BranchState` of each trajectory.
+
+An environment that is lost (its container died) can be made again by playing the same turns in a fresh one, if the
+tools that were called may be called twice (`Tool.repeatable`). Every result is compared with the one that the model was
+shown. If one differs, the new environment is not in the state that the model was in, and the sample is invalid.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field, replace
 
 from arpo_env import ServiceError, ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
-from arpo_trainer.tree import Span
 from envs_registry import Task
 from sandbox import SandboxError
 
-BREAKDOWNS = (SandboxError, ServiceError, TimeoutError, OSError)
+REPLAYED_ERRORS = (SandboxError, ServiceError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True)
-class Step:
-    """A turn that was played: its text, the room that was left before it, and whether its result was withheld."""
+class PlayedTurn:
+    """A turn that was played: its text, the tokens left before it, its result, and whether the result was withheld."""
 
     text: str
     room: int
@@ -30,91 +31,97 @@ class Step:
 
 
 @dataclass
-class Path:
+class LiveEpisode:
+    """One episode of an environment, and what is needed to play it again.
+
+    Attributes:
+        env: its environment.
+        retries: how often the environment may still be made again.
+        begun: whether the episode has been started.
+        history: the turns that were played.
+    """
+
+    env: ToolEnv
+    retries: int = 0
+    begun: bool = False
+    history: list[PlayedTurn] = field(default_factory=list)
+
+    def record(self, withheld: bool) -> None:
+        """Add the last turn to the history."""
+        turn = self.env.episode.turns[-1]
+        self.history.append(PlayedTurn(turn.text, self.env.episode.tokens_left or 0, turn.result, withheld))
+
+    def may_replay(self, error: BaseException) -> bool:
+        """Return whether the environment may be made again after this error."""
+        tools = self.env.tools
+        safe = all(tools[name].repeatable for name in self._called() if name in tools)
+        return isinstance(error, REPLAYED_ERRORS) and self.retries > 0 and safe
+
+    def _called(self) -> set[str]:
+        """Return the tools that were called, and those that the failed turn wanted to call."""
+        turns = self.env.episode.turns if self.begun else []
+        last = self.env.protocol.parse(turns[-1].text, self.env.schemas) if turns else None
+        asked = {call.name for call in last.calls} if isinstance(last, ToolCalls) else set()
+        return asked | {call.name for turn in turns for call in turn.calls}
+
+
+@dataclass
+class LiveTrajectory:
     """A trajectory under way.
 
     Attributes:
-        name: where it began: "3" is the fourth root, "3.1.0" the first branch that left it after its turn 1.
+        name: where it began: "3" is the fourth root, "3.1.0" is the first branch that left it after its turn 1.
+        episode: its episode.
+        ids: token ids so far, the prompt included.
+        node: index of the last span, None at the prompt.
         number: of its trajectory in the tree.
-        env: its copy of the world.
-        node: the span it stands at.
-        ids: of everything so far, the prompt included.
-        clock: the round it is in (see `ledger`).
-        turn: turns played.
-        baseline: entropy that its points are compared with; None before its first turn.
-        chain: of its points so far, whether each was a high-entropy step.
-        branches: whether it may branch.
-        point: the tool result whose branching is not decided yet.
-        forking: makes copies of `env`; it has to be done before the episode goes on.
-        history: turns played.
-        retries: how often its world may still be made again.
-        begun: whether its episode has been started.
+        turn: number of turns played.
     """
 
     name: str
-    number: int
-    env: ToolEnv
-    node: int | None
+    episode: LiveEpisode
     ids: list[int]
-    clock: int = 1
+    node: int | None = None
+    number: int = -1
     turn: int = 0
-    baseline: float | None = None
-    chain: list[bool] = field(default_factory=list)
-    branches: bool = True
-    point: Span | None = None
-    forking: asyncio.Task[list[ToolEnv]] | None = None
-    history: list[Step] = field(default_factory=list)
-    retries: int = 0
-    begun: bool = False
 
     @property
-    def points(self) -> int:
-        """How many more tool results it can get to: a result needs a call, and a turn that may follow it."""
+    def env(self) -> ToolEnv:
+        """The environment of its episode."""
+        return self.episode.env
+
+    @property
+    def results_left(self) -> int:
+        """How many more tool results it can reach: a result needs a call, and a turn that may follow it."""
         budget, episode = self.env.budget, self.env.episode
         return max(0, min(budget.calls - len(episode.tools_used), budget.turns - 1 - len(episode.turns)))
 
-    def note(self, withheld: bool) -> None:
-        """Write the last turn down, so that it can be played again."""
-        turn = self.env.episode.turns[-1]
-        self.history.append(Step(turn.text, self.env.episode.tokens_left or 0, turn.result, withheld))
+    def snapshot(self) -> LiveTrajectory:
+        """Return a copy that stays where this trajectory stands now; it shares the environment itself."""
+        return replace(self, ids=list(self.ids), episode=replace(self.episode, history=list(self.episode.history)))
 
-    def twin(self) -> Path:
-        """Return a path that stands where this one stands; name, number and world are still this one's."""
-        return replace(self, ids=list(self.ids), point=None, forking=None, chain=list(self.chain),
-                       history=list(self.history))  # fmt: skip
-
-
-class NotRepeatableError(RuntimeError):
-    """Raised when an episode that is played again does not show the same."""
+    def branch(self, name: str, env: ToolEnv, retries: int) -> LiveTrajectory:
+        """Return a new trajectory that continues from here in `env`, a fork of this one's environment."""
+        episode = LiveEpisode(env, retries, begun=True, history=list(self.episode.history))
+        return LiveTrajectory(name, episode, list(self.ids), self.node, turn=self.turn)
 
 
-def may_repeat(path: Path, error: BaseException) -> bool:
-    """Say whether the world may be made again after this error."""
-    tools = path.env.tools
-    safe = all(tools[name].repeatable for name in _called(path) if name in tools)
-    return isinstance(error, BREAKDOWNS) and path.retries > 0 and safe
+class ReplayError(RuntimeError):
+    """Raised when an episode that is replayed does not give the same results."""
 
 
-async def played_again(env: ToolEnv, task: Task, history: list[Step]) -> None:
+async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn]) -> None:
     """Bring a fresh environment to where an episode stood after `history`.
 
     Raises:
-        NotRepeatableError: a result is not what it was.
+        ReplayError: a result differs from the recorded one.
     """
     await env.areset(options={"task": task})
-    for number, step in enumerate(history):
-        env.episode.tokens_left = step.room
-        result, _, terminated, truncated, _ = await env.astep(step.text)
-        if step.withheld and not (terminated or truncated):
+    for number, turn in enumerate(history):
+        env.episode.tokens_left = turn.room  # tools see how much room is left, so results may depend on it
+        result, _, terminated, truncated, _ = await env.astep(turn.text)
+        if turn.withheld and not (terminated or truncated):
             env.withhold_result()
             result = env.episode.turns[-1].result
-        if result != step.result:
-            raise NotRepeatableError(f"turn {number} of the episode shows something else when it is played again")
-
-
-def _called(path: Path) -> set[str]:
-    """Return the tools that were called, and those that the turn which failed wanted to call."""
-    turns = path.env.episode.turns if path.begun else []
-    last = path.env.protocol.parse(turns[-1].text, path.env.schemas) if turns else None
-    asked = {call.name for call in last.calls} if isinstance(last, ToolCalls) else set()
-    return asked | {call.name for turn in turns for call in turn.calls}
+        if result != turn.result:
+            raise ReplayError(f"turn {number} of the episode gave another result when it was replayed")

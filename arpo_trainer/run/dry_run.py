@@ -1,8 +1,8 @@
-"""`arpo train --dry-run`: check the settings of a run and say what it will cost, and load no weights for it.
+"""`arpo train --dry-run`: checks the settings of a run and estimates its costs without loading weights.
 
-Read are the settings, the tasks (from the hub where they are there), the model's configuration and its tokenizer.
-Nothing is started: no sandbox, no GPU, no search. What a real run would refuse is refused, or listed as missing where
-it belongs to the machine and not to the settings.
+A dry run reads the settings, the tasks (from the hub if they are there), the model's configuration and its tokenizer.
+It starts no sandbox, no GPU work and no search. Settings that a run would refuse are refused; what only this machine
+lacks, such as a key, is listed as missing.
 """
 
 from __future__ import annotations
@@ -16,146 +16,142 @@ import torch
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
-from arpo_trainer.costs.cost_table import summary
+from arpo_trainer.costs.cost_table import cost_summary
 from arpo_trainer.costs.estimate import Costs, estimate
-from arpo_trainer.costs.model_shape import Shape, model_shape
-from arpo_trainer.costs.sharding import Launch
-from arpo_trainer.rollout.concurrency import check_limits
-from arpo_trainer.run.demo_model import FOLDER
+from arpo_trainer.costs.model_shape import ModelShape, model_shape
+from arpo_trainer.costs.sharding import ProcessLayout
+from arpo_trainer.run.arguments import RunArguments, configure
+from arpo_trainer.run.demo_model import DEMO_MODEL, demo_model_folder, has_demo_model
 from arpo_trainer.run.launch import config_file
 from arpo_trainer.run.lora import lora_config
-from arpo_trainer.run.train import DEMO_MODEL, RunArguments, configure, known_id, make_env
+from arpo_trainer.run.make_env import make_env
+from arpo_trainer.run.run_environments import RunEnvironments
+from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.config_checks import check_vllm_length
 from arpo_trainer.training.process_count import planning, process_count
 from arpo_trainer.training.trainer import training_tasks
 from envs_registry import get_spec
 from envs_registry.datasets.hub import HubError
 from envs_registry.sources import ListSource
-from sandbox.cache_directory import cache_directory
 
 logger = logging.getLogger(__name__)
-
-
-class UnloadedEnv(ToolEnv):
-    """An environment whose tasks could not be had: its tools and limits, without a task."""
-
-    def _load(self, **options: Any) -> Any:
-        return ListSource(())
 
 
 def dry_run(
     settings: dict[str, Any], processes: int | None = None, launch_config: str | None = None
 ) -> tuple[Costs, list[str]]:
-    """Return what a run with these settings costs, and what it would lack on this machine.
+    """Return the estimated costs of a run, and what the run would miss on this machine.
 
     Args:
-        settings: of `RunArguments` and `ARPOConfig`, by name.
-        processes: to plan for; None is what the launcher says, else what the settings are written for, else one.
-        launch_config: an accelerate configuration, by the name of one of ours or as a file; None is what the
-            environment of `accelerate launch` says.
+        settings: fields of `RunArguments` and `ARPOConfig`, by name.
+        processes: the number of processes to plan for; None is the launcher's number, else the number that the settings
+            are written for, else one.
+        launch_config: an accelerate configuration: a name of ours or a file; None is what the environment variables of
+            `accelerate launch` say.
 
     Raises:
-        ValueError: settings that no machine could run.
+        ValueError: no machine could run these settings.
         FileNotFoundError: the model's folder is missing.
     """
     count = processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
-    launch = Launch.of_file(count, config_file(launch_config)) if launch_config else Launch.of(count)
+    layout = ProcessLayout.of_file(count, config_file(launch_config)) if launch_config else ProcessLayout.of(count)
     with planning(count):
         run, args = configure(settings)
-        env, missing = _environment(run.env, run.env_kwargs)
-        held_out, lacking = _held_out(run)
-        missing += lacking
-        missing += _missing(run, args, settings, env, held_out)
+        missing: list[str] = []
+        environments = _environments(run, missing)
+        missing += _missing(args, environments)
         on_cpu = bool(settings.get("use_cpu")) or (count == 1 and not args.use_vllm and not torch.cuda.is_available())
-        tasks = _published_size(run) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
-        return _estimate(run, args, env, held_out, tasks, launch, on_cpu), list(dict.fromkeys(missing))
+        costs = _estimate(run, args, environments, layout, on_cpu)
+        return costs, list(dict.fromkeys(missing))
 
 
-def announce(run: RunArguments, args: ARPOConfig, env: ToolEnv) -> dict[str, Any]:
-    """Log in a few words what a run that is about to start will cost, and return all of it for run.json.
+def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironments) -> dict[str, Any]:
+    """Log a summary of what a starting run will cost, and return the whole estimate for run.json.
 
     Raises:
-        ValueError: it would train nothing.
+        ValueError: the run would train nothing.
     """
-    launch, tasks = Launch.of(args.world_size), training_tasks(env, args).size
-    costs = _estimate(run, args, env, _held_out(run)[0], tasks, launch, not torch.cuda.is_available())
-    logger.info("%s", summary(costs))
+    layout = ProcessLayout.of(args.world_size)
+    costs = _estimate(run, args, environments, layout, not torch.cuda.is_available())
+    logger.info("%s", cost_summary(costs))
     return costs.as_dict()
 
 
-def _estimate(
-    run: RunArguments,
-    args: ARPOConfig,
-    env: ToolEnv,
-    held_out: ToolEnv | None,
-    tasks: int | None,
-    launch: Launch,
-    on_cpu: bool,
-) -> Costs:
-    tokenizer, shape, notes = _model(run, args)
-    return estimate(
-        run, args, env, held_out, tasks, tokenizer=tokenizer, shape=shape, launch=launch, on_cpu=on_cpu, notes=notes
-    )
+class UnloadedEnv(ToolEnv):
+    """An environment whose tasks are not available: it has the tools and limits, but no task."""
+
+    def _load(self, **options: Any) -> Any:
+        return ListSource(())
 
 
-def _environment(env_id: str, options: dict[str, Any]) -> tuple[ToolEnv, list[str]]:
-    """Return an environment, without its tasks if they cannot be had here, and what is missing then."""
-    try:
-        return make_env(env_id, options), []
-    except (HubError, OSError) as error:
-        return UnloadedEnv(env_id, **options), [f"tasks: {error}"]
+def _environments(run: RunArguments, missing: list[str]) -> RunEnvironments:
+    """Return the environments; one whose tasks are not available has none, and `missing` says so."""
+
+    def make(env_id: str, options: dict[str, Any]) -> ToolEnv:
+        try:
+            return make_env(env_id, options)
+        except (HubError, OSError) as error:
+            missing.append(f"tasks: {error}")
+            return UnloadedEnv(env_id, **options)
+
+    return RunEnvironments(run, make)
 
 
-def _published_size(run: RunArguments) -> int | None:
-    """Return how many tasks a data set says it has, where it cannot be read here."""
-    spec = get_spec(run.env)
-    split = run.env_kwargs.get("split") or next(iter(spec.splits), "train")
-    found = re.search(rf"\b{re.escape(split)} ([\d,]+)", spec.size) or re.fullmatch(r"([\d,]+)", spec.size)
-    sizes = [int(found[1].replace(",", ""))] if found else []
-    return min([*sizes, *([run.env_kwargs["limit"]] if sizes and run.env_kwargs.get("limit") else [])], default=None)
-
-
-def _held_out(run: RunArguments) -> tuple[ToolEnv | None, list[str]]:
-    if not run.eval_tasks:
-        return None, []
-    other = run.eval_env or run.env
-    same = known_id(other) == known_id(run.env)
-    options = {**run.env_kwargs, **run.eval_env_kwargs} if same else run.eval_env_kwargs
-    return _environment(other, options)
-
-
-def _missing(
-    run: RunArguments, args: ARPOConfig, settings: dict[str, Any], env: ToolEnv, held_out: ToolEnv | None
-) -> list[str]:
-    """Return what this machine lacks for the run, such as a key; what is wrong with the settings is raised."""
-    from arpo_trainer.run.training_run import Session
-
+def _missing(args: ARPOConfig, environments: RunEnvironments) -> list[str]:
+    """Return what this machine lacks for the run, such as a key; wrong settings are raised."""
     missing = []
     if args.use_vllm and importlib.util.find_spec("vllm") is None:
         missing.append("vLLM: pip install 'arpo-gym[vllm]'")
-    for one in (env, held_out):
+    for env in environments.played():
         try:
-            if one is not None:
-                one.check()
+            env.check()
         except (RuntimeError, ValueError, OSError) as error:  # no search, no key, no judge
             missing.append(str(error))
-    session = Session(run, args, settings)  # refuses a checkpoint that is not there
-    check_limits(args.rollout_limits(), list(env.tools))
-    check_vllm_length(args, env.budget.tokens)
-    if not missing and not isinstance(env, UnloadedEnv) and not isinstance(held_out, UnloadedEnv):
-        session.check_tasks(env)
+    find_checkpoint(args.resume_from_checkpoint, args.output_dir)
+    environments.check_settings(args)
+    if not missing and not any(isinstance(env, UnloadedEnv) for env in environments.played()):
+        environments.check_tasks(args)
     return missing
 
 
-def _model(run: RunArguments, args: ARPOConfig) -> tuple[Any, Shape | None, tuple[str, ...]]:
-    """Return the model's tokenizer and shape, and in words what of it could not be had."""
+def _estimate(
+    run: RunArguments, args: ARPOConfig, environments: RunEnvironments, layout: ProcessLayout, on_cpu: bool
+) -> Costs:
+    env = environments.train
+    tasks = _published_size(run) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
+    tokenizer, shape, notes = _tokenizer_and_shape(run, args)
+    return estimate(
+        run,
+        args,
+        env,
+        environments.held_out,
+        tasks,
+        tokenizer=tokenizer,
+        shape=shape,
+        layout=layout,
+        on_cpu=on_cpu,
+        notes=notes,
+    )
+
+
+def _published_size(run: RunArguments) -> int | None:
+    """Return the number of tasks that a data set's description states; None if it states none."""
+    spec = get_spec(run.env)
+    split = run.env_kwargs.get("split") or next(iter(spec.splits), "train")
+    found = re.search(rf"\b{re.escape(split)} ([\d,]+)", spec.size) or re.fullmatch(r"([\d,]+)", spec.size)
+    if found is None:
+        return None
+    size, limit = int(found[1].replace(",", "")), run.env_kwargs.get("limit")
+    return min(size, limit) if limit else size
+
+
+def _tokenizer_and_shape(run: RunArguments, args: ARPOConfig) -> tuple[Any, ModelShape | None, tuple[str, ...]]:
+    """Return the model's tokenizer and shape, and notes on what was not available."""
     from transformers import AutoTokenizer
 
-    folder = cache_directory() / FOLDER
-    path = str(folder) if run.model == DEMO_MODEL else run.model
-    if run.model == DEMO_MODEL and not (folder / "config.json").exists():
-        return None, None, ("memory, and exact prompts: the demo model is fetched when it is first used",)
+    path = str(demo_model_folder()) if run.model == DEMO_MODEL else run.model
+    if run.model == DEMO_MODEL and not has_demo_model():
+        return None, None, ("memory and exact prompts: the demo model is downloaded at its first use",)
     revision = (args.model_init_kwargs or {}).get("revision", "main")
     options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
     tokenizer, shape, notes = None, None, []
@@ -168,7 +164,7 @@ def _model(run: RunArguments, args: ARPOConfig) -> tuple[Any, Shape | None, tupl
     except (OSError, ValueError) as error:
         notes.append(f"memory and disk: no configuration of {run.model} ({_first_line(error)})")
     if (args.model_init_kwargs or {}).get("quantization_config"):
-        notes.append("quantisation: weights are counted as if there were none")
+        notes.append("quantisation: weights are counted without it")
     return tokenizer, shape, tuple(notes)
 
 

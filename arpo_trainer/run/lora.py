@@ -1,6 +1,6 @@
-"""Training low-rank adapters instead of the weights, and what is saved of them.
+"""Low-rank adapters: their configuration, and what is saved after training.
 
-TRL and PEFT do the training: the base stays as it is, rollouts see base and adapters together, on vLLM too.
+TRL and PEFT do the training. The base model stays frozen; rollouts use base and adapters together, on vLLM too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from arpo_trainer.run.train import RunArguments
+from arpo_trainer.run.arguments import RunArguments
 
 logger = logging.getLogger(__name__)
 
 
 def lora_config(run: RunArguments) -> Any:
-    """Return PEFT's `LoraConfig`; None where all weights are trained."""
+    """Return PEFT's `LoraConfig`; None if all weights are trained."""
     if not run.lora_rank:
         return None
     from peft import LoraConfig
@@ -32,15 +32,15 @@ def lora_config(run: RunArguments) -> Any:
 
 
 def save_adapters(trainer: Any, folder: str | Path) -> None:
-    """Write `folder`/adapter, and merged into the base `folder`/model, which loads like any model.
+    """Save the adapters in `folder`/adapter, and the merged model, which loads like any model, in `folder`/model.
 
-    The trainer's own model is merged by that: nothing can be trained after it. Weights that are spread over processes
-    (FSDP, ZeRO-3) are not merged.
+    Merging changes the trainer's own model: it cannot be trained further. Sharded weights (FSDP, ZeRO-3) are not
+    merged.
     """
     folder = Path(folder)
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
-        logger.info("adapter: %s (sharded weights are not merged; docs/how-to/recipes.md says how)", folder / "adapter")
+        logger.info("adapter: %s (sharded weights are not merged; see docs/how-to/recipes.md)", folder / "adapter")
         return
     if trainer.accelerator.is_main_process:
         merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,14 +14,13 @@ from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
 from arpo_trainer.algorithms.entropy import ESTIMATORS
 from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
-from arpo_trainer.name_check import check_name
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config_checks import check_sampling, check_trl_loss, check_vllm
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
-from arpo_trainer.training.trl_losses import check_reanchoring, no_op
-from arpo_trainer.type_check import check_types
+from arpo_trainer.training.trl_losses import check_loss_settings, no_op
+from arpo_trainer.validation import check_name, check_types
 
 logger = logging.getLogger(__name__)
 _READ = {
@@ -260,7 +259,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_trl_loss(self)
         if self.policy_loss != "clipped":
             loss = self.token_loss()
-            check_reanchoring(loss, self)
+            check_loss_settings(loss, self)
             if idle := no_op(loss, self):
                 logger.warning("%s", idle)
         entropy_factor(torch.zeros(1), Moments(), self.entropy_weight or 0.0, self.entropy_limit)
@@ -311,30 +310,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             )
 
     def rollout_settings(self, **overrides: Any) -> RolloutSettings:
-        """Return what the rollout engine needs of these settings, with some replaced."""
-        values: dict[str, Any] = {
-            "algorithm": self.algorithm,
-            "num_generations": self.num_generations,
-            "initial_rollouts": self.initial_rollouts,
-            "branch_width": self.branch_width,
-            "alpha": self.branch_alpha,
-            "beta": self.branch_beta,
-            "tau": self.branch_threshold,
-            "entropy_window": self.entropy_window,
-            "temperature": self.temperature,
-            "max_turn_tokens": self.max_turn_length or self.max_completion_length,
-            "max_completion_length": self.max_completion_length,
-            "max_invalid": self.max_invalid,
-            "budget": self.budget,
-            "branch": self.branch,
-            "branch_penalty": self.branch_penalty,
-            "branch_quota": self.branch_quota,
-            "budget_beta": self.budget_beta,
-            "turn_timeout": self.turn_timeout,
-            "retries": self.retries,
-            "seed": self.seed,
-        }
-        return RolloutSettings(**{**values, **overrides})
+        """Return the settings of the rollout engine: the fields of `RolloutSettings`, copied by name.
+
+        Args:
+            overrides: fields with values that replace those of this configuration.
+        """
+        shared = {field.name: getattr(self, field.name) for field in fields(RolloutSettings)}
+        return RolloutSettings(**{**shared, **overrides})
 
     def rollout_limits(self) -> dict[str, int]:
         """Return how much of a kind goes on at once."""

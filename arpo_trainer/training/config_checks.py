@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from arpo_trainer.name_check import check_name
 from arpo_trainer.training.trl_losses import LOSS_TYPES
+from arpo_trainer.validation import check_name
 
 UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")

@@ -1,4 +1,9 @@
-"""Greedy evaluation on held-out tasks, with intervals."""
+"""Greedy evaluation on held-out tasks, with intervals: `evaluate`, and `EvaluatesOnTasks` for trainers.
+
+Each task is answered once, without sampling or branches. In a trainer everything around it is transformers' own:
+`eval_strategy` and `eval_steps` say when, `metric_for_best_model`, `load_best_model_at_end` and `save_strategy="best"`
+what to keep, and callbacks and loggers get `eval_accuracy` and the other metrics.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,12 @@ import logging
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from arpo_env import ToolEnv
 from arpo_trainer.rollout.distributed import play_groups, this_rank
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.tree import RolloutTree
@@ -19,22 +26,25 @@ logger = logging.getLogger(__name__)
 Z95 = 1.959964
 RESAMPLES = 2000
 SAMPLES_KEPT = 20
+MEANS = ("reward", "reward_low", "reward_high", "accuracy", "accuracy_low", "accuracy_high", "tool_calls")
+METRICS = (*MEANS, "n", "invalid")
 
 
 @dataclass
 class Evaluation:
-    """How a policy does on some tasks.
+    """The result of a policy on some tasks.
 
     Attributes:
         name: "before", "after", ...
         step: training steps taken.
-        n: tasks that could be scored.
+        n: number of tasks that could be scored.
         reward: mean, with a 95 % bootstrap interval in `reward_low` and `reward_high`.
-        accuracy: share answered right (in part does not count), with a 95 % Wilson interval likewise.
-        tool_calls: mean a task.
-        invalid: tasks that could not be scored, because something broke.
+        accuracy: share of right answers (partly right does not count), with a 95 % Wilson interval in `accuracy_low`
+            and `accuracy_high`.
+        tool_calls: mean per task.
+        invalid: number of tasks that could not be scored because something failed.
         by_level: level -> {"n", "accuracy"}.
-        samples: the first episodes in full.
+        samples: the first episodes, in full.
     """
 
     name: str
@@ -52,14 +62,14 @@ class Evaluation:
     samples: list[dict[str, Any]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data, one line of eval.jsonl."""
+        """Return the evaluation as plain data: one line of eval.jsonl."""
         return asdict(self)
 
     def __str__(self) -> str:
         return (
             f"{self.name}: accuracy {self.accuracy:.2f} [{self.accuracy_low:.2f}, {self.accuracy_high:.2f}], "
             f"reward {self.reward:.2f} [{self.reward_low:.2f}, {self.reward_high:.2f}], "
-            f"{self.tool_calls:.1f} tool calls a task, n = {self.n}"
+            f"{self.tool_calls:.1f} tool calls per task, n = {self.n}"
         )
 
 
@@ -70,16 +80,16 @@ def evaluate(
     step: int = 0,
     on_task: Callable[[], object] | None = None,
 ) -> Evaluation:
-    """Answer each task once, greedily, and summarise; several processes share the tasks and get one result.
+    """Answer each task once, greedily, and summarise. Several processes share the tasks and get the same result.
 
-    Tasks that broke are counted and warned about, and left out; training does not end for some of them.
+    Tasks that fail are counted, warned about and left out; some of them do not end a training run.
 
     Args:
-        engine: its sampling settings are replaced by greedy ones; it is not changed.
-        tasks: what to answer.
+        engine: a copy of it with greedy settings plays; the engine itself is not changed.
+        tasks: the tasks to answer.
         name: of this evaluation.
         step: training steps taken so far.
-        on_task: called after each task of this process (`ranks.share`).
+        on_task: called after each task of this process (`distributed.share`).
 
     Raises:
         ValueError: no task could be scored.
@@ -88,13 +98,18 @@ def evaluate(
     trees, _ = play_groups(replace(engine, settings=settings, on_trajectory=on_task), tasks)
     result = summarise(trees, name, step)
     if result.invalid and this_rank() == 0:
-        logger.warning("evaluation %r: %d of %d tasks could not be scored; %s", name, result.invalid, len(trees),
-                       _first_fault(trees))  # fmt: skip
+        logger.warning(
+            "evaluation %r: %d of %d tasks could not be scored; %s",
+            name,
+            result.invalid,
+            len(trees),
+            _first_fault(trees),
+        )
     return result
 
 
 def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluation:
-    """Summarise trees of one trajectory each.
+    """Summarise trees with one trajectory each.
 
     Raises:
         ValueError: no trajectory could be scored.
@@ -127,7 +142,7 @@ def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluat
 
 def _first_fault(trees: Sequence[RolloutTree]) -> str:
     errors = (tree.trajectories[0].error for tree in trees if not tree.trajectories[0].valid)
-    return f"the first said: {next(errors, None)}"
+    return f"the first error: {next(errors, None)}"
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
@@ -146,7 +161,7 @@ def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, f
 
 
 def _right(tree: RolloutTree) -> float:
-    """Return 1 for a right answer; one that shares words with it (F1) is in the reward, and is not right."""
+    """Return 1 for a right answer. One that only shares words with it (F1) earns reward, but is not right."""
     return float(tree.trajectories[0].components.get("accuracy", 0.0) >= 1.0)
 
 
@@ -167,3 +182,88 @@ def _sample(tree: RolloutTree) -> dict[str, Any]:
         "outcome": first.outcome,
         "text": "".join(span.text for span in tree.path(0)),
     }
+
+
+def evaluation_tasks(env: ToolEnv, count: int | None) -> list[Task]:
+    """Return the first `count` tasks of an environment, or all of them.
+
+    Raises:
+        ValueError: `count` is below 1, or missing where the tasks are endless.
+    """
+    if count is None and env.tasks.size is None:
+        raise ValueError(f"{env.env_spec.id} has endless tasks: set how many to evaluate on, such as eval_tasks=100")
+    if count is not None and count < 1:
+        raise ValueError(f"eval_tasks must be at least 1, got {count}; leave eval_env out to evaluate on nothing")
+    sizes = [size for size in (count, env.tasks.size) if size is not None]
+    return [env.tasks.task(number) for number in range(min(sizes))]
+
+
+class EvaluatesOnTasks:
+    """A mixin before `GRPOTrainer` whose `evaluate()` plays `eval_tasks`, if there are any.
+
+    Attributes:
+        eval_env: the environment to evaluate on; None leaves evaluation to TRL.
+        eval_tasks: the tasks to answer.
+        evaluations: all results so far, in order.
+        on_evaluation: called with each result, on the main process only.
+    """
+
+    eval_env: ToolEnv | None
+    eval_tasks: list[Task]
+    evaluations: list[Evaluation]
+    on_evaluation: Callable[[Evaluation], None] | None = None
+
+    def evaluate_tasks(self, name: str, on_task: Callable[[], object] | None = None) -> Evaluation:
+        """Answer the evaluation tasks greedily with the present policy.
+
+        Args:
+            name: of this evaluation.
+            on_task: called after each task of this process.
+
+        Raises:
+            ValueError: there is no `eval_env`.
+        """
+        trainer: Any = self
+        env, engine = self.eval_env, trainer.engine
+        if env is None:
+            raise ValueError("nothing to evaluate on: give the trainer an eval_env")
+        missing = set(engine.env.tools) - set(env.tools)  # limits of tools that only training has
+        limits = {kind: most for kind, most in engine.limits.items() if kind not in missing}
+        engine = replace(engine, env=env, limits=limits)
+        result = evaluate(engine, self.eval_tasks, name, trainer.state.global_step, on_task)
+        self.evaluations.append(result)
+        if self.on_evaluation and trainer.accelerator.is_main_process:
+            self.on_evaluation(result)
+        return result
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return and log `eval_accuracy`, `eval_reward`, `eval_tool_calls`, ... with 95 % intervals.
+
+        Where more than `max_invalid` of the tasks failed, the means are NaN, which is not logged and never the best.
+
+        Args:
+            eval_dataset: with rows of your own TRL evaluates: it samples groups and computes a loss.
+            ignore_keys: passed on to TRL.
+            metric_key_prefix: prefix of the metric names.
+        """
+        if eval_dataset is not None or self.eval_env is None:
+            found: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)  # type: ignore[misc]
+            return found
+        trainer: Any = self
+        began, training = time.perf_counter(), trainer.model.training
+        trainer.model.eval()  # TRL logs under the mode of the model
+        try:
+            result = self.evaluate_tasks(f"step {trainer.state.global_step}")
+            found = {name: float(getattr(result, name)) for name in METRICS}
+            if result.invalid > trainer.args.max_invalid * (result.n + result.invalid):
+                found |= dict.fromkeys(MEANS, math.nan)  # too few to choose a checkpoint by
+            metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+            metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
+            trainer.log({name: value for name, value in metrics.items() if math.isfinite(value)})
+            told = (trainer.args, trainer.state, trainer.control, metrics)
+            trainer.control = trainer.callback_handler.on_evaluate(*told)
+        finally:
+            trainer.model.train(training)
+        return metrics

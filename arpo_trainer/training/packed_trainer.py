@@ -14,12 +14,12 @@ import torch
 from arpo_trainer.packing.forward import packed_logps
 from arpo_trainer.packing.splitting import regroup
 from arpo_trainer.packing.support import why_not_packable
-from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, SeamedGRPOTrainer
+from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
 
 logger = logging.getLogger(__name__)
 
 
-class PackedGRPOTrainer(SeamedGRPOTrainer):
+class PackedGRPOTrainer(HookedGRPOTrainer):
     """Adds `args.packing` ("tree" or "flat") and `args.packing_tokens` to `GRPOTrainer`."""
 
     _packs = False

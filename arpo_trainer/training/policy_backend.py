@@ -1,28 +1,28 @@
-"""Which backend a trainer generates with, and how that comes by the trainer's weights.
+"""The backend that a trainer generates with, and how it gets the weights of the trainer.
 
-    use_vllm=False                           the model itself (`transformers_backend`); where its weights are sharded
-                                             over processes, a whole copy (`FullCopyBackend`)
+    use_vllm=False                           the model itself (`transformers_backend`), or a whole copy of it if its
+                                             weights are sharded over processes (`FullCopyBackend`)
     use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
     use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
 
-TRL makes the engine, `trainer.vllm_generation`, and knows how to push weights (see `trl_seams`).
+TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `trl_hooks`).
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
 from arpo_trainer.backends.lockstep import Lockstep
+from arpo_trainer.backends.thread_device import device_of
 from arpo_trainer.training.trl_hooks import end_ids, push_weights, put_to_sleep, tokenizer_of, weights_are_old
 
 
 def trainer_backend(trainer: Any) -> Backend:
-    """Return what a trainer generates with, as its `args` say.
+    """Return the backend that the `args` of a trainer ask for.
 
     Raises:
-        ValueError: settings that this backend cannot serve, or quantised weights that are sharded over processes.
+        ValueError: the backend cannot serve the settings, or quantised weights are sharded over processes.
     """
     args, estimator = trainer.args, trainer.args.entropy_estimator
     if estimator == "auto":
@@ -30,19 +30,19 @@ def trainer_backend(trainer: Any) -> Backend:
     entropy = {"topk": args.entropy_topk, "estimator": estimator}
     if not args.use_vllm:
         return _transformers(trainer, entropy)
-    return HostedBackend(
+    return SyncedBackend(
         _server(trainer, entropy) if args.vllm_mode == "server" else _engine(trainer, entropy), trainer
     )
 
 
-class HostedBackend:
-    """A vLLM backend whose weights are the trainer's whenever a rollout begins, also one that TRL did not start.
+class SyncedBackend:
+    """A vLLM backend that gets the weights of the trainer whenever a rollout begins, whoever starts that rollout.
 
-    Every process begins and ends the same rollouts: pushing weights is a joint act where they are sharded or served.
+    All processes must begin and end the same rollouts: pushing weights is collective where they are sharded or served.
 
     Args:
-        backend: what generates.
-        trainer: whose weights; its `vllm_generation` pushes them, at most once a training step while it trains.
+        backend: generates.
+        trainer: has the weights; its `vllm_generation` pushes them, at most once per training step during training.
     """
 
     def __init__(self, backend: Backend, trainer: Any) -> None:
@@ -52,11 +52,11 @@ class HostedBackend:
         self._awake = not self.sleeps
 
     async def begin(self) -> None:
-        """Push the trainer's weights if the engine has older ones or none, and wake it."""
+        """Push the weights of the trainer if the engine has older ones or none, and wake it."""
         with device_of(self.trainer.accelerator):
             self._load()
-            # a server has the weights when the main process has pushed them; a tensor-parallel engine's first
-            # collective must not overtake the trainer's last
+            # A server has the weights only when the main process has pushed them. The first collective operation of a
+            # tensor-parallel engine must not overtake the last one of the trainer.
             if self.host.mode == "server" or self.host.tensor_parallel_size > 1:
                 self.trainer.accelerator.wait_for_everyone()
         await self.backend.begin()
@@ -66,7 +66,7 @@ class HostedBackend:
         return await self.backend.generate(request, on_window)
 
     async def end(self) -> None:
-        """Let the engine sleep, if it is one that sleeps; its weights are gone then."""
+        """Put the engine to sleep, if it can sleep; that discards its weights."""
         await self.backend.end()
         if self.sleeps and self._awake:
             with device_of(self.trainer.accelerator):
@@ -79,14 +79,6 @@ class HostedBackend:
         if not self._awake:
             self.host.llm.wake_up(tags=["kv_cache"])
             self._awake = True
-
-
-def device_of(accelerator: Any) -> contextlib.AbstractContextManager[object]:
-    """Return what makes a process's GPU the current one: the event loop's thread starts on the first."""
-    import torch
-
-    device = accelerator.device
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
@@ -109,7 +101,7 @@ def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
 
 
 def _shards(trainer: Any) -> bool:
-    """Whether no process has the whole weights (once training has begun)."""
+    """Return whether no process has all weights once training has begun."""
     from transformers.integrations import is_deepspeed_zero3_enabled
 
     return bool(trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled())

@@ -31,12 +31,12 @@ from transformers.trainer_utils import TrainOutput
 
 from arpo_trainer.training.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer, unmark
 from arpo_trainer.training.run_fingerprint import differences, fingerprint, moved_borders
-from arpo_trainer.training.trl_hooks import SeamedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
+from arpo_trainer.training.trl_hooks import HookedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
 
 logger = logging.getLogger(__name__)
 
 
-class ResumableTrainer(SeamedGRPOTrainer):
+class ResumableTrainer(HookedGRPOTrainer):
     """Adds exact resume to `GRPOTrainer`."""
 
     _passes = 0

@@ -1,9 +1,9 @@
-"""Everything we use of TRL's inside, in one place to mend: `SeamedGRPOTrainer` turns it into hooks with names of ours.
+"""All uses of TRL's internals, in one place: `HookedGRPOTrainer` turns them into hooks with stable names.
 
     rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
-    _calculate_rewards                    rewards_seen: of all processes, before a group's mean is taken off
+    _calculate_rewards                    rewards_seen: of all processes, before the mean of the group is subtracted
     _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; batch_made
-    _prepare_inputs, _buffered_inputs, _step   deal: which rows meet in a micro-batch
+    _prepare_inputs, _buffered_inputs, _step   deal: which rows share a micro-batch
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
     _get_train_sampler                    sampler_made
     _save_checkpoint, _get_output_dir     before_checkpoint
@@ -15,9 +15,9 @@
     _weight_metadata                      weights_are_old, push_weights, put_to_sleep
     _name, _paper, _tag_names             what the model card says
 
-`tests/arpo_trainer/test_trl_seams.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on each release
-of `TESTED`. A TRL that cannot work is refused when this module is imported, one that lacks an attribute when the first
-trainer is made.
+`tests/arpo_trainer/training/test_trl_hooks.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on
+each release of `TESTED`. A TRL that cannot work is refused when this module is imported; one that lacks an attribute is
+refused when the first trainer is made.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer")
 
 
 def missing_methods(trainer: type) -> list[str]:
-    """Return the methods and parameters that we need and this `GRPOTrainer` has not."""
+    """Return the methods and parameters that are needed and that this `GRPOTrainer` lacks."""
     missing = []
     for name, wanted in _METHODS.items():
         method = getattr(trainer, name, None)
@@ -69,19 +69,19 @@ def missing_methods(trainer: type) -> list[str]:
 
 
 def check_trl(version: str, missing: list[str]) -> None:
-    """Refuse a TRL that we cannot work with; warn of one that is newer than those tried.
+    """Refuse a TRL that does not work; warn about one that is newer than the tested versions.
 
     Args:
         version: of TRL.
-        missing: what it lacks of what we need.
+        missing: needed methods and parameters that it lacks.
 
     Raises:
-        ImportError: names the version found, what is missing, and the command that mends it.
+        ImportError: names the version, what is missing, and the command that fixes it.
     """
     tried, cure = f"tested with {TESTED[0]} to {TESTED[-1]}", f"pip install '{REQUIREMENT}'"
     lacking = f"; it lacks {', '.join(missing)}" if missing else ""
     if missing or not Requirement(REQUIREMENT).specifier.contains(version, prereleases=True):
-        raise ImportError(f"TRL {version} does not go with this package ({tried}){lacking}. Run: {cure}")
+        raise ImportError(f"TRL {version} does not work with this package ({tried}){lacking}. Run: {cure}")
     if Version(version) > Version(TESTED[-1]):
         logger.warning("TRL %s is newer than what this package was %s; if it fails, run: %s", version, tried, cure)
 
@@ -93,16 +93,16 @@ HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, 
 
 @dataclass(frozen=True)
 class Forward:
-    """What log-probabilities are asked for.
+    """A request for log-probabilities.
 
     Attributes:
-        model: to ask, as accelerate has wrapped it.
+        model: as accelerate has wrapped it.
         input_ids: prompts and completions, (B, P + T).
         attention_mask: 1 for tokens, 0 for padding, (B, P + T).
         logits_to_keep: T.
         batch_size: rows that may go through the model together.
         entropy: whether entropies are asked for.
-        aux_loss: whether the routers' balancing loss is asked for.
+        aux_loss: whether the load-balancing loss of the routers is asked for.
     """
 
     model: Any
@@ -114,15 +114,15 @@ class Forward:
     aux_loss: bool
 
 
-class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
-    """TRL's `GRPOTrainer`, with the hooks `play`, ..., `logps_seen`; but for `play` they change nothing by themselves.
+class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+    """TRL's `GRPOTrainer` with the hooks `play`, ..., `logps_seen`. All but `play` change nothing by default.
 
     Attributes:
-        rows: of the data set, those of this process that are rolled out or scored.
+        rows: rows of the data set that this process rolls out or scores.
 
     Raises:
-        ImportError: this TRL's trainer lacks an attribute that we need.
-        ValueError: `use_liger_kernel`, where TRL goes past our hooks then.
+        ImportError: the trainer of this TRL lacks an attribute that is needed.
+        ValueError: `use_liger_kernel` with a TRL that bypasses the hooks then.
     """
 
     _name = "ARPO"
@@ -141,21 +141,21 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         check_trl(trl.__version__, [name for name in _ATTRIBUTES if not hasattr(self, name)])
         if self.args.use_liger_kernel and hasattr(self, "compute_liger_loss"):
             raise ValueError(
-                f"use_liger_kernel=True: TRL {trl.__version__} has a loss of its own there, which takes one advantage "
-                "a row; leave it out, or pip install 'trl>=1.16'"
+                f"use_liger_kernel=True: TRL {trl.__version__} uses a separate loss then, which takes one advantage "
+                "per row; leave it out, or pip install 'trl>=1.16'"
             )
 
     def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-        """Roll out; called once for all rows of this process.
+        """Roll out all rows of this process.
 
         Returns:
-            For each row "prompt_ids", "completion_ids", "logprobs" and "env_mask"; anything else is handed to the
-            reward functions, under its name.
+            For each row "prompt_ids", "completion_ids", "logprobs" and "env_mask"; other columns are passed to the
+            reward functions under their names.
         """
         raise NotImplementedError
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
-        """Look at the rewards of all processes, (rows, functions); NaN is what could not be scored."""
+        """Called with the rewards of all processes, (rows, functions); NaN marks what could not be scored."""
 
     def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Return the advantages of this process's tokens, (B, T), or of its rows, (B,).
@@ -167,41 +167,41 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         return centred
 
     def batch_made(self, seconds: float) -> None:
-        """Look at what happened when rows have been rolled out and scored, which took so long."""
+        """Called when rows have been rolled out and scored, with the seconds that this took."""
 
     def deal(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the rows of a rollout in as many micro-batches of the same sizes."""
+        """Return the rows of a rollout, dealt to the same number of micro-batches of the same sizes."""
         return micro_batches
 
     def sampler_made(self, sampler: Any) -> Any:
-        """Return what draws the rows of the data set."""
+        """Return the sampler of the data set, which may be changed."""
         return sampler
 
     def before_checkpoint(self, folder: Path) -> None:
-        """Look at the folder that a checkpoint will be written to."""
+        """Called with the folder that a checkpoint will be written to."""
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return a micro-batch as the loss shall see it."""
+        """Return the micro-batch that the loss is computed from."""
         return inputs
 
     def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """Return log-probabilities and entropies, each (B, T); or None, and TRL computes them."""
+        """Return log-probabilities and entropies, each (B, T), or None to let TRL compute them."""
         return None
 
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
-        """Look at log pi of a micro-batch, (B, T), before the loss reads on in its inputs; these may be changed."""
+        """Called with log pi of a micro-batch, (B, T), before the loss reads its other inputs, which may be changed."""
 
     @property
     def mode(self) -> str:
-        """Under which name TRL logs now: "train" or "eval"."""
+        """The name that TRL logs under now: "train" or "eval"."""
         return "train" if self.model.training else "eval"
 
     def add_metric(self, name: str, value: float) -> None:
-        """Add a measurement to TRL's log, which shows the mean of all since the last time."""
+        """Add a measurement to TRL's log, which shows the mean of all measurements since the last log."""
         self._metrics[self.mode][name].append(value)
 
     def replace_metric(self, name: str, value: float) -> None:
-        """Put a measurement in the place of TRL's own of the last rollout."""
+        """Replace TRL's own measurement of the last rollout."""
         self._metrics[self.mode][name][-1:] = [value]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -245,27 +245,29 @@ class SeamedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, batch_size: int | None = None,
         **more: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
+        # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
         what = (model, input_ids, attention_mask, logits_to_keep)
         wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
         own = self.own_logps(Forward(*what, batch_size or len(input_ids), *wanted))
         theirs = super()._get_per_token_logps_and_entropies
+        # the third value is the balancing loss of the routers, which packed rows do not have (`own_logps` gives None)
         logps, *rest = (*own, None) if own else theirs(*what, batch_size=batch_size, **more)
-        if self._loss_inputs is not None:  # the loss's pass, not the old or the reference policy's
+        if self._loss_inputs is not None:  # the pass of the loss, not that of the old or the reference policy
             self.logps_seen(logps, self._loss_inputs)
         return (logps, *rest)
 
 
-def _play(prompts: list[Any], trainer: SeamedGRPOTrainer) -> dict[str, list[Any]]:
+def _play(prompts: list[Any], trainer: HookedGRPOTrainer) -> dict[str, list[Any]]:
     return trainer.play(trainer.rows)
 
 
 def amid_rollout(trainer: Any) -> bool:
-    """Say whether the next step uses a rollout that has been used before."""
+    """Return whether the next step uses a rollout that has been used before."""
     return bool(trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations))
 
 
 def rollout_state(trainer: Any) -> dict[str, Any]:
-    """Return where a trainer is in its rollout, what is left of it, and what was measured since the last log."""
+    """Return the position of a trainer in its rollout, what is left of it, and what was measured since the last log."""
     amid = amid_rollout(trainer)
     return {
         "step": trainer._step,
@@ -276,7 +278,7 @@ def rollout_state(trainer: Any) -> dict[str, Any]:
 
 
 def restore_rollout(trainer: Any, state: dict[str, Any]) -> None:
-    """Put back what `rollout_state` returned."""
+    """Restore what `rollout_state` returned."""
     trainer._step = state["step"]
     trainer._buffered_inputs = send_to_device(state["rollout"], trainer.accelerator.device)
     _refill(trainer._metrics, state["metrics"])
@@ -284,19 +286,19 @@ def restore_rollout(trainer: Any, state: dict[str, Any]) -> None:
 
 
 def forget_rollout(trainer: Any) -> None:
-    """Begin the next step with a rollout, and that with weights of now: step 0 of an earlier call had others."""
+    """Start the next step with a new rollout and the present weights: step 0 of an earlier call had others."""
     trainer._step, trainer._buffered_inputs, trainer._last_loaded_step = 0, None, -1
 
 
 def _plain(value: Any) -> Any:
-    """Return nested dictionaries and queues as `dict` and `list`, which may be loaded without trusting the file."""
+    """Return nested dictionaries and queues as `dict` and `list`, which `torch.load` reads with `weights_only`."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     return list(value)
 
 
 def _refill(kept: Any, saved: dict[str, Any]) -> None:
-    """Put saved values back where TRL looks for them: its lists and queues stay the same objects."""
+    """Put saved values back; TRL's lists and queues stay the same objects, since TRL holds references to them."""
     for key, value in saved.items():
         if isinstance(value, dict):
             _refill(kept[key], value)
@@ -306,12 +308,12 @@ def _refill(kept: Any, saved: dict[str, Any]) -> None:
 
 
 def tokenizer_of(trainer: Any) -> Any:
-    """Return the tokenizer of a trainer, its processor's if it has one."""
+    """Return the tokenizer of a trainer, or that of its processor."""
     return trainer._tokenizer
 
 
 def end_ids(trainer: Any) -> set[int]:
-    """Return the ids that end a turn: the tokenizer's and those that the model declares."""
+    """Return the ids that end a turn: that of the tokenizer and those that the model declares."""
     if hasattr(trainer, "eos_token_ids"):  # since TRL 1.14
         return set(trainer.eos_token_ids)
     declared = trainer.accelerator.unwrap_model(trainer.model).generation_config.eos_token_id
@@ -320,33 +322,33 @@ def end_ids(trainer: Any) -> set[int]:
 
 
 def weights_are_old(trainer: Any) -> bool:
-    """Say whether vLLM may have other weights than the trainer, or has thrown them away in its sleep."""
+    """Return whether vLLM may have other weights than the trainer, or has discarded them to sleep."""
     host = trainer.vllm_generation
     asleep: bool = host.mode == "colocate" and host.enable_sleep_mode and host._llm_weights_sleeping
-    # outside of training the step says nothing: the best checkpoint may have been loaded since
+    # outside training the step proves nothing: the best checkpoint may have been loaded since
     return asleep or not (trainer.is_in_train and trainer.state.global_step == trainer._last_loaded_step)
 
 
 def push_weights(trainer: Any) -> None:
-    """Give vLLM the trainer's weights; a joint act of all processes where they are sharded or served.
+    """Give vLLM the weights of the trainer. All processes must call it where weights are sharded or served.
 
     Raises:
-        GenerationError: before training only one process has them, and vLLM needs them on each.
+        GenerationError: only one process has the weights before training, and vLLM needs them on each.
     """
-    with _walk(trainer.vllm_generation, trainer):
+    with _unsharded_walk(trainer.vllm_generation, trainer):
         trainer.vllm_generation.sync_weights()
     trainer._last_loaded_step = trainer.state.global_step
 
 
 def put_to_sleep(trainer: Any) -> None:
-    """Let the engine in this process sleep; its weights are gone then."""
+    """Put the engine of this process to sleep, which discards its weights."""
     trainer.vllm_generation.llm.sleep(level=2)
     trainer.vllm_generation._llm_weights_sleeping = True
 
 
 @contextlib.contextmanager
-def _walk(host: Any, trainer: Any) -> Iterator[None]:
-    """Let TRL walk over a model that FSDP will shard when training begins; it expects shards from the start."""
+def _unsharded_walk(host: Any, trainer: Any) -> Iterator[None]:
+    """Let TRL iterate over a model that FSDP will shard only when training begins; it expects shards from the start."""
     if not trainer.is_fsdp_enabled or _is_sharded(trainer.model):
         yield
         return
@@ -367,7 +369,7 @@ def _walk(host: Any, trainer: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        host._dist, host._weight_metadata = sharded, None  # FSDP may keep another precision
+        host._dist, host._weight_metadata = sharded, None  # FSDP may use another precision
         del host._iter_named_params
 
 

@@ -76,7 +76,7 @@ def rollout(
     )
     backend = ScriptedBackend(inner, Script(tokenizer))
     settings = RolloutSettings(
-        algorithm=algorithm, num_generations=generations, initial_rollouts=generations // 2, max_turn_tokens=600,
+        algorithm=algorithm, num_generations=generations, initial_rollouts=generations // 2, max_turn_length=600,
         max_completion_length=6000, max_invalid=1.0, seed=seed,
     )  # fmt: skip
     cuda = torch.cuda.is_available()

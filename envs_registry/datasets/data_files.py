@@ -1,4 +1,4 @@
-"""Rows out of a local file: JSON Lines, JSON, CSV or Parquet. A broken file is named with line and column."""
+"""Reads rows from local files: JSON Lines, JSON, CSV or Parquet. Errors name the file, line and column."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-Rows = list[tuple[str, Row]]  # where it stands ("line 3"), and what it holds
-_ENCODING = "utf-8-sig"  # some files begin with a mark of their byte order
+Rows = list[tuple[str, Row]]  # place in the file ("line 3") and content
+_ENCODING = "utf-8-sig"  # accepts files with a byte order mark
 
 
 class DataFileError(ValueError):
@@ -18,11 +18,11 @@ class DataFileError(ValueError):
 
 
 def read_rows(path: str | Path) -> Rows:
-    """Return the rows of a .jsonl, .json, .csv or .parquet file, each with the place where it stands.
+    """Return the rows of a .jsonl, .json, .csv or .parquet file, each with its place in the file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DataFileError: it is empty, broken, or of another kind.
+        FileNotFoundError: the file does not exist.
+        DataFileError: the file is empty, broken, or of an unsupported type.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -43,7 +43,7 @@ def column(row: Row, names: tuple[str, ...], where: str) -> str:
     """Return the first of the named columns as text; "info.level" is the field `level` of the column `info`.
 
     Raises:
-        DataFileError: none of them is in the row, or it is blank; `where` says which row.
+        DataFileError: the row has none of the columns, or the column is blank; `where` names the row.
     """
     for name in names:
         value = field(row, name)
@@ -55,7 +55,7 @@ def column(row: Row, names: tuple[str, ...], where: str) -> str:
 
 
 def field(row: Row, name: str) -> Any:
-    """Return a column, or with "column.name" a field of a column that holds a record; None where there is none."""
+    """Return a column, or for "column.name" a field of a record column; None if it is missing."""
     if name in row or "." not in name:
         return row.get(name)
     head, _, rest = name.partition(".")

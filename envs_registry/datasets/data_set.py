@@ -1,7 +1,7 @@
-"""`DataSet`: everything that is known of one published data set, as one row of a table. No behaviour.
+"""`DataSet`: the description of one published data set, as one row of a table without behaviour.
 
-The rows are in `math_sets`, `multihop_sets`, `deep_search_sets` and `training_sets`; `loading` makes an `EnvSpec` and
-a task source of each.
+The rows are in `math_sets`, `multihop_sets`, `deep_search_sets` and `training_sets`; `loading` creates an `EnvSpec` and
+a task source from each row.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from envs_registry.datasets.repairs import Repairs
 from envs_registry.task import Kind
 
 Step = Callable[[Row, Repairs], Row | None]
-"""Changes a row before it is read, or returns None to leave it out; raises ValueError where it is broken."""
+"""Changes a row before it is converted, or returns None to drop it; raises ValueError if the row is broken."""
 
 
 @dataclass(frozen=True)
 class Play:
-    """How the tasks of a set are played; the attributes are those of `EnvSpec`."""
+    """Tools, scorer and limits of a set; the attributes are those of `EnvSpec`."""
 
     tools: tuple[str, ...]
     scorer: str
@@ -35,31 +35,31 @@ class Play:
 class DataSet:
     """One data set.
 
-    Columns are named in the order in which they are looked for; "info.level" is a field of a column.
+    Columns are listed in the order in which they are tried; "info.level" is a field of a column.
 
     Attributes:
-        name: of the environment; in lower case that of the source.
+        name: name of the environment; in lower case the name of the task source.
         description: one line for tables.
         hub: id on the Hugging Face hub.
-        splits: our name and the hub's; the first is the default.
+        splits: pairs of our name and the hub's name; the first is the default.
         play: tools, scorer and limits.
-        size: rows by split, for tables.
-        licence: of the data.
-        gated: page where the terms are accepted, or "".
-        configs: on the hub; several are read one after the other. "" is the default one.
+        size: rows per split, for tables.
+        licence: licence of the data.
+        gated: URL of the page where the terms are accepted, or "".
+        configs: configurations on the hub, read one after the other; "" is the default configuration.
         question: columns that may hold the question.
-        answers: columns that hold accepted answers; those that a row has are put together.
-        row_id: column with the row's id; without it the row's number is taken.
+        answers: columns that may hold accepted answers; all columns that a row has are combined.
+        row_id: column with the row's id; the row's number is used if it is missing.
         level: column with the difficulty, or "".
-        levels: its values, in lower case and without the word "level".
-        kind: how answers are compared, unless `kind_column` says so.
-        kind_column: column that says so, or "".
-        kinds: what its values mean.
-        steps: changes to a row before it is read.
-        filters: options that are off by default, each with the step that leaves rows out while it is off.
+        levels: values of the level column, in lower case and without the word "level".
+        kind: how answers are compared, if there is no `kind_column`.
+        kind_column: column with the kind, or "".
+        kinds: pairs of a value of `kind_column` and the kind that it means.
+        steps: changes to a row before it is converted.
+        filters: options that are off by default, each with the step that drops rows while the option is off.
         reads: further columns that the steps need.
-        known_as: what a local file or folder may be called, beside the source's name.
-        drops: rows that are left out instead of refused: "no answer", "cut-off answer", "duplicate question".
+        known_as: accepted names of a local file or folder, besides the name of the source.
+        drops: faulty rows that are dropped without an error: "no answer", "cut-off answer", "duplicate question".
     """
 
     name: str
@@ -92,11 +92,11 @@ class DataSet:
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """Our names of the splits."""
+        """Names of the splits in this library."""
         return tuple(ours for ours, _ in self.splits)
 
     @property
     def columns(self) -> set[str]:
-        """Columns that are needed to make tasks of the rows."""
+        """Columns that are needed to convert rows into tasks."""
         named = {*self.question, *self.answers, *self.reads, self.row_id, self.level, self.kind_column}
         return {name.partition(".")[0] for name in named if name} | named

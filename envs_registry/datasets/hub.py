@@ -14,21 +14,21 @@ from envs_registry.datasets.local_files import ROOT_VARIABLE, variable
 
 
 class HubError(RuntimeError):
-    """Raised when the hub does not give a data set; the message says how to get it, or how to do without."""
+    """Raised when a data set cannot be loaded from the hub; the message names the cure."""
 
 
 def hub_rows(
     hub: str, configs: Sequence[str], split: str, columns: Collection[str], source: str, gated: str = ""
 ) -> Rows:
-    """Return the rows of a split, those of several configurations one after the other.
+    """Return the rows of a split; several configurations are concatenated.
 
     Args:
         hub: repository id, or a local folder of the same form.
-        configs: configurations; "" is the default one.
-        split: as the hub names it.
-        columns: those to read, where they exist.
-        source: the set's name here, for messages.
-        gated: page where its terms are accepted, or "".
+        configs: configurations; "" is the default configuration.
+        split: name of the split on the hub.
+        columns: columns to read, if they exist.
+        source: name of the task source, for error messages.
+        gated: URL of the page where the terms are accepted, or "".
 
     Raises:
         HubError: `datasets` is missing, the set is gated, or the hub cannot be reached.
@@ -41,7 +41,7 @@ def hub_rows(
     for config in configs:
         try:
             table = datasets.load_dataset(hub, config or None, split=split)
-        except Exception as error:  # the hub client raises many kinds; two cures cover them
+        except Exception as error:  # the hub client raises many types; two explanations cover them
             raise HubError(_explain(error, hub, split, source, gated)) from error
         rows += table.select_columns([name for name in table.column_names if name in columns]).to_list()
     return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
@@ -57,12 +57,12 @@ def _explain(error: Exception, hub: str, split: str, source: str, gated: str) ->
             f"{hub} is gated: accept its terms at {gated}, then set HF_TOKEN to a token of the same account "
             f"(or log in with `hf auth login`). {local}"
         )
-    terms = f" It is gated: its terms are accepted at {gated}, and HF_TOKEN says who you are." if gated else ""
+    terms = f" It is gated: accept its terms at {gated} and set HF_TOKEN." if gated else ""
     return f"could not load {hub}, split {split!r}, from the hub ({type(error).__name__}: {error}).{terms} {local}"
 
 
 def _is_gate(error: BaseException | None) -> bool:
-    """Look for the hub's refusal in an error and what caused it; the names are those of huggingface_hub >= 0.20."""
+    """Return whether an error or one of its causes is the hub's refusal of a gated set (huggingface_hub >= 0.20)."""
     while error is not None:
         if type(error).__name__ == "GatedRepoError" or "gated dataset" in str(error):
             return True

@@ -1,4 +1,4 @@
-"""Makes tasks of a data set's rows, and an environment of each `DataSet`."""
+"""Converts the rows of a data set into tasks, and registers an environment for each `DataSet`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from envs_registry.task import Kind, Task
 
 _CHINESE = re.compile("[\u3400-\u9fff]")
 _LATIN = re.compile(r"\\[a-zA-Z]+(?:\{[a-z*]+\})?|[a-zA-Z]{2,}")
-CHINESE_SHARE = 0.5  # of Chinese characters among them and Latin words; LaTeX commands are no words
+CHINESE_SHARE = (
+    0.5  # Chinese characters divided by Chinese characters and Latin words; LaTeX commands do not count as words
+)
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class DataSetSource(ListSource):
     """The tasks of a data set.
 
     Attributes:
-        origin: the files, or the hub's id.
-        rows: how many were read.
-        repairs: faults that were mended, and rows that were left out ("left out: ..."), each with its count.
+        origin: the local path, or the id on the hub.
+        rows: number of rows that were read.
+        repairs: count of each kind of repaired fault, and of dropped rows ("left out: ...").
     """
 
     origin: str = ""
@@ -43,14 +45,14 @@ class DataSetSource(ListSource):
 
 
 def register_data_sets(data_sets: Iterable[DataSet]) -> None:
-    """Add an environment and a task source for each data set."""
+    """Register an environment and a task source for each data set."""
     for data_set in data_sets:
         register([spec_of(data_set)])
         register_source(data_set.source, functools.partial(load, data_set))
 
 
 def spec_of(data_set: DataSet) -> EnvSpec:
-    """Return the environment of a data set."""
+    """Return the environment spec of a data set."""
     return EnvSpec(
         id=f"arpo/{data_set.name}-v0",
         source=data_set.source,
@@ -75,17 +77,17 @@ def load(
     """Return the tasks of a split, from a local file or folder, else from the hub.
 
     Args:
-        data_set: what to load.
-        split: None is the set's first.
-        data: a file or folder; None asks the variables of `envs_registry.datasets.local_files`, then the hub.
-        level: only this one, or several as in "1,2"; None takes all.
-        options: the set's own, such as `files` of GAIA.
+        data_set: the data set.
+        split: name of the split; None means the first split.
+        data: a file or folder; None means the environment variables of `local_files`, then the hub.
+        level: a level, or several as in "1,2"; None means all levels.
+        options: options of the set itself, such as `files` of GAIA.
 
     Raises:
-        UnknownOptionError: no such option.
-        ValueError: no such split or level.
-        DataFileError: a file or row is broken; names it.
-        HubError: the hub does not give it; says how to get it.
+        UnknownOptionError: the set does not have one of the options.
+        ValueError: there is no such split or level.
+        DataFileError: a file or row is broken; the message names it.
+        HubError: the hub refused the data set; the message says how to get it.
     """
     split = _one_of(data_set, "split", split or data_set.split_names[0], data_set.split_names)
     levels = _levels(data_set, level)
@@ -130,7 +132,7 @@ def _tasks(data_set: DataSet, split: str, rows: Rows, steps: tuple[Step, ...], r
             repairs["left out: duplicate question"] += 1
             continue
         seen.add(key)
-        if task.id in ids:  # files of several parts count from 0 again
+        if task.id in ids:  # the parts of a set may each number their rows from 0
             task = dataclasses.replace(task, id=f"{task.id}-row{number}")
         ids.add(task.id)
         yield task

@@ -1,6 +1,6 @@
-"""Finds the local files of a data set: what `data` names, else what the environment variables name.
+"""Finds the local files of a data set, by the option `data` or by environment variables.
 
-`ARPO_DATA_GSM8K` names the file or folder of one set, `ARPO_DATA` a folder that holds one file or folder a set.
+`ARPO_DATA_GSM8K` names the file or folder of one set, `ARPO_DATA` a folder with one file or folder per set.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from pathlib import Path
 from envs_registry.datasets.data_files import READERS, DataFileError
 
 ROOT_VARIABLE = "ARPO_DATA"
-_BEGINNINGS = {"validation": ("valid", "dev")}  # what files of a split are called
+_BEGINNINGS = {"validation": ("valid", "dev")}  # accepted beginnings of file names per split
 
 
 def variable(source: str) -> str:
-    """Return the name of the variable for one set."""
+    """Return the name of the environment variable for one set."""
     return f"{ROOT_VARIABLE}_{source.upper()}"
 
 
 def place_of(source: str, names: Sequence[str], data: str | Path | None) -> Path | None:
-    """Return the file or folder that holds a set, or None if nobody named one.
+    """Return the file or folder of a set, or None if none is configured.
 
     Args:
-        source: name of the set's source.
-        names: what its file or folder is called within `ARPO_DATA`.
-        data: what the caller named; goes first.
+        source: name of the task source.
+        names: accepted names of the file or folder within `ARPO_DATA`.
+        data: the path that the caller gave; it takes precedence.
 
     Raises:
-        FileNotFoundError: the file or folder that was named for this set does not exist.
-        ValueError: `data` is blank, as an unset variable of a shell makes it.
+        FileNotFoundError: the configured file or folder does not exist.
+        ValueError: `data` is blank, which happens with an unset shell variable.
     """
     if data is not None and not str(data).strip():
         raise ValueError("data is blank; name a file or a folder, or leave it out")
@@ -48,18 +48,20 @@ def place_of(source: str, names: Sequence[str], data: str | Path | None) -> Path
     wanted = {name.casefold() for name in names}
     folder = Path(root).expanduser()
     if not folder.is_dir():
-        raise FileNotFoundError(f"{ROOT_VARIABLE}={root!r} is no folder; name one that holds a file or folder per set")
+        raise FileNotFoundError(
+            f"{ROOT_VARIABLE}={root!r} is not a folder; give a folder that holds a file or folder per set"
+        )
     found = [path for path in sorted(folder.iterdir()) if {path.name.casefold(), path.stem.casefold()} & wanted]
     return next((path for path in found if path.is_dir() or path.suffix in READERS), None)
 
 
 def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
-    """Return the files of a split: the one that was named, or those of a folder that begin with the split's name.
+    """Return the files of a split: the configured file, or the files of a folder that begin with the split's name.
 
-    A folder's only data file will do, unless it is named after another split of the set.
+    If a folder holds a single data file, it is used unless it is named after another split.
 
     Raises:
-        DataFileError: the folder holds no file for the split; lists what it holds.
+        DataFileError: the folder has no file for the split; the message lists its files.
     """
     if place.is_file():
         return [place]
@@ -71,7 +73,7 @@ def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
         return files
     listed = ", ".join(str(path.relative_to(place)) for path in files[:9]) or "none"
     raise DataFileError(
-        f"{place}: no file for split {split!r}. Name one {split}.jsonl, or give a file itself; data files: {listed}"
+        f"{place}: no file for split {split!r}. Name a file {split}.jsonl, or give a file's path; data files: {listed}"
     )
 
 

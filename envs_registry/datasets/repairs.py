@@ -1,8 +1,8 @@
-r"""Faults of published data files, mended while a row is read; each kind is counted by name.
+r"""Repairs known faults of published data files while rows are read, and counts each kind of repair.
 
-Mended are texts (a `\frac` that a JSON reader took for a form feed and "rac", invisible characters, `<br/>`, white
-space around) and answers (a list written as text, blank or repeated aliases, a sentence around `\boxed{}`). What a
-set alone needs is with its row. Nothing is mended that could change what is asked or what is right.
+Repairs of texts: a `\frac` that a JSON reader turned into a form feed and "rac", invisible characters, `<br/>`,
+surrounding white space. Repairs of answers: a list written as text, blank or repeated aliases, a sentence around
+`\boxed{}`. Repairs for a single set are in that set's row. No repair can change the question or the right answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 Repairs = Counter[str]
 
-# What a JSON or Python reader makes of the backslash and first letter of a LaTeX command, and what has to follow.
+# Control character that a JSON or Python reader makes of a LaTeX command -> its first letter and what must follow.
 _COMMANDS = {
     "\a": ("a", r"lpha|ngle|pprox|st\b|rc"),
     "\b": ("b", r"oxed|eta\b|inom|ar\b|egin\{|mod|ot\b|ig|ullet|ecause|f\b"),
@@ -36,7 +36,7 @@ _CHANGES = (
 
 
 def clean(text: str, repairs: Repairs) -> str:
-    """Return a text as it was meant, and count what had to be mended."""
+    """Return the repaired text and count the repairs."""
     mended = _READ_WRONGLY.sub(lambda match: "\\" + _COMMANDS[match[0]][0], text)
     repairs["backslash read as a control character"] += mended != text
     for pattern, replacement, name in _CHANGES:
@@ -47,7 +47,7 @@ def clean(text: str, repairs: Repairs) -> str:
 
 
 def answers(values: Iterable[Any], kind: str, repairs: Repairs) -> tuple[str, ...]:
-    """Return the accepted answers out of one or several columns, without blank and repeated ones."""
+    """Return the accepted answers of one or several columns, without blanks and repetitions."""
     found: list[str] = []
     for part in itertools.chain.from_iterable(_parts(value, repairs) for value in values):
         text = clean(_text(part), repairs)
@@ -61,7 +61,7 @@ def answers(values: Iterable[Any], kind: str, repairs: Repairs) -> tuple[str, ..
 
 
 def boxed(text: str) -> str | None:
-    r"""Return what is in the last `\boxed{...}` or `\fbox{...}` of a text, or None; `\boxed 2` counts as well."""
+    r"""Return the content of the last `\boxed{...}`, `\fbox{...}` or `\boxed 2` of a text, or None."""
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
@@ -77,7 +77,7 @@ def boxed(text: str) -> str | None:
 
 
 def cut_off(answer: str) -> bool:
-    r"""Say whether brackets of a formula do not match, as in "1}^N", the rest of a sum that was split at its "="."""
+    r"""Return whether the brackets of a formula do not match, as in "1}^N"."""
     braces = answer.count("{") - answer.count("}")
     return braces != 0 or sum(map(answer.count, "([")) != sum(map(answer.count, ")]"))
 

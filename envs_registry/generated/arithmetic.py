@@ -7,7 +7,7 @@ which split it belongs to. Six levels:
     2  several steps     a chain of named quantities, or a word problem
     3  look up           the numbers are in a variable of the interpreter, only its name is in the question
     4  read, then work   a variable holds a note in words that says what to compute: two calls
-    5  wrong type        the numbers are text ("1204"): the obvious code fails, the error has to be mended
+    5  wrong type        the numbers are text ("1204"): the obvious code fails, the policy has to fix it
     6  follow a trail    one variable names the next one, which says what to do with a third: three calls
 """
 

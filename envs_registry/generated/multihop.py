@@ -3,13 +3,13 @@
     source = load_source("multihop", split="test", level="2,3")
     source.task(0), source.proof(0), source.solution(0), source.passages
 
-Nothing in it is real and nothing is downloaded, so no model has seen it. Task number i is always the same. Train and
-test share the world and its passages, never a question: what is asked, however it is worded, decides the split. The
-first 10,000 questions of each number of hops are all different. A small world has fewer (one of 300 passages some 600
-of two hops for testing) and repeats some after those.
+The world is invented and nothing is downloaded, so no model has seen it. Task number i is always the same. The train
+and test splits share the world and its passages, but no question: the content of a question, independent of its
+wording, decides its split. The first 10,000 questions of each number of hops are distinct. A small world has fewer
+distinct questions (about 600 test questions of two hops for 300 passages) and repeats questions after those.
 
-Another seed is another world. Training for long on one world teaches it by heart, so test in another one: a world with
-an even seed and a world with an odd seed have no name in common, and so no question.
+Each seed gives a different world. A model that trains long enough on one world memorises it, so evaluate on another
+one: a world with an even seed and a world with an odd seed have no names in common, and therefore no questions.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from envs_registry.task import Task
 SPLITS = ("train", "test")
 TEST_SHARE = 10  # one question in ten belongs to the test split
 WORLD_SIZE = 3000  # passages
-DIFFERENT = 10_000  # questions of a number of hops, from the first one on
-_MOST_DRAWS = 50  # in a row of questions that were asked before; then a small world has hardly any others
+DIFFERENT = 10_000  # distinct questions per number of hops, counted from the first
+_MOST_DRAWS = 50  # consecutive repeated draws after which the questions of a small world count as exhausted
 _TITLE_WORDS_LEFT_OUT = frozenset({"the", "of", "for", "near", "in", "by", "a", "and"})
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Why an answer is right.
+    """The evidence for an answer.
 
     Attributes:
-        passages: ids of the gold passages, each once, in the order of the hops.
-        facts: the fact of each hop; the passage with the id of its subject states it.
-        form: what is asked, apart from its wording.
-        distractors: ids of other passages whose title shares a word with a gold one.
+        passages: ids of the gold passages without repetition, in the order of the hops.
+        facts: the fact of each hop; it is stated in the passage whose id is the fact's subject.
+        form: the content of the question, independent of its wording.
+        distractors: ids of other passages whose title shares a word with a gold passage.
     """
 
     passages: tuple[str, ...]
@@ -59,12 +59,12 @@ class MultiHopSource:
 
     Args:
         split: "train" or "test".
-        level: hops: 2, 3 or 4, or "mixed" for all of them in turn; several as in "2,3".
-        seed: another seed is another world.
-        world_size: passages in it.
+        level: number of hops: 2, 3 or 4, several as in "2,3", or "mixed" for all of them in turn.
+        seed: seed of the world.
+        world_size: number of passages.
 
     Raises:
-        ValueError: no such split, level or size.
+        ValueError: there is no such split, level or size.
     """
 
     size = None
@@ -78,18 +78,18 @@ class MultiHopSource:
         check_size(world_size)
         self.split, self.seed, self.world_size = split, seed, world_size
         self.levels = _levels(level)
-        self._drafts: dict[int, list[Draft]] = defaultdict(list)  # of each number of hops, from the first on
+        self._drafts: dict[int, list[Draft]] = defaultdict(list)  # number of hops -> questions in order
         self._asked: set[str] = set()
         self._exhausted: set[int] = set()  # numbers of hops
 
     @property
     def world(self) -> World:
-        """Everything that is true."""
+        """The world: all entities and facts."""
         return make_world(self.seed, self.world_size)
 
     @property
     def passages(self) -> tuple[Passage, ...]:
-        """The corpus; written when it is first asked for (0.2 CPU s for 3,000)."""
+        """The corpus, generated at first use (0.2 CPU s for 3,000 passages)."""
         return write_passages(self.seed, self.world_size)
 
     def task(self, index: int) -> Task:
@@ -110,14 +110,14 @@ class MultiHopSource:
         return Proof(gold, facts, draft.form, tuple(near))
 
     def solution(self, index: int) -> tuple[str, ...]:
-        """Return search queries that solve task number `index`, one for each hop.
+        """Return search queries that solve task number `index`, one per hop.
 
-        Each uses only what the question says and what the passages before it told.
+        Each query uses only the question and the passages found by earlier queries.
         """
         return tuple(hop.query for hop in self._draft(index).hops)
 
     def _place(self, index: int) -> tuple[int, int]:
-        """Return the number of hops of a task, and its number among those: the same in "2" as in "mixed"."""
+        """Return a task's number of hops and its number among those tasks, which does not depend on `level`."""
         number, place = divmod(index, len(self.levels))
         return self.levels[place], number
 
@@ -129,7 +129,7 @@ class MultiHopSource:
         return drafts[number] if 0 <= number < len(drafts) else next(self._draws(hops, number))
 
     def _add_new(self, hops: int, drafts: list[Draft]) -> None:
-        """Add a question that was not asked before; where hardly any are left, note that."""
+        """Add a question that has not occurred yet, or mark this number of hops as exhausted."""
         for draft in itertools.islice(self._draws(hops, len(drafts)), _MOST_DRAWS):
             asked = _asked(draft.form)
             if asked not in self._asked:
@@ -139,7 +139,7 @@ class MultiHopSource:
         self._exhausted.add(hops)
 
     def _draws(self, hops: int, number: int) -> Iterator[Draft]:
-        """Draw questions of the split."""
+        """Yield random questions of the split."""
         rng = random.Random(f"multihop/{self.seed}/{self.world_size}/{self.split}/{hops}/{number}")
         while True:
             draft = draw(self.world, hops, rng)
@@ -179,7 +179,7 @@ def _belongs(form: Form, split: str) -> bool:
 
 
 def _asked(form: Form) -> str:
-    """Return the same text for the same question, in whatever order or wording."""
+    """Return a key of a question's content that does not depend on order or wording."""
     if isinstance(form, Compare):
         return repr(sorted(map(repr, (form.first, form.second))))
     if isinstance(form, Meet):
@@ -195,7 +195,7 @@ def load(
     seed: int = 0,
     world_size: int = WORLD_SIZE,
 ) -> MultiHopSource:
-    """Return the generated tasks; `data` is refused, there is no file to read."""
+    """Return the generated tasks. `data` raises an error, since there is no file to read."""
     if data is not None:
         raise ValueError("MultiHop is generated and takes no `data`; use `level`, `seed`, `world_size` and `split`")
     return MultiHopSource(split, level, seed, world_size)

@@ -1,8 +1,8 @@
 """Invented names for the MultiHop world: words out of syllables in four styles, and a pattern for each kind of thing.
 
-Every name and alias is letters and spaces, and is given once. Surnames and first words are shared on purpose, so that
-similar names lie near each other. Each name has an invented word in it, and worlds of even seeds have other words than
-worlds of odd seeds. A chance likeness to something real cannot be ruled out; nothing real is meant.
+Names and aliases consist of letters and spaces and are unique. Surnames and first words are shared on purpose, so that
+similar names exist. Each name contains an invented word; worlds with even seeds and worlds with odd seeds use different
+words. Any resemblance to real names is coincidental.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _ALIAS_SHARE = 0.4  # of entities with at least one alias; a quarter of those ha
 
 
 class NameMaker:
-    """Gives each name once.
+    """Generates unique names.
 
     Args:
         rng: where the names come from.
@@ -93,7 +93,7 @@ class NameMaker:
         }
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Return one to three new names of something, the proper one first."""
+        """Return one to three new names of an entity, the proper name first."""
         aliases = 0
         if kind in _ALIASES and self._rng.random() < _ALIAS_SHARE:
             aliases = 1 + (self._rng.random() < 0.25)

@@ -4,8 +4,8 @@
     Compare  "Who was born earlier, A or the author of B?"                 two chains, and the years of their ends
     Meet     "Which book was brought out by P and written by someone ...?" only one thing meets both conditions
 
-`draw` makes a draft out of a random generator, or None where the draw led nowhere. The number of hops is the number
-of facts that are needed; a passage gives one of them, at the ends of Compare and Meet two.
+`draw` creates a question from a random generator, or returns None if the draw was a dead end. The number of hops is the
+number of facts that are needed; each passage states one of them, or two at the ends of Compare and Meet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from envs_registry.generated.multihop_world import Entity, Fact, World
 
 @dataclass(frozen=True)
 class Step:
-    """From one thing to the next: along a relation, or against it to the one subject of kind `inverse`."""
+    """One step between entities: along a relation, or against it to the only subject of kind `inverse`."""
 
     relation: str
     inverse: str = ""
@@ -28,7 +28,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """Where steps from an entity lead."""
+    """The entity or year that a sequence of steps from an entity leads to."""
 
     start: str
     steps: tuple[Step, ...]
@@ -36,7 +36,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Compare:
-    """Of the ends of two chains, the one that began earlier, or later."""
+    """The earlier or the later of the ends of two chains."""
 
     first: Chain
     second: Chain
@@ -45,7 +45,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Meet:
-    """The one thing of a kind from which each path of relations leads to its target."""
+    """The only entity of a kind from which each path of relations leads to its target."""
 
     kind: str
     conditions: tuple[tuple[tuple[str, ...], str], ...]
@@ -56,7 +56,7 @@ Form = Chain | Compare | Meet
 
 @dataclass(frozen=True)
 class Hop:
-    """A fact that is needed, and what to search for to find its passage."""
+    """A required fact, and the search query that finds its passage."""
 
     fact: Fact
     query: str
@@ -64,7 +64,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Draft:
-    """A question with the way to its answer; `answer` is an entity's id or a year."""
+    """A question with the hops to its answer; `answer` is an entity's id or a year."""
 
     form: Form
     question: str
@@ -78,7 +78,7 @@ _MOST_SUBJECTS = 4  # how many things one search has to tell apart, in a Meet
 
 
 def draw(world: World, hops: int, rng: random.Random) -> Draft | None:
-    """Draw a question of so many hops; None where the draw led nowhere."""
+    """Draw a question with this number of hops; None if the draw was a dead end."""
     forms = [form for form in _WEIGHTS if hops > 2 or form != "meet"]
     (form,) = rng.choices(forms, [_WEIGHTS[form] for form in forms])
     if form == "chain":
@@ -88,7 +88,7 @@ def draw(world: World, hops: int, rng: random.Random) -> Draft | None:
 
 @dataclass(frozen=True)
 class _Walk:
-    """A chain while it grows: where it is, how the question puts that, and the names a searcher knows for it."""
+    """A partial chain: its current entity, the wording for it, and the names that a searcher knows for it."""
 
     chain: Chain
     at: Entity
@@ -104,7 +104,7 @@ def _start(entity: Entity, rng: random.Random) -> _Walk:
 
 
 def _along(world: World, walk: _Walk, relation: str, rng: random.Random) -> _Walk:
-    """Follow a relation to the thing it leads to."""
+    """Follow a relation to its object."""
     noun = rng.choice(KINDS[walk.at.kind].relations[relation].nouns)
     fact = world.facts[walk.at.id, relation]
     chain = Chain(walk.chain.start, (*walk.chain.steps, Step(relation)))
@@ -113,7 +113,7 @@ def _along(world: World, walk: _Walk, relation: str, rng: random.Random) -> _Wal
 
 
 def _against(world: World, walk: _Walk, kind: str, relation: str) -> _Walk:
-    """Go to the one subject of a relation."""
+    """Go back to the only subject of a relation."""
     (subject,) = world.subjects[kind, relation, walk.at.id]
     fact, entity = world.facts[subject, relation], world.entities[subject]
     chain = Chain(walk.chain.start, (*walk.chain.steps, Step(relation, kind)))
@@ -129,13 +129,13 @@ def _described(article: str, kind: str, relation: str, thing: str) -> str:
 
 
 def _read(world: World, fact: Fact, known: str) -> str:
-    """Return the search for what a passage says about its subject."""
+    """Return the query for a fact about a known subject."""
     kind, relation = _of(world, fact)
     return " ".join([known, *KINDS[kind].relations[relation].clause.format(o="").split()])
 
 
 def _found(world: World, fact: Fact) -> str:
-    """Return the search for a subject of which a fact is known."""
+    """Return the query for the subject of a known fact."""
     kind, relation = _of(world, fact)
     clause = KINDS[kind].relations[relation].clause.format(o=fact.mention)
     return clause if kind == "person" else f"{KINDS[kind].noun} {clause}"  # passages call people by their professions
@@ -160,7 +160,7 @@ def _chain(world: World, hops: int, rng: random.Random) -> Draft | None:
 
 
 def _ways(world: World, walk: _Walk, last: bool) -> list[tuple[str, str]]:
-    """Where a chain can go on: ("", relation) along it, (kind, relation) against it.
+    """Return possible next steps of a chain: ("", relation) along it, (kind, relation) against it.
 
     After a step against a relation it does not go along one: both facts would be in the same passage.
     """
@@ -202,7 +202,7 @@ def _compare(world: World, hops: int, rng: random.Random) -> Draft | None:
 
 
 def _arm(world: World, kind: str, longer: bool, rng: random.Random) -> _Walk:
-    """Return something of a kind: named, or described by one step along a relation."""
+    """Return an entity of a kind, named directly or described by one step along a relation."""
     if not longer:
         return _start(rng.choice(world.by_kind[kind]), rng)
     subject, name = rng.choice(_LEADING_TO[kind])
@@ -228,7 +228,7 @@ def _meet(world: World, hops: int, rng: random.Random) -> Draft | None:
 
 
 def _path(world: World, entity: Entity, first: str, length: int, rng: random.Random) -> list[Fact]:
-    """Return the facts of a walk along relations; [] where a year ends it too soon, or it comes back."""
+    """Return the facts of a walk along relations; [] if it ends early at a year or returns to an entity."""
     path = [world.facts[entity.id, first]]
     if length == 2:
         middle = world.entities.get(path[0].object)
@@ -239,12 +239,12 @@ def _path(world: World, entity: Entity, first: str, length: int, rng: random.Ran
 
 
 def _narrow(world: World, path: list[Fact]) -> bool:
-    """Tell whether each step back along a path leaves a few things to look at."""
+    """Return whether each step back along a path leaves several candidates."""
     return all(len(world.subjects[(*_of(world, fact), fact.object)]) <= _MOST_SUBJECTS for fact in path)
 
 
 def _holders(world: World, kind: str, path: Sequence[str], target: str) -> set[str]:
-    """Return the ids of all things of a kind from which a path leads to the target."""
+    """Return the ids of all entities of a kind from which a path leads to the target."""
     if len(path) == 1:
         return set(world.subjects.get((kind, path[0], target), ()))
     middle = KINDS[kind].relations[path[0]].target

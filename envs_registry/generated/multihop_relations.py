@@ -1,7 +1,7 @@
-"""The MultiHop world's kinds and relations, with the words for them: one table, no behaviour.
+"""The kinds and relations of the MultiHop world with their wording: one table without behaviour.
 
-A relation leads from one thing to exactly one other (a person, a town, ...) or to a year. In the table " | " stands
-between variants of a text, {s} for the subject and {o} for the object.
+A relation maps an entity to exactly one other entity (a person, a town, ...) or to a year. In the table " | " separates
+variants of a text; {s} is the subject and {o} the object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The MultiHop corpus: one passage about each thing of a world, and chronicles.
+"""The MultiHop corpus: one passage per entity of a world, and chronicles as distractors.
 
-A passage tells the names of its subject and all facts about it, in mixed order and wording. A chronicle mentions
-several things and states no fact that a question asks for: it shares words with the passages that matter.
+A passage gives the names of its subject and all facts about it, in varying order and wording. A chronicle mentions
+several entities but no fact that a question asks for; it only shares words with relevant passages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from envs_registry.generated.multihop_relations import KINDS
 from envs_registry.generated.multihop_world import Entity, World, make_world
 
 _WORK = ("novelist", "engineer", "navigator", "lawyer", "painter", "merchant", "composer", "gardener", "printer")
-_NAMED = 0.3  # how often a sentence calls the subject by its name
+_NAMED = 0.3  # share of sentences that name the subject
 _PASSING = (
     "In {y}, travellers spoke of {a} and of {b}.",
     "A page is missing where {a} should come after {b}.",

@@ -1,6 +1,7 @@
-"""The MultiHop world: things with names and years, and the facts that join them.
+"""The MultiHop world: entities with names and years, and the facts between them.
 
-`make_world(seed, size)` is the same in every process and on every machine. `multihop_text` writes the passages.
+`make_world(seed, size)` gives the same world in every process and on every machine. `multihop_text` writes the
+passages.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from dataclasses import dataclass
 from envs_registry.generated.multihop_names import NameMaker
 from envs_registry.generated.multihop_relations import KINDS, Relation
 
-MIN_SIZE, MAX_SIZE = 200, 50_000  # passages; there are not names enough for more
-_ALIAS_MENTIONS = 0.15  # how often a passage calls another thing by one of its other names
+MIN_SIZE, MAX_SIZE = 200, 50_000  # passages; there are not enough names for more
+_ALIAS_MENTIONS = 0.15  # share of mentions of other entities by an alias
 
 
 @dataclass(frozen=True)
 class Entity:
-    """Something in the world. The passage about it has its id.
+    """An entity of the world. The passage about it has the same id.
 
     Attributes:
         id: "town-12".
         kind: "town".
         names: the proper name, then the aliases.
-        year: when it began.
+        year: the year in which it began.
     """
 
     id: str
@@ -43,7 +44,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact; the passage about its subject states it.
+    """One fact, stated by the passage about its subject.
 
     Attributes:
         subject: an entity's id.
@@ -60,7 +61,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class World:
-    """All there is.
+    """All entities and facts.
 
     Attributes:
         seed: of the world.
@@ -140,7 +141,7 @@ def _fact(rng: random.Random, subject: Entity, name: str, relation: Relation, by
 
 
 def _pick(rng: random.Random, pool: list[Entity], latest: int | None, subject: Entity) -> Entity:
-    """Pick one that began by the year `latest` (the oldest one if there is none), but not the subject itself."""
+    """Pick an entity that began by the year `latest` (or the oldest one), but not the subject itself."""
     count = len(pool) if latest is None else bisect.bisect_right(pool, latest, key=lambda entity: entity.year)
     picked = pool[rng.randrange(max(1, count))]
     return picked if picked.id != subject.id else pool[1 if picked is pool[0] else 0]

@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path, PurePath
 
 from sandbox.backends.local_process import ProcessStream, base_python, random_uids, server_config, shared_memory
-from sandbox.config.server_options import Options
-from sandbox.config.unsupported_limits import warn_of
+from sandbox.config.limits import warn_of_unenforced_limits
+from sandbox.config.options import ServerOptions
 from sandbox.images.profiles import packages_directory, preload
 from sandbox.server.bundle import BOOTSTRAP
 
@@ -42,7 +42,7 @@ def why_no_bubblewrap() -> str:
     """Try bubblewrap; return what is wrong with it and how to mend it, or nothing."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed. To mend it: sudo apt-get install bubblewrap"
-    command = [*_command(Options(sessions=1)), base_python(), "-I", "-c", _TRIAL]
+    command = [*_command(ServerOptions(sessions=1)), base_python(), "-I", "-c", _TRIAL]
     try:
         trial = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -56,7 +56,7 @@ def why_no_bubblewrap() -> str:
     )
 
 
-def start_bubblewrap(options: Options) -> ProcessStream:
+def start_bubblewrap(options: ServerOptions) -> ProcessStream:
     """Start the server in bubblewrap.
 
     As root each family gets a user of its own that nothing else belongs to; else there is only one user.
@@ -73,7 +73,7 @@ def start_bubblewrap(options: Options) -> ProcessStream:
         preload=preload(options.profile),
     )
     command = [*_command(options, packages), base_python(), "-I", "-c", BOOTSTRAP]
-    return ProcessStream(command, "bubblewrap", config, warn_of("bubblewrap", options.limits))
+    return ProcessStream(command, "bubblewrap", config, warn_of_unenforced_limits("bubblewrap", options.limits))
 
 
 def _counts_by_namespace() -> bool:
@@ -82,7 +82,7 @@ def _counts_by_namespace() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= (5, 14)
 
 
-def _command(options: Options, packages: Path | None = None) -> list[str]:
+def _command(options: ServerOptions, packages: Path | None = None) -> list[str]:
     namespaces = ["--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:

@@ -21,9 +21,8 @@ from typing import Any
 from sandbox.backends.docker_check import connect
 from sandbox.backends.docker_socket import HijackedSocket
 from sandbox.backends.local_process import SHARED_FILES, random_uids, server_config, shared_memory
-from sandbox.config.limits import parse_size
-from sandbox.config.server_options import Options
-from sandbox.config.unsupported_limits import warn_of
+from sandbox.config.limits import parse_size, warn_of_unenforced_limits
+from sandbox.config.options import ServerOptions
 from sandbox.errors import SandboxError
 from sandbox.images.build import build_image
 from sandbox.images.image_store import preload_of, require_image
@@ -51,12 +50,12 @@ class DockerStream:
         client: of the engine.
         container: its id.
         runtime: what the engine runs it with, "runc" mostly.
-        unkept: limits that the engine can not keep.
+        unenforced: limits that the engine cannot enforce.
     """
 
-    def __init__(self, client: Any, container: str, runtime: str, unkept: tuple[str, ...] = ()) -> None:
+    def __init__(self, client: Any, container: str, runtime: str, unenforced: tuple[str, ...] = ()) -> None:
         self.isolation = f"docker({runtime})"
-        self.unkept = unkept
+        self.unenforced = unenforced
         self._client = client
         self._container = container
         streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
@@ -126,7 +125,7 @@ class DockerStream:
         self._socket.close()
 
 
-def start_docker(options: Options) -> DockerStream:
+def start_docker(options: ServerOptions) -> DockerStream:
     """Start a container and the server in it.
 
     Raises:
@@ -147,7 +146,7 @@ def start_docker(options: Options) -> DockerStream:
         require_image(client, image)
         info = client.info()
         first = _first_uid(info)
-        unkept = warn_of("docker", options.limits, info)
+        unenforced = warn_of_unenforced_limits("docker", options.limits, info)
         container = client.api.create_container(
             image,
             ["python3", "-I", "-c", BOOTSTRAP],
@@ -157,11 +156,11 @@ def start_docker(options: Options) -> DockerStream:
             environment={"MALLOC_ARENA_MAX": "2", "LANG": "C.UTF-8"},
             stdin_open=True,
             labels=_labels(),
-            host_config=_host_config(client, options, first, info, unkept),
+            host_config=_host_config(client, options, first, info, unenforced),
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
-        stream = DockerStream(client, container, runtime, unkept)
+        stream = DockerStream(client, container, runtime, unenforced)
         client.api.start(container)
         preload = preload_of(client, image)
         stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
@@ -193,7 +192,7 @@ def _first_uid(info: Mapping[str, Any]) -> int:
     return random_uids(1 << 10, 60_000) if mapped else random_uids()
 
 
-def most_processes(options: Options, info: Mapping[str, Any]) -> int:
+def most_processes(options: ServerOptions, info: Mapping[str, Any]) -> int:
     """Return how many processes and threads a container may have: all containers together half of the machine's.
 
     An engine does not tell the machine's limits. Where it has the kernel that runs this program, /proc does;
@@ -211,14 +210,14 @@ def most_processes(options: Options, info: Mapping[str, Any]) -> int:
     return min(options.sessions * options.limits.processes + 64, _MOST_PROCESSES, share)
 
 
-def _cpus(options: Options, info: Mapping[str, Any], unkept: tuple[str, ...]) -> dict[str, int]:
-    if options.limits.cpus is None or "cpus" in unkept:
+def _cpus(options: ServerOptions, info: Mapping[str, Any], unenforced: tuple[str, ...]) -> dict[str, int]:
+    if options.limits.cpus is None or "cpus" in unenforced:
         return {}
     return {"nano_cpus": int(1e9 * min(options.limits.cpus, info.get("NCPU") or options.limits.cpus))}
 
 
 def _host_config(
-    client: Any, options: Options, first_uid: int, info: Mapping[str, Any], unkept: tuple[str, ...]
+    client: Any, options: ServerOptions, first_uid: int, info: Mapping[str, Any], unenforced: tuple[str, ...]
 ) -> Any:
     limits = options.limits
     memory = parse_size(limits.memory)
@@ -236,7 +235,7 @@ def _host_config(
         cap_add=["SETUID", "SETGID", "KILL", "SYS_NICE"],
         security_opt=["no-new-privileges"],
         pids_limit=most_processes(options, info),
-        **_cpus(options, info, unkept),
+        **_cpus(options, info, unenforced),
         mem_limit=memory,
         memswap_limit=memory,
         ipc_mode="private",

@@ -16,7 +16,7 @@ from typing import Any
 
 from sandbox.backends.docker_check import connect
 from sandbox.backends.docker_hosts import Host, hosts_of
-from sandbox.config import unsupported_limits as unkept
+from sandbox.config import limits
 from sandbox.errors import SandboxError, SandboxUnavailable
 
 _LABEL = "arpo.sandbox"
@@ -83,7 +83,7 @@ def prune(everything: bool = False, images: bool = False, host: str | None = Non
     return removed
 
 
-def unkept_limits(backend: str, host: str | None = None) -> list[str]:
+def describe_unenforced_limits(backend: str, host: str | None = None) -> list[str]:
     """Return which limits a backend can not keep on this machine, one sentence each.
 
     Args:
@@ -94,11 +94,11 @@ def unkept_limits(backend: str, host: str | None = None) -> list[str]:
         SandboxUnavailable: an engine does not answer.
     """
     if backend != "docker":
-        return list(unkept.unkept_limits(backend).values())
+        return list(limits.unenforced_limits(backend).values())
     found: list[str] = []
     for one in _hosts(host):
         with _client(one) as client:
-            found += unkept.unkept_limits(backend, client.info()).values()
+            found += limits.unenforced_limits(backend, client.info()).values()
     return list(dict.fromkeys(found))
 
 

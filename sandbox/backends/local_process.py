@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sandbox.config.limits import parse_size
-from sandbox.config.server_options import Options
-from sandbox.config.unsupported_limits import warn_of
+from sandbox.config.limits import parse_size, warn_of_unenforced_limits
+from sandbox.config.options import ServerOptions
 from sandbox.errors import SandboxError
 from sandbox.images.profiles import packages_directory, preload
 from sandbox.server.bundle import BOOTSTRAP, greeting
@@ -39,14 +38,14 @@ class ProcessStream:
         command: what to start.
         isolation: what stands around it.
         config: for the server.
-        unkept: limits that can not be kept.
+        unenforced: limits that cannot be enforced.
     """
 
     def __init__(
-        self, command: Sequence[str], isolation: str, config: dict[str, Any], unkept: tuple[str, ...] = ()
+        self, command: Sequence[str], isolation: str, config: dict[str, Any], unenforced: tuple[str, ...] = ()
     ) -> None:
         self.isolation = isolation
-        self.unkept = unkept
+        self.unenforced = unenforced
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._socket, theirs = socket.socketpair()
         with theirs:
@@ -106,7 +105,7 @@ class ProcessStream:
         self._socket.close()
 
 
-def shared_memory(options: Options) -> int:
+def shared_memory(options: ServerOptions) -> int:
     """Return the size of /dev/shm, in bytes: twice the shares of all families, at most half of the memory.
 
     The other half is for those who take more while nobody minds, and for the moment until they are ended.
@@ -129,7 +128,7 @@ def base_python() -> str:
 
 
 def server_config(
-    options: Options,
+    options: ServerOptions,
     root: str | None,
     *,
     first_uid: int = 0,
@@ -168,9 +167,9 @@ def server_config(
     }
 
 
-def start_local(options: Options) -> ProcessStream:
+def start_local(options: ServerOptions) -> ProcessStream:
     """Start the server without any isolation."""
     command = [base_python(), "-I", "-c", BOOTSTRAP]
     packages = packages_directory(options.profile)
     config = server_config(options, None, packages=str(packages or ""), preload=preload(options.profile))
-    return ProcessStream(command, "none", config, warn_of("unsafe_local", options.limits))
+    return ProcessStream(command, "none", config, warn_of_unenforced_limits("unsafe_local", options.limits))

@@ -13,9 +13,9 @@ from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
 from sandbox.backends.docker import start_docker
 from sandbox.backends.docker_check import check_docker
 from sandbox.backends.local_process import start_local
-from sandbox.config.server_options import Options
+from sandbox.backends.stream import Stream
+from sandbox.config.options import ServerOptions
 from sandbox.errors import SandboxUnavailable
-from sandbox.pool.connection import Stream
 
 NAMES = ("auto", "docker", "bubblewrap", "unsafe_local")
 _warned = False
@@ -46,7 +46,7 @@ def choose(name: str) -> str:
     raise SandboxUnavailable("no sandbox can be opened.\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
-def start(name: str, options: Options) -> Stream:
+def start(name: str, options: ServerOptions) -> Stream:
     """Start a server with a backend that `choose` has returned.
 
     Raises:
@@ -57,14 +57,14 @@ def start(name: str, options: Options) -> Stream:
     for option in ("image", "runtime", "host"):
         if getattr(options, option) is not None:
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
-    starters: dict[str, Callable[[Options], Stream]] = {
+    starters: dict[str, Callable[[ServerOptions], Stream]] = {
         "bubblewrap": start_bubblewrap,
         "unsafe_local": _start_unsafe,
     }
     return starters[name](options)
 
 
-def _start_unsafe(options: Options) -> Stream:
+def _start_unsafe(options: ServerOptions) -> Stream:
     global _warned
     if not _warned:
         _warned = True

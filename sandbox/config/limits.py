@@ -1,41 +1,52 @@
-"""How much a sandbox and each of its sessions may use.
+"""How much a sandbox and each of its sessions may use, and which limits a backend cannot enforce.
 
-What the operating system cannot enforce for a backend is said at the field; nothing here is a promise that is
-not kept by a kernel limit or by the supervisor.
+Every limit is enforced by the kernel or by the supervisor. Exceptions are documented at the field, and reported at run
+time by a warning and in `Sandbox.isolation`.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 _LEAST_MEMORY = 64 << 20
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_REASONS = {
+    "cpus": "Limits.cpus is not enforced: {backend} has no CPU controller; cells share the CPUs of the whole machine",
+    "memory": "Limits.memory is enforced by the watchdog alone: the engine's kernel has no memory controller",
+    "pids": "the processes of a container are not limited, only those of each group: the engine's kernel has no pids "
+    "controller",
+}
+_CONTROLLERS = {"cpus": ("CpuCfsPeriod", "CpuCfsQuota"), "memory": ("MemoryLimit",), "pids": ("PidsLimit",)}
+_warned: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a sandbox. A family is a session with all its forks, and the forks of those.
+    """Limits of a sandbox. A group is a session with all its forks, and the forks of those.
 
     Attributes:
-        memory: of all sessions of a container together, "2g" or bytes. Before it is reached the supervisor ends
-            the largest session of the family that uses most. (docker: also the container's limit; unsafe_local: not
-            limited.)
+        memory: of all sessions of a container together, "2g" or bytes. Before it is reached, the supervisor ends
+            the largest session of the group that uses most. (docker: also the container's limit; unsafe_local: not
+            enforced.)
         session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
-        cpus: CPUs that a container may use, 1.5 such as; None does not limit it. (docker only, where the engine's
-            kernel has a CPU controller; else `Sandbox.isolation` says "no(cpus)", and a warning is given.)
-        processes: processes and threads of a family (RLIMIT_NPROC; of all sessions together where they share a
-            user: bubblewrap without root; not limited in unsafe_local).
-        disk: bytes of a family's directories (size of its tmpfs; of all together where they share a user; not
-            limited in unsafe_local).
+        cpus: CPUs that a container may use, such as 1.5; None does not limit it. (docker only, where the engine's
+            kernel has a CPU controller; otherwise `Sandbox.isolation` says "no(cpus)", and there is a warning.)
+        processes: processes and threads of a group (RLIMIT_NPROC; of all sessions together where they share a
+            user: bubblewrap without root; not enforced in unsafe_local).
+        disk: bytes of a group's directories (size of its tmpfs; of all together where they share a user; not
+            enforced in unsafe_local).
         file_size: bytes of one file.
         open_files: descriptors of one process.
         cpu_seconds: CPU time of one process, over all its cells.
-        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept, half
+        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept: half
             from the head and half from the tail.
         output_limit: bytes a cell may write before it is stopped with status "output_limit".
-        timeout: seconds a cell may take when `run` is not told otherwise.
+        timeout: seconds a cell may take, unless `run` is given another number.
         grace: seconds between the interrupt (the session lives on) and the kill (it does not).
     """
 
@@ -61,7 +72,7 @@ class Limits:
         if self.cpus is not None:
             _at_least("cpus", self.cpus, 0.01)
         if parse_size(self.memory) < _LEAST_MEMORY:
-            raise ValueError(f"Limits.memory is {self.memory!r}; a container needs {_LEAST_MEMORY >> 20} MB at least")
+            raise ValueError(f"Limits.memory is {self.memory!r}; a container needs at least {_LEAST_MEMORY >> 20} MB")
 
 
 def _at_least(name: str, value: float, least: float, whole: bool = False) -> None:
@@ -74,9 +85,36 @@ def parse_size(size: str | int) -> int:
     """Return a number of bytes: 1024, "512m", "2g".
 
     Raises:
-        ValueError: not a size.
+        ValueError: it is not a size.
     """
     match = re.fullmatch(r"(\d+)([kmg]?)b?", str(size).strip().lower())
     if match is None:
-        raise ValueError(f"{size!r} is no size; write bytes, or a number with k, m or g, such as '2g'")
+        raise ValueError(f"{size!r} is not a size; write a number of bytes, or a number with k, m or g, such as '2g'")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def unenforced_limits(backend: str, info: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return which limits cannot be enforced ("cpus", "memory", "pids"), and why.
+
+    Args:
+        backend: "docker", "bubblewrap" or "unsafe_local".
+        info: what a Docker engine reports about itself.
+    """
+    if info is None:
+        missing = ["cpus"]
+    else:
+        missing = [name for name, fields in _CONTROLLERS.items() if any(info.get(field) is False for field in fields)]
+    where = "the engine's kernel" if info is not None else backend
+    return {name: _REASONS[name].format(backend=where) for name in missing}
+
+
+def warn_of_unenforced_limits(backend: str, limits: Limits, info: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Warn once of each limit that was asked for and cannot be enforced; return their names."""
+    reasons = unenforced_limits(backend, info)
+    if limits.cpus is None:
+        reasons.pop("cpus", None)
+    for reason in reasons.values():
+        if reason not in _warned:
+            _warned.add(reason)
+            warnings.warn(reason, RuntimeWarning, stacklevel=2)
+    return tuple(reasons)

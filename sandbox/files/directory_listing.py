@@ -1,4 +1,4 @@
-"""What is in a session's directory."""
+"""Lists a directory of a session."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import base64
 import errno
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
-from sandbox.files.file_transfer import check_reply
+from sandbox.files.file_transfer import SendRequest, check_reply
 from sandbox.pool.connection import Reply
 from sandbox.server.wire import ENTRY, LIST
 from sandbox.sync_async import Steps
 from sandbox.validation import checked_directory
-
-if TYPE_CHECKING:
-    from sandbox.interpreter import Interpreter
 
 _LARGEST = 1 << 62
 
@@ -25,9 +21,9 @@ class FileInfo:
     """One entry of a directory.
 
     Attributes:
-        name: without the directories above it; bytes that are no UTF-8 are shown by their hexadecimal numbers.
-        size: in bytes; of a symbolic link its own.
-        is_dir: whether it is one; a symbolic link is none.
+        name: without its parent directories. Bytes that are not UTF-8 are shown as hexadecimal escapes.
+        size: in bytes; for a symbolic link, the size of the link itself.
+        is_dir: whether it is a directory; False for a symbolic link.
     """
 
     name: str
@@ -35,16 +31,16 @@ class FileInfo:
     is_dir: bool
 
 
-def list_files(interpreter: Interpreter, path: str | PurePath) -> Steps[list[FileInfo]]:
+def list_directory(send: SendRequest, path: str | PurePath) -> Steps[list[FileInfo]]:
     """Return the entries of a directory; see `Interpreter.ls`."""
     path = checked_directory(path)
-    reply: Reply = yield interpreter._request(LIST, path=path)
+    reply: Reply = yield send(LIST, path=path)
     check_reply(reply, path)
     return sorted(_entries(base64.b64decode(reply["data"]), path), key=lambda entry: entry.name)
 
 
 def _entries(data: bytes, path: str) -> list[FileInfo]:
-    """Read what the session has sent; its code may have written anything."""
+    """Parse what the session has sent. It is not trusted, since the code may have written anything."""
     entries, at = [], 0
     while at < len(data):
         if len(data) - at < ENTRY.size:
@@ -59,4 +55,4 @@ def _entries(data: bytes, path: str) -> list[FileInfo]:
 
 
 def _malformed(path: str) -> OSError:
-    return OSError(errno.EIO, "the session has given a list of files that makes no sense", path)
+    return OSError(errno.EIO, "the session has sent a malformed list of files", path)

@@ -1,4 +1,4 @@
-"""Files that a session has from the start: they are written before its setup runs."""
+"""Files that a session has from the start: checks them, and yields the requests that write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from sandbox.config.limits import Limits
-from sandbox.files.file_transfer import check_size, pieces
+from sandbox.files.file_transfer import check_size, write_pieces
 from sandbox.validation import checked_name
 
 Files = Mapping[str | PurePath, bytes | str | Path]
@@ -17,12 +17,12 @@ Files = Mapping[str | PurePath, bytes | str | Path]
 
 
 def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
-    """Return names in their normal form, and contents; local files are read now.
+    """Return the contents by normalized name; local files are read now.
 
     Raises:
-        TypeError: no mapping, or a content of another type.
-        ValueError: a name that leaves the directory, or that is given twice, or that is a directory of another one.
-        OSError: a local file that can not be read; EFBIG for one file above `Limits.file_size`, and for all together
+        TypeError: `files` is not a mapping, or a content has another type.
+        ValueError: a name leaves the directory, is given twice, or is also a directory of another file.
+        OSError: a local file cannot be read; EFBIG for a file above `Limits.file_size`, and for all files together
             above `Limits.disk`.
     """
     if files is None:
@@ -36,9 +36,9 @@ def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
             raise ValueError(f"the file {name!r} is given twice")
         contents[name] = _content(name, content, limits.file_size)
     for name in contents:
-        for above in PurePosixPath(name).parents:
-            if str(above) in contents:
-                raise ValueError(f"{str(above)!r} can not be a file and the directory of {name!r}")
+        for parent in PurePosixPath(name).parents:
+            if str(parent) in contents:
+                raise ValueError(f"{str(parent)!r} cannot be both a file and the directory of {name!r}")
     check_size("all files together", sum(map(len, contents.values())), limits.disk)
     return contents
 
@@ -57,15 +57,16 @@ def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
 
 
 def _read(name: str, path: Path, most: int) -> bytes:
+    # O_NONBLOCK: opening a FIFO must not wait for a writer
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"the file {name!r} is to have the content of {str(path)!r}, which is not a regular file")
+            raise ValueError(f"the content of the file {name!r}: {str(path)!r} is not a regular file")
         content = file.read(most + 1)
         check_size(name, max(len(content), os.fstat(file.fileno()).st_size), most)
         return content
 
 
-def writes(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Return the requests that write files, in pieces."""
+def write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the requests that write files, in pieces."""
     for name, content in files.items():
-        yield from pieces(name, content)
+        yield from write_pieces(name, content)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandbox.cache_directory import announce
 from sandbox.errors import SandboxError
 from sandbox.images import profiles
 from sandbox.images.image_store import STAGE_LABEL, exists, require_image, tag_of
-from sandbox.progress_message import announce
 
 _RECIPE = ("Dockerfile", "prepare.py")
 _OLDEST = (3, 9)

@@ -19,11 +19,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from sandbox.cache_directory import announce
 from sandbox.errors import SandboxError
 from sandbox.images import profiles
 from sandbox.images.image_store import PRELOAD_LABEL, PROFILE_LABEL, REPOSITORY, exists, tag_of
 from sandbox.images.shared_libraries import closure
-from sandbox.progress_message import announce
 
 _LEFT_OUT = {
     "__pycache__", "config", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages",

@@ -18,11 +18,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox.cache_directory import locked
-from sandbox.config.server_options import PROFILES
+from sandbox.cache_directory import announce, locked
+from sandbox.config.options import PROFILES
 from sandbox.errors import SandboxError
 from sandbox.images.pip_command import pip_environment
-from sandbox.progress_message import announce
 
 IMAGES = Path(__file__).parent
 SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"

@@ -1,8 +1,7 @@
-"""The client's end of a sandbox's stream: one reader thread, and a future for each request.
+"""The client's end of a server's stream: one reader thread, and a future for each request.
 
-Any number of threads and event loops may send at the same time. A reply that nobody waits for any more is
-dropped. When the stream ends, or when the server is given up, every request that is open, and every later one,
-fails with `SessionLost` or `SandboxError`.
+Any number of threads and event loops may send at the same time. A reply that nobody waits for is dropped. When the
+stream ends, or the server is given up, all open and later requests fail with `SessionLost` or `SandboxError`.
 """
 
 from __future__ import annotations
@@ -14,47 +13,20 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, Protocol
+from typing import Any
 
+from sandbox.backends.stream import Stream
 from sandbox.errors import BY_NAME, SandboxError, SessionLost
 from sandbox.server.wire import HELLO, OPEN, REPLY, Frames, WireError, pack
 
 Reply = dict[str, Any]
 
 
-class Stream(Protocol):
-    """What a backend gives: bytes to and from a server that has been started."""
-
-    isolation: str
-    unkept: tuple[str, ...]
-
-    def send(self, data: bytes) -> None:
-        """Send everything."""
-
-    def receive(self) -> bytes:
-        """Wait for bytes; empty at the end."""
-
-    def post_mortem(self) -> str:
-        """Say what is known about why the stream has ended."""
-
-    def close(self) -> None:
-        """Tell the server to end; `receive` then comes to its end. From any thread, any number of times."""
-
-    def kill(self) -> None:
-        """End the server by force."""
-
-    def finish(self) -> None:
-        """After the end of `receive`: wait until the server is gone, give back what is left."""
-
-    def abandon(self) -> None:
-        """In a process forked from the one that opened it: let go of descriptors, harm nothing."""
-
-
 class Connection:
     """Requests and replies over a stream.
 
     Args:
-        stream: to a server that is about to say hello.
+        stream: to a server that is about to send HELLO.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -70,14 +42,14 @@ class Connection:
         self._closed = False
 
     def request(self, kind: int, fields: Mapping[str, Any]) -> Future[Reply]:
-        """Send a request; the future has the reply, or raises what went wrong.
+        """Send a request; the future holds the reply or the exception.
 
-        Cancelling what waits for the future does not undo the request.
+        Cancelling a task that waits for the future does not undo the request.
         """
         return self.request_all([(kind, fields)])[0]
 
     def request_all(self, requests: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Future[Reply]]:
-        """Send requests in one piece, none of them waiting for the reply to another; see `request`."""
+        """Send several requests at once, without waiting for replies in between; see `request`."""
         futures: list[Future[Reply]] = []
         data = bytearray()
         for kind, fields in requests:
@@ -91,13 +63,13 @@ class Connection:
                     self._waiting[number] = (kind, future)
             if lost:
                 future.set_exception(_failure(kind, lost))
-        with self._sending, contextlib.suppress(OSError):  # the reader sees the end, too, and fails the futures
+        with self._sending, contextlib.suppress(OSError):  # the reader sees the end as well and fails the futures
             if not self.lost:
                 self.stream.send(bytes(data))
         return futures
 
     def read(self) -> None:
-        """Hand out replies until the stream ends: the reader thread's work."""
+        """Resolve futures until the stream ends; this is what the reader thread runs."""
         frames = Frames()
         why = ""
         try:
@@ -113,8 +85,8 @@ class Connection:
 
     def _take(self, kind: int, number: int, fields: Reply) -> None:
         if kind == HELLO:
-            unkept = [f"no({','.join(self.stream.unkept)})"] if self.stream.unkept else []
-            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", []), *unkept])
+            unenforced = [f"no({','.join(self.stream.unenforced)})"] if self.stream.unenforced else []
+            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", []), *unenforced])
             with contextlib.suppress(InvalidStateError):
                 self.hello.set_result(fields)
         elif kind == REPLY:
@@ -128,7 +100,7 @@ class Connection:
                 future.set_result(fields)
 
     def fail(self, why: str) -> None:
-        """Fail everything that waits, and all that comes; the first reason counts."""
+        """Fail all open and later requests; only the first reason is kept."""
         with self._lock:
             if self.lost:
                 return
@@ -140,7 +112,7 @@ class Connection:
             future.set_exception(_failure(kind, self.lost))
 
     def close(self) -> None:
-        """End the server; the reader thread ends with it."""
+        """Tell the server to end; the reader thread ends with it."""
         self._closed = True
         self.stream.close()
 

@@ -1,7 +1,7 @@
-"""One started server: the thread that starts it and reads from it, and the slots in it.
+"""One started server: its slots, and the thread that starts it and reads its replies.
 
-"Container" stands for whatever a backend starts. Its slots are held by families: a session, all its forks, and
-the forks of those. What decides about containers is the `Pool`; nothing here takes a lock.
+"Container" stands for whatever a backend starts. Nothing here takes a lock: `Pool` decides about containers, and
+implements `ContainerEvents`.
 """
 
 from __future__ import annotations
@@ -9,103 +9,130 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from sandbox.backends.docker_hosts import Host
-from sandbox.daemon_threads import PythonExiting, daemon, start_thread
+from sandbox.backends.stream import Stream
 from sandbox.errors import SandboxError
-from sandbox.pool.connection import Connection, Stream
+from sandbox.pool.connection import Connection
+from sandbox.pool.daemon_threads import PythonExiting, daemon_thread, start_thread
 
-if TYPE_CHECKING:
-    from sandbox.pool.pool import Pool
-    from sandbox.pool.session_group import Family
-
-_DYING = 5.0
+_KILL_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
+class SlotHolder(Protocol):
+    """What holds a slot: a group of sessions.
+
+    Attributes:
+        members: number of its sessions.
+    """
+
+    members: int
+
+
+class ContainerEvents(Protocol):
+    """What a container reports to its pool, from its own thread."""
+
+    def start_stream(self, host: Host) -> Stream:
+        """Start a server and return the stream to it; may take long."""
+
+    def on_open(self, container: Container, facts: dict[str, Any]) -> None:
+        """The server has sent HELLO with these facts about its isolation."""
+
+    def on_start_failure(self, container: Container, error: BaseException) -> None:
+        """The server could not be started."""
+
+    def on_end(self, container: Container) -> None:
+        """The stream has ended."""
+
+
 class Container:
-    """A server that is starting, open, draining (it takes no new families), or ended.
+    """A server that is starting, open, draining (it takes no new groups), or ended.
 
     Args:
-        pool: whose; it is told when the container opens, fails and ends.
+        events: told when the container opens, fails and ends.
         host: the engine it runs on.
-        slots: how many families it holds.
+        slots: how many groups of sessions it holds.
 
     Attributes:
         connection: to the server, once there is one.
-        families: those that hold a slot.
-        served: how many have had one.
-        bloated: pings in a row that found too much memory in use.
-        missed: rounds of the keeper since it last gave a sign of life. Not seconds: this program may have slept.
+        groups: those that hold a slot.
+        served: how many groups have held a slot so far.
+        bloated_pings: pings in a row that found too much memory in use.
+        missed_pings: rounds of the health monitor since the server last answered. Rounds and not seconds, since this
+            program may have been suspended.
     """
 
-    def __init__(self, pool: Pool, host: Host, slots: int) -> None:
+    def __init__(self, events: ContainerEvents, host: Host, slots: int) -> None:
         self.host = host
         self.slots = slots
         self.state: Literal["starting", "open", "draining", "ended"] = "starting"
         self.connection: Connection | None = None
-        self.families: set[Family] = set()
+        self.groups: set[SlotHolder] = set()
         self.served = 0
-        self.missed = 0
-        self.bloated = 0
-        self.thread = daemon(self._live, "sandbox")
-        self._pool = pool
+        self.missed_pings = 0
+        self.bloated_pings = 0
+        self.thread = daemon_thread(self._run, "sandbox")
+        self._events = events
 
     @property
     def free(self) -> int:
-        """Slots that a new family can have now."""
+        """Number of slots that a new group can take now."""
         if self.state != "open" or self.connection is None or self.connection.lost:
             return 0
-        return max(0, self.slots - len(self.families))
+        return max(0, self.slots - len(self.groups))
 
     @property
     def isolation(self) -> str:
-        """What stands between the code, the machine and the other families; empty before it is open."""
+        """What separates the code from the machine and from other groups; empty until the container is open."""
         return self.connection.isolation if self.connection is not None else ""
 
     @property
     def lost(self) -> str:
-        """Why it is gone; empty while it is not."""
+        """Why the container is gone; empty while it is not."""
         return self.connection.lost if self.connection is not None else ""
 
     def start(self) -> None:
-        """Begin to start the server; the pool is told what comes of it."""
+        """Begin to start the server; the result is reported to the pool."""
         try:
             start_thread(self.thread)
-        except RuntimeError as error:  # belongs to those who wait for a container
-            self._pool.failed(self, error)
+        except RuntimeError as error:  # is passed on to those who wait for a container
+            self._events.on_start_failure(self, error)
 
-    def _live(self) -> None:
-        """Start the server and hand out its replies: one thread, since bubblewrap ends with the one that started it."""
+    def _run(self) -> None:
+        """Start the server and read its replies.
+
+        Both happen in one thread, since bubblewrap ends with the thread that started it.
+        """
         try:
-            stream = self._pool.start_stream(self.host)
-        except Exception as error:  # belongs to those who wait for a container
-            self._pool.failed(self, error)
+            stream = self._events.start_stream(self.host)
+        except Exception as error:  # is passed on to those who wait for a container
+            self._events.on_start_failure(self, error)
             return
         self.connection = connection = Connection(stream)
-        self.missed = 0
-        connection.hello.add_done_callback(lambda hello: self._greeted(stream, hello.exception(), hello.result))
+        self.missed_pings = 0
+        connection.hello.add_done_callback(lambda hello: self._on_hello(hello.exception(), hello.result))
         if self.state == "ended":  # the pool was closed meanwhile
             connection.close()
         connection.read()
-        self._pool.ended(self)
+        self._events.on_end(self)
 
-    def _greeted(self, stream: Stream, error: BaseException | None, facts: Callable[[], dict[str, Any]]) -> None:
+    def _on_hello(self, error: BaseException | None, facts: Callable[[], dict[str, Any]]) -> None:
         if error is not None:
-            self._pool.failed(self, error)
+            self._events.on_start_failure(self, error)
             return
-        self.missed = 0
-        self._pool.opened(self, facts())
+        self.missed_pings = 0
+        self._events.on_open(self, facts())
 
     def give_up(self, why: str) -> None:
-        """Fail everything that waits for the server, and end it by force, which may take a while."""
+        """Fail everything that waits for the server, and end it by force; returns at once."""
         connection = self.connection
         if connection is None:
             return
         connection.fail(why)
-        with contextlib.suppress(PythonExiting):  # then it is killed when the pool is closed
-            start_thread(daemon(_kill, "sandbox kill", connection.stream))
+        with contextlib.suppress(PythonExiting):  # the server is killed when the pool is closed
+            start_thread(daemon_thread(_kill, "sandbox kill", connection.stream))
 
     def end(self) -> None:
         """Tell the server to end; returns at once."""
@@ -113,14 +140,14 @@ class Container:
             self.connection.close()
 
     def join(self, seconds: float) -> None:
-        """Wait for the end of a server that was told to end, and insist if that takes too long."""
-        if self.thread.ident is None:  # about to start; it will end by itself
+        """Wait for a server that was told to end, and kill it if that takes too long."""
+        if self.thread.ident is None:  # it was about to start, and will end by itself
             return
         self.thread.join(seconds)
         if self.thread.is_alive() and self.connection is not None:
-            _log.warning("a container of the sandbox did not end in time and is killed")
+            _log.warning("a sandbox container did not end in time; killing it")
             _kill(self.connection.stream)
-            self.thread.join(_DYING)
+            self.thread.join(_KILL_SECONDS)
 
 
 def _kill(stream: Stream) -> None:

@@ -1,6 +1,6 @@
-"""The containers of one pool, and the engines they run on: which is used, started, drained, given up.
+"""The containers of one pool and the engines they run on: which are started, used, drained and dropped.
 
-Takes no lock: all but `start_stream` is called with the lock of the `Pool`.
+Takes no lock: everything except `start_stream` is called while the lock of the pool is held.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from sandbox.backends.docker_hosts import Host
 from sandbox.backends.registry import choose, start
-from sandbox.config.pool_plan import Plan
-from sandbox.daemon_threads import PythonExiting
+from sandbox.backends.stream import Stream
+from sandbox.config.options import PoolPlan
 from sandbox.errors import SandboxError, SandboxFull, SandboxUnavailable
-from sandbox.pool.connection import Stream
 from sandbox.pool.container import Container
+from sandbox.pool.daemon_threads import PythonExiting
 
-_BUSY = 8
-_BLOATED = 3  # pings in a row; a hungry cell passes
+_IDLE_FRACTION = 8  # a container is judged by its memory while at most 1/8 of its slots are held
+_BLOATED_PINGS = 3  # in a row, since one cell may need much memory for a moment
 _log = logging.getLogger(__name__)
 
 
@@ -27,17 +27,17 @@ class Fleet:
     """Containers that are starting, open or draining.
 
     Args:
-        plan: how many there may be, and of what kind.
+        plan: how many containers there may be, and of what kind.
         hosts: the engines to spread them over.
 
     Attributes:
-        backend: the one that "auto" stands for, from the first start on.
-        worked: a container has been open before, so that a failure may be one that passes.
-        fault: why the last start has failed; empty after one that did not.
+        backend: the name of the backend; "auto" is resolved at the first start.
+        worked: whether a container has been open before. If so, a failure may be temporary.
+        fault: why the last start failed; empty after a start that worked.
         isolation: of the container that was opened last.
     """
 
-    def __init__(self, plan: Plan, hosts: list[Host]) -> None:
+    def __init__(self, plan: PoolPlan, hosts: list[Host]) -> None:
         self.containers: list[Container] = []
         self.hosts = hosts
         self.backend = ""
@@ -47,35 +47,35 @@ class Fleet:
         self._plan = plan
 
     def start_stream(self, host: Host) -> Stream:
-        """Start a server; takes its time."""
-        if not self.backend:  # remembered: "auto" never changes the isolation under way
+        """Start a server and return the stream to it; may take long."""
+        if not self.backend:  # remembered, so that the isolation never changes while the sandbox is open
             chosen = len(self.hosts) > 1 or self.hosts[0].name is not None
             self.backend = "docker" if chosen else choose(self._plan.backend)
         return start(self.backend, replace(self._plan.options, host=host.address(), containers=self._plan.containers))
 
     def with_most_free(self) -> Container | None:
-        """Return the container that a new family goes to."""
+        """Return the container that a new group of sessions goes to, if any has a free slot."""
         best = max(self.containers, key=lambda one: one.free, default=None)
         return best if best is not None and best.free else None
 
     def live(self) -> list[Container]:
-        """Return those that take new families, or will."""
+        """Return the containers that take new groups, now or once they have started."""
         return [one for one in self.containers if one.state in ("starting", "open")]
 
     def room(self) -> int:
-        """Return how many families could come before one has to wait."""
-        unborn = self._plan.containers - len(self.live())
-        coming = sum(one.slots for one in self.containers if one.state == "starting")
-        return sum(one.free for one in self.containers) + coming + unborn * self._plan.options.sessions
+        """Return how many groups could be opened before one has to wait."""
+        not_started = self._plan.containers - len(self.live())
+        starting = sum(one.slots for one in self.containers if one.state == "starting")
+        return sum(one.free for one in self.containers) + starting + not_started * self._plan.options.sessions
 
     def is_growing(self) -> bool:
-        """Whether a container is about to come, for all that is known."""
+        """Whether a container is being started on a host that is not known to fail."""
         return any(one.state == "starting" and not one.host.fault for one in self.containers)
 
     def grow(self, waiting: int, make: Callable[[Host, int], Container]) -> list[Container]:
-        """Return new containers for those who wait, as many as they need and the plan allows.
+        """Return new containers for the waiting requests, as many as are needed and the plan allows.
 
-        Nobody counts on a host that has failed before: another one is asked at the same time.
+        A container on a host that has failed before does not count; another host is tried at the same time.
         """
         live, made = self.live(), list[Container]()
         need = waiting - sum(one.slots for one in live if one.state == "starting" and not one.host.fault)
@@ -95,15 +95,18 @@ class Fleet:
         return min(usable, key=lambda host: sum(one.host is host for one in live), default=None)
 
     def wears_out(self, container: Container, memory: int = 0, limit: int = 0) -> bool:
-        """Start to drain a container that has served enough, lost its slots, or kept memory; say whether.
+        """Start to drain a container that has served enough groups, lost its slots, or leaks memory.
 
-        Only one at a time is drained, unless it is of no use at all. Memory is judged while there are few
-        families that could be using it rightly.
+        Only one container is drained at a time, unless it has no usable slot. Memory is judged while few groups are
+        open, since many could well be using it.
+
+        Returns:
+            Whether the container is now draining.
         """
-        few = len(container.families) <= container.slots // _BUSY
+        few = len(container.groups) <= container.slots // _IDLE_FRACTION
         if limit:
-            container.bloated = container.bloated + 1 if few and limit < 2 * memory else 0
-        worn = container.served >= self._plan.recycle_after or container.bloated >= _BLOATED
+            container.bloated_pings = container.bloated_pings + 1 if few and limit < 2 * memory else 0
+        worn = container.served >= self._plan.recycle_after or container.bloated_pings >= _BLOATED_PINGS
         alone = not any(one.state == "draining" for one in self.containers)
         degraded = 2 * container.slots < self._plan.options.sessions
         if container.state != "open" or not (container.slots <= 0 or ((worn or degraded) and alone)):
@@ -112,36 +115,36 @@ class Fleet:
         return True
 
     def drained(self) -> list[Container]:
-        """Return containers that are drained and empty, to be ended."""
-        done = [one for one in self.containers if one.state == "draining" and not one.families]
+        """Return containers that are drained and empty; the caller ends them."""
+        done = [one for one in self.containers if one.state == "draining" and not one.groups]
         for container in done:
             container.state = "ended"
         return done
 
     def opened(self, container: Container) -> None:
-        """Use a container."""
+        """Note that a container can be used."""
         container.state = "open"
         container.host.worked()
         self.worked, self.fault, self.isolation = True, "", container.isolation
 
     def failed(self, container: Container, error: BaseException) -> bool:
-        """Drop a container that has not started; say whether there is no hope left for those who wait."""
+        """Drop a container that has not started; returns whether the waiting requests should fail."""
         self.remove(container)
         container.host.failed(str(error))
         several = len(self.hosts) > 1
         self.fault = "\n".join(f"  - {host}: {host.fault}" for host in self.hosts if host.fault)
         self.fault = f"no Docker engine can be used:\n{self.fault}" if several else str(error)
-        mistake = isinstance(error, (ValueError, TypeError))
-        hope = self.worked or any(not host.fault for host in self.hosts)
-        if not isinstance(error, PythonExiting) and (self.live() or (hope and not mistake)):
-            _log.warning("a container of the sandbox has not started (%s): %s", container.host, error)
+        bad_option = isinstance(error, (ValueError, TypeError))
+        may_recover = self.worked or any(not host.fault for host in self.hosts)
+        if not isinstance(error, PythonExiting) and (self.live() or (may_recover and not bad_option)):
+            _log.warning("a sandbox container has not started (%s): %s", container.host, error)
             return False
-        for host in self.hosts:  # the next one who asks shall not have to wait for a second try
+        for host in self.hosts:  # the next request tries again at once, without the pause after a failure
             host.worked()
         return True
 
     def error(self, error: BaseException) -> BaseException:
-        """Return what one of those who wait is told about a failure."""
+        """Return the exception for one waiting request after a failure; each gets a copy."""
         if len(self.hosts) > 1 and not isinstance(error, (ValueError, TypeError)):
             return SandboxUnavailable(self.fault)
         kind = type(error) if isinstance(error, (SandboxError, ValueError, TypeError)) else SandboxError
@@ -150,19 +153,19 @@ class Fleet:
         return copy
 
     def too_late(self, waiting: int) -> SandboxError:
-        """Return what one is told who has waited too long; others still do."""
+        """Return the exception for a request that has waited too long, while `waiting` others still wait."""
         plan, live = self._plan, self.live()
         if self.fault and not any(one.state == "open" for one in live):
             return SandboxUnavailable(f"no container has started within {plan.wait:g} s: {self.fault}")
-        held = sum(len(one.families) for one in self.containers)
+        held = sum(len(one.groups) for one in self.containers)
         return SandboxFull(
             f"no session became free within {plan.wait:g} s: {held} are open (each with its forks) in {len(live)} of "
-            f"{plan.containers} containers for {plan.options.sessions} each, and {waiting} more requests wait; close "
-            "sessions, or open the sandbox with more containers= or sessions="
+            f"{plan.containers} containers with {plan.options.sessions} slots each, and {waiting} more requests wait. "
+            "Close sessions, or open the sandbox with more containers= or sessions="
         )
 
     def remove(self, container: Container) -> bool:
-        """Drop a container that has ended; say whether it had not been told to."""
+        """Drop a container that has ended; returns whether its end was unexpected."""
         unexpected = container.state in ("open", "draining")
         container.state = "ended"
         if container in self.containers:

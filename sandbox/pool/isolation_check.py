@@ -1,4 +1,4 @@
-"""Compares what a server has found around itself with what its backend stands for."""
+"""Compares the isolation that a server has measured with what its backend must provide."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 _KILL_SETGID_SETUID_SYS_NICE = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23
 
 
-def unkept_promise(backend: str, facts: dict[str, Any]) -> str:
-    """Return what is wrong, or nothing.
+def isolation_fault(backend: str, facts: dict[str, Any]) -> str:
+    """Return what is wrong with the isolation; empty if nothing is.
 
     Args:
-        backend: its name; "unsafe_local" promises nothing.
-        facts: from the server's hello, measured in its own process and in one confined as sessions are.
+        backend: its name. "unsafe_local" need not provide anything.
+        facts: from the server's HELLO. The server measures them in its own process ("supervisor") and in a child that
+            is confined as sessions are ("session").
     """
     if "fault" in facts:
         return str(facts["fault"])
@@ -20,9 +21,11 @@ def unkept_promise(backend: str, facts: dict[str, Any]) -> str:
         return ""
     session, supervisor = facts["session"], facts["supervisor"]
     faults = {
+        # without "uid" (bubblewrap without root) sessions have the server's own user, whatever its number is
         "sessions run as root": session["uid"] == 0 and "uid" in facts["separation"],
         "sessions run as the container's user": backend == "docker" and "uid" not in facts["separation"],
         f"sessions have capabilities ({session['capabilities']:#x})": session["capabilities"] != 0,
+        # the supervisor changes users, kills sessions and sets their priorities; it needs nothing else
         f"the supervisor has capabilities ({supervisor['capabilities']:#x})": bool(
             supervisor["capabilities"] & ~_KILL_SETGID_SETUID_SYS_NICE
         ),

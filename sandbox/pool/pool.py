@@ -1,234 +1,209 @@
 """The queue for the slots of a sandbox's containers.
 
 Requests are served in the order in which they came, whatever threads and event loops they come from. When all
-slots are held another container is started, up to `Plan.containers`; after that requests wait. A container that
-has ended is replaced when somebody needs it; the sessions in it are lost. The thread of `keeper` looks after
-deadlines and health. Futures are resolved, and containers spoken to, only while the lock is not held.
+slots are held, another container is started, up to `PoolPlan.containers`; after that, requests wait. A container that
+has ended is replaced when a request needs it; the sessions in it are lost. The health monitor's thread checks
+deadlines and containers. Futures are resolved, and containers spoken to, only while the lock is not held.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from sandbox.backends.docker_hosts import Host
-from sandbox.config.pool_plan import Plan
-from sandbox.daemon_threads import daemon, start_thread
+from sandbox.backends.stream import Stream
+from sandbox.config.options import PoolPlan
 from sandbox.errors import SandboxError
-from sandbox.pool.connection import Stream
 from sandbox.pool.container import Container
+from sandbox.pool.daemon_threads import daemon_thread, start_thread
 from sandbox.pool.fleet import Fleet
-from sandbox.pool.health_monitor import keep
-from sandbox.pool.isolation_check import unkept_promise
-from sandbox.pool.session_group import Family, Session
+from sandbox.pool.health_monitor import monitor
+from sandbox.pool.isolation_check import isolation_fault
+from sandbox.pool.session_group import RemoteSession, SessionGroup
+from sandbox.pool.state import Action, PoolState
 from sandbox.server.wire import PING
 from sandbox.sync_async import Steps
 
-_ENDING = 10.0
+_END_SECONDS = 10.0
 _CLOSED = "this sandbox is closed; open another"
 _log = logging.getLogger(__name__)
 _all: weakref.WeakSet[Pool] = weakref.WeakSet()
-Action = Callable[[], object]
 
 
 class Pool:
-    """The containers of one sandbox, and those who wait for a slot.
+    """The containers of one sandbox, and the requests that wait for a slot.
 
     Args:
-        plan: what it may do.
+        plan: how many containers there may be, and of what kind.
         hosts: the engines to use.
 
     Attributes:
-        counts: what has happened, see `Sandbox.stats`.
-        wake: what the keeper waits for: actions for it to do, or None to look around.
+        state: what the pool shares with its sessions and its health monitor.
+        fleet: the containers.
     """
 
-    def __init__(self, plan: Plan, hosts: list[Host]) -> None:
+    def __init__(self, plan: PoolPlan, hosts: list[Host]) -> None:
         self.plan = plan
+        self.state = PoolState()
         self.fleet = Fleet(plan, hosts)
-        self.lock = threading.Lock()
-        self.counts: Counter[str] = Counter()
-        self.wake: SimpleQueue[Action | None] = SimpleQueue()
-        self.closed = False
-        self._waiting: deque[tuple[float, Future[Family]]] = deque()
-        self._forgotten: deque[Session] = deque()
-        self._keys = itertools.count(1)
-        self._owner = 0
-        self._keeper: threading.Thread | None = None
+        self._waiting: deque[tuple[float, Future[SessionGroup]]] = deque()
+        self._monitor: threading.Thread | None = None
         _all.add(self)
 
-    def enter(self) -> Steps[Family]:
-        """Wait for a slot; the caller leaves the family in the end."""
-        future = self._ask()
+    def acquire(self) -> Steps[SessionGroup]:
+        """Wait for a slot; the caller gives it back with `SessionGroup.leave`."""
+        future = self._enqueue()
         try:
-            family: Family = yield future
-        except BaseException:  # also a cancellation: then nobody would give the slot back
+            group: SessionGroup = yield future
+        except BaseException:  # includes a cancellation, after which nobody would give the slot back
             if not future.cancel() and future.exception() is None:
                 future.result().leave()
             raise
-        return family
+        return group
 
-    def _ask(self) -> Future[Family]:
-        self.check_process()
-        self.close_forgotten()
-        future: Future[Family] = Future()
-        with self.lock:
-            if self.closed:
+    def _enqueue(self) -> Future[SessionGroup]:
+        self.state.check_process()
+        self.state.close_forgotten()
+        future: Future[SessionGroup] = Future()
+        with self.state.lock:
+            if self.state.closed:
                 raise SandboxError(_CLOSED)
-            if self._keeper is None:
-                keeper = daemon(keep, "sandbox keeper", self)
-                start_thread(keeper)
-                self._owner, self._keeper = os.getpid(), keeper
+            if self._monitor is None:
+                thread = daemon_thread(monitor, "sandbox monitor", self)
+                start_thread(thread)
+                self.state.owner, self._monitor = os.getpid(), thread
             self._waiting.append((time.monotonic() + self.plan.wait, future))
             actions = self._dispatch()
-        future.add_done_callback(self._withdrawn)
-        _do(actions)
+        future.add_done_callback(self._remove_cancelled)
+        _run(actions)
         if not future.done():
-            self.wake.put(None)  # the keeper watches the deadline
+            self.state.wake.put(None)  # the monitor checks the deadline
         return future
 
-    def _withdrawn(self, future: Future[Family]) -> None:
+    def _remove_cancelled(self, future: Future[SessionGroup]) -> None:
         if future.cancelled():
-            with self.lock:
+            with self.state.lock:
                 self._waiting = deque(entry for entry in self._waiting if entry[1] is not future)
 
-    def leave(self, family: Family, number: int) -> None:
-        """Count members of a family that are gone; with the last one its slot is free."""
-        with self.lock:
-            family.members -= number
-            if family.members > 0:
+    def _leave(self, group: SessionGroup, number: int) -> None:
+        """Count members of a group that are gone; the last one frees the slot."""
+        with self.state.lock:
+            group.members -= number
+            if group.members > 0:
                 return
-            family.container.families.discard(family)
+            group.container.groups.discard(group)
             actions = self._dispatch()
-        _do(actions)
+        _run(actions)
 
     def _dispatch(self) -> list[Action]:
-        """With the lock: give away slots, start and end containers; returns what is to be done without it."""
+        """Assign slots, start and end containers. Needs the lock; the caller runs the actions without it."""
         actions: list[Action] = []
         while self._waiting and (container := self.fleet.with_most_free()):
             _, future = self._waiting.popleft()
             if future.set_running_or_notify_cancel():
-                actions.append(self._give(container, future))
-        if not self.closed:
+                actions.append(self._assign(container, future))
+        if not self.state.closed:
             started = self.fleet.grow(len(self._waiting), lambda host, slots: Container(self, host, slots))
             actions += [container.start for container in started]
         return actions + [container.end for container in self.fleet.drained()]
 
-    def _give(self, container: Container, future: Future[Family]) -> Action:
-        family = Family(self, container)
-        container.families.add(family)
-        return partial(future.set_result, family)
+    def _assign(self, container: Container, future: Future[SessionGroup]) -> Action:
+        group = SessionGroup(self.state, container, self._leave)
+        container.groups.add(group)
+        return partial(future.set_result, group)
 
-    # what containers and the keeper report
+    # what containers and the health monitor report
 
     def start_stream(self, host: Host) -> Stream:
-        """Start a server; takes its time."""
+        """Start a server and return the stream to it; may take long."""
         return self.fleet.start_stream(host)
 
-    def opened(self, container: Container, facts: dict[str, Any]) -> None:
-        """Use a container that has said hello, if it is what it has to be."""
-        fault = unkept_promise(self.fleet.backend, facts)
+    def on_open(self, container: Container, facts: dict[str, Any]) -> None:
+        """Use a container that has started, unless its isolation is not what the backend must provide."""
+        fault = isolation_fault(self.fleet.backend, facts)
         if fault:
-            self.failed(container, SandboxError(f"the sandbox ({self.fleet.backend}) is not isolated: {fault}"))
+            self.on_start_failure(
+                container, SandboxError(f"the sandbox ({self.fleet.backend}) is not isolated: {fault}")
+            )
             container.give_up("it is not isolated")
             return
-        with self.lock:
+        with self.state.lock:
             if container.state != "starting":
                 return
             container.slots = min(container.slots, facts["slots"])
             self.fleet.opened(container)
             actions = self._dispatch()
-        _do(actions)
+        _run(actions)
 
-    def failed(self, container: Container, error: BaseException) -> None:
-        """Do without a container that has not started: try another host, or again, or disappoint who waits."""
-        with self.lock:
+    def on_start_failure(self, container: Container, error: BaseException) -> None:
+        """Drop a container that has not started: try another host, or again, or fail the waiting requests."""
+        with self.state.lock:
             if container.state != "starting":
                 return
             if self.fleet.failed(container, error):
-                victims, self._waiting = self._waiting, deque()
-                actions = _refusals((future for _, future in victims), lambda: self.fleet.error(error))
+                waiting, self._waiting = self._waiting, deque()
+                actions = _failures((future for _, future in waiting), lambda: self.fleet.error(error))
             else:
                 actions = self._dispatch()
-        _do(actions)
+        _run(actions)
 
-    def ended(self, container: Container) -> None:
-        """Take note that a container is gone, and of who was in it."""
-        with self.lock:
-            if self.fleet.remove(container) and not self.closed:
-                lost = sum(family.members for family in container.families)
-                self.counts.update(replaced=1, lost=lost)
-                _log.warning("a container was lost, with %d sessions: %s", lost, container.lost)
+    def on_end(self, container: Container) -> None:
+        """Drop a container that is gone, and count the sessions that were lost with it."""
+        with self.state.lock:
+            if self.fleet.remove(container) and not self.state.closed:
+                lost = sum(group.members for group in container.groups)
+                self.state.counts.update(replaced=1, lost=lost)
+                _log.warning("a sandbox container was lost, with %d sessions: %s", lost, container.lost)
             actions = self._dispatch()
-        _do(actions)
+        _run(actions)
 
-    def measured(self, container: Container, reply: dict[str, Any]) -> None:
-        """Take note of a container's answer to a ping."""
-        with self.lock:
-            container.missed = 0
+    def on_ping_reply(self, container: Container, reply: dict[str, Any]) -> None:
+        """Note a container's answer to a ping, and drain the container if it is worn out."""
+        with self.state.lock:
+            container.missed_pings = 0
             container.slots = reply["slots"]
             worn = self.fleet.wears_out(container, reply["memory"], reply["memory_limit"])
-            self.counts["recycled"] += worn
+            self.state.counts["recycled"] += worn
             actions = self._dispatch()
-        _do(actions)
+        _run(actions)
 
-    def look(self) -> bool:
-        """Refuse those who have waited too long, try again what failed; says whether anybody waits."""
-        self.close_forgotten()
-        with self.lock:
-            late: list[Future[Family]] = []
+    def tick(self) -> bool:
+        """Fail requests that have waited too long, retry failed starts; returns whether requests wait."""
+        self.state.close_forgotten()
+        with self.state.lock:
+            late: list[Future[SessionGroup]] = []
             while self._waiting and self._waiting[0][0] <= time.monotonic() and not self.fleet.is_growing():
                 late.append(self._waiting.popleft()[1])
-            actions = _refusals(late, lambda: self.fleet.too_late(len(self._waiting))) + self._dispatch()
+            actions = _failures(late, lambda: self.fleet.too_late(len(self._waiting))) + self._dispatch()
             busy = bool(self._waiting)
-        _do(actions)
+        _run(actions)
         return busy
 
     # sessions
 
-    def first_session(self, family: Family) -> Session:
-        """Return the session that a family begins with."""
-        with self.lock:
-            self.counts["opened"] += 1
-            family.container.served += 1
-            self.counts["recycled"] += self.fleet.wears_out(family.container)
-        return Session(family)
-
-    def new_key(self) -> int:
-        """Return a name for a session."""
-        return next(self._keys)
-
-    def count(self, name: str, by: int = 1) -> None:
-        """Count what has happened."""
-        with self.lock:
-            self.counts[name] += by
-
-    def forget(self, session: Session) -> None:
-        """Note that nobody holds a session any more; runs during garbage collection, so takes no lock."""
-        self._forgotten.append(session)
-        self.wake.put(None)
-
-    def close_forgotten(self) -> None:
-        """Close what nobody holds any more."""
-        while self._forgotten:
-            self._forgotten.popleft().close()
+    def first_session(self, group: SessionGroup) -> RemoteSession:
+        """Return the first session of a group."""
+        with self.state.lock:
+            self.state.counts["opened"] += 1
+            group.container.served += 1
+            self.state.counts["recycled"] += self.fleet.wears_out(group.container)
+        return RemoteSession(group)
 
     def stats(self) -> dict[str, int]:
-        """Return the counts of now, and those since the beginning."""
-        self.close_forgotten()
-        with self.lock:
+        """Return current counts and totals; see `Sandbox.stats`."""
+        self.state.close_forgotten()
+        with self.state.lock:
             names = ("opened", "forks", "closed", "runs", "lost", "replaced", "recycled")
-            counts = {name: self.counts[name] for name in names}
+            counts = {name: self.state.counts[name] for name in names}
             now = {
                 "sessions": counts["opened"] + counts["forks"] - counts["closed"],
                 "containers": sum(one.state != "starting" for one in self.fleet.containers),
@@ -238,68 +213,56 @@ class Pool:
         return now | counts
 
     def ping(self) -> list[Future[Any]]:
-        """Ask all containers that run how they are."""
-        with self.lock:
+        """Ping all running containers."""
+        with self.state.lock:
             running = [one.connection for one in self.fleet.containers if one.state in ("open", "draining")]
         return [connection.request(PING, {}) for connection in running if connection is not None]
 
     # the process
 
-    def is_ours(self) -> bool:
-        """Whether this process is the one that opened it, or it has not been opened."""
-        return self._owner in (0, os.getpid())
-
-    def check_process(self) -> None:
-        """Raise a SandboxError in a process that was forked from the one that opened it."""
-        if not self.is_ours():
-            raise SandboxError(
-                f"this sandbox belongs to process {self._owner}, not to this one ({os.getpid()}), which was "
-                "forked from it; open another here (default_sandbox() does so by itself)"
-            )
-
     def close(self) -> None:
-        """End all containers, refuse those who wait; may be called twice."""
-        with self.lock:
-            self.closed = True
+        """End all containers and fail the waiting requests; may be called twice."""
+        with self.state.lock:
+            self.state.closed = True
             containers = list(self.fleet.containers)
-            victims, self._waiting = self._waiting, deque()
-            actions = _refusals((future for _, future in victims), lambda: SandboxError(_CLOSED))
+            waiting, self._waiting = self._waiting, deque()
+            actions = _failures((future for _, future in waiting), lambda: SandboxError(_CLOSED))
             for container in containers:
                 if container.state == "starting":
                     container.state = "ended"
-        if not self.is_ours():
+        if not self.state.is_own_process():
             return
-        _do([*actions, *(container.end for container in containers)])
-        self.wake.put(None)
-        deadline = time.monotonic() + _ENDING
+        _run([*actions, *(container.end for container in containers)])
+        self.state.wake.put(None)
+        deadline = time.monotonic() + _END_SECONDS
         for container in containers:
             container.join(max(0.0, deadline - time.monotonic()))
         for host in self.fleet.hosts:
             host.close()
-        if self._keeper is not None and self._keeper is not threading.current_thread():
-            self._keeper.join(_ENDING)
+        if self._monitor is not None and self._monitor is not threading.current_thread():
+            self._monitor.join(_END_SECONDS)
 
-    def _let_go(self) -> None:
-        """In a forked child: the containers are not ours, and the locks may be held for ever."""
-        self.lock, self.wake = threading.Lock(), SimpleQueue()
+    def _abandon(self) -> None:
+        """In a forked child: the containers belong to the parent, and its locks may be held for ever."""
+        self.state.reset_after_fork()
         for container in self.fleet.containers:
             if container.connection is not None:
                 container.connection.stream.abandon()
 
 
-def _do(actions: Iterable[Action]) -> None:
+def _run(actions: Iterable[Action]) -> None:
     for action in actions:
         action()
 
 
-def _refusals(futures: Iterable[Future[Family]], error: Callable[[], BaseException]) -> list[Action]:
+def _failures(futures: Iterable[Future[SessionGroup]], error: Callable[[], BaseException]) -> list[Action]:
     alive = [future for future in futures if future.set_running_or_notify_cancel()]
     return [partial(future.set_exception, error()) for future in alive]
 
 
-def _let_all_go() -> None:
+def _abandon_all() -> None:
     for pool in list(_all):
-        pool._let_go()
+        pool._abandon()
 
 
-os.register_at_fork(after_in_child=_let_all_go)
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,8 +1,8 @@
-"""Puts the server together: the source that is sent to `python3 -c` in the sandbox.
+"""Bundles the server's source into the script that is sent to `python3 -c` in the sandbox.
 
-The server consists of the modules below. Their text travels to the sandbox over standard input, so that the
-library and the image can not disagree, nothing is mounted, and remote Docker engines work. They are
-registered there under their own names, so that their imports of each other mean the same there as here.
+The server consists of the modules below, listed in the order in which they import each other. Their text is sent over
+standard input, so that the versions of library and server always agree, nothing is mounted, and remote Docker engines
+work. They are registered under their own names, so that imports mean the same in the sandbox as here.
 """
 
 from __future__ import annotations
@@ -33,23 +33,27 @@ _MODULES = (
     "session.fork",
     "session.session",
     "session.zygote",
-    "supervisor.timers",
+    "supervisor.event_loop",
     "supervisor.output_capture",
     "supervisor.control_socket",
+    "supervisor.client_stream",
     "supervisor.session_handle",
-    "supervisor.directory_cleanup",
-    "supervisor.slots",
     "supervisor.zygote_client",
+    "supervisor.session_table",
+    "supervisor.shared_memory_limit",
+    "supervisor.slots",
+    "supervisor.session_channels",
     "supervisor.session_creation",
     "supervisor.session_forks",
     "supervisor.cell_execution",
     "supervisor.file_requests",
-    "supervisor.requests",
+    "supervisor.session_messages",
     "supervisor.cgroup_usage",
+    "supervisor.cpu_shares",
+    "supervisor.requests",
     "supervisor.memory_accounting",
     "supervisor.file_lock_limits",
     "supervisor.memory_watchdog",
-    "supervisor.cpu_shares",
     "supervisor.supervisor",
 )
 
@@ -66,7 +70,7 @@ def take(n):
 script = take(int(take(16)))
 exec(compile(script, "<sandbox>", "exec"))
 """
-"""What `python3 -c` runs: reads a script of announced length and runs it."""
+"""What `python3 -c` runs: reads a script, preceded by its length, and runs it."""
 
 _SCRIPT = """
 import json, sys, types
@@ -89,7 +93,7 @@ else:
     sys.modules["sandbox.server.session.zygote"].serve_zygote(config)
 """
 
-_SUPERVISOR_ONLY = _MODULES[_MODULES.index("supervisor.timers") :]
+_SUPERVISOR_ONLY = _MODULES[_MODULES.index("supervisor.event_loop") :]
 
 
 @cache
@@ -101,7 +105,7 @@ def script() -> bytes:
 
 
 def greeting(config: dict[str, Any]) -> bytes:
-    """Return the bytes to send first: the script, and what it is to know."""
+    """Return the bytes to send first: the script and its configuration."""
     text = script()
     known = json.dumps({**config, "role": "supervisor", "bootstrap": BOOTSTRAP}).encode()
     return b"%016d" % len(text) + text + b"%016d" % len(known) + known

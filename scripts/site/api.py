@@ -27,14 +27,15 @@ SUPPORTING = {
         "arpo_trainer.tree.Row",
         "arpo_trainer.tree.Decision",
         "arpo_trainer.algorithms.registry.Algorithm",
+        "arpo_trainer.algorithms.budgets.Budget",
         "arpo_trainer.algorithms.branching.BranchMethod",
         "arpo_trainer.algorithms.branching.BranchSettings",
         "arpo_trainer.algorithms.branching.Point",
         "arpo_trainer.algorithms.branching.Score",
         "arpo_trainer.algorithms.losses.Loss",
         "arpo_trainer.training.evaluation.Evaluation",
-        "arpo_trainer.stopwatch.Stopwatch",
-        "arpo_trainer.run.train.RunArguments",
+        "arpo_trainer.timeline.Stopwatch",
+        "arpo_trainer.run.arguments.RunArguments",
     ),
 }
 

@@ -12,7 +12,7 @@ from scripts.site.markdown import code
 
 CLASSES = {
     "ARPOConfig": "arpo_trainer",
-    "RunArguments": "arpo_trainer.run.train",
+    "RunArguments": "arpo_trainer.run.arguments",
     "RolloutSettings": "arpo_trainer",
     "EnvSpec": "envs_registry",
     "Limits": "sandbox",

@@ -59,7 +59,7 @@ def test_an_engine_that_counts_tokens_is_believed() -> None:
 
 @pytest.mark.parametrize("limits", [{"turns": 0, "calls": 1}, {"turns": 1, "calls": 0}])
 def test_a_limit_below_one_is_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
         Budget(**limits)
-    with pytest.raises(ValueError, match=r"tool_limits\['search'\] must be at least 1"):
+    with pytest.raises(ValueError, match=r"tool_limits\['search'\] must be a whole number of at least 1"):
         Budget(turns=1, calls=1, calls_of={"search": 0})

@@ -185,9 +185,7 @@ def test_a_log_without_its_file_is_kept_and_named(file: Path) -> None:
     before = log.read_bytes()
     assert before
     for mode in ("record", "replay"):
-        with pytest.raises(
-            CacheError, match=r"cache\.sqlite-wal lies in .* without its file .*Copy cache\.sqlite there"
-        ):
+        with pytest.raises(CacheError, match=r"cache\.sqlite-wal is in .* without its file .*Copy cache\.sqlite there"):
             list(Cache(folder / "cache.sqlite", mode=mode).store.records())
     assert log.read_bytes() == before
     shutil.copy(file, folder)
@@ -228,7 +226,7 @@ def test_a_log_that_does_not_fit_is_kept_and_the_file_stays_sound(file: Path, mo
         patch.setattr(cache_connection, "_has_room", lambda _: False)
         cache.store.put([cache.record("page", "web", 1, {"url": str(n)}, os.urandom(5000).hex()) for n in range(900)])
         put(cache, 1)
-        with pytest.warns(RuntimeWarning, match=r"full: its last records are in cache\.sqlite-wal"):
+        with pytest.warns(RuntimeWarning, match=r"full: the latest records are in cache\.sqlite-wal"):
             cache.close()
         assert numbers(file) == [0]
     put(cache, 2)

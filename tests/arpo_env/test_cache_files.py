@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from arpo_env.cache.cache import Cache, CacheMiss
-from arpo_env.cache.import_export import export_jsonl, import_arpo_json, import_jsonl
+from arpo_env.cache.import_export import export_jsonl, import_jsonl
 from arpo_env.search.cached_search import CachedSearch, RecordedSearch
+from arpo_env.search.published_cache import import_arpo_json
 from arpo_trainer.cli.arpo_command import main
 
 PUBLISHED = {
@@ -67,7 +68,7 @@ def test_the_published_cache_of_arpo_replays_whole(tmp_path: Path, shared: Path)
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"other\.json is no"):
+    with pytest.raises(ValueError, match=r"other\.json is not"):
         import_arpo_json(Cache(tmp_path / "c.sqlite"), path)
 
 
@@ -97,7 +98,7 @@ def test_an_import_keeps_what_is_there_unless_told_to_replace_it(tmp_path: Path)
 def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('\n{"kind": "search"}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"in\.jsonl, line 2: no record of a cache"):
+    with pytest.raises(ValueError, match=r"in\.jsonl, line 2: not a cache record"):
         import_jsonl(Cache(tmp_path / "c.sqlite"), path)
 
 
@@ -153,5 +154,5 @@ def test_an_option_for_the_other_kind_of_file_is_refused(
 
 
 def test_an_export_to_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*absent for .* does not exist"):
         export_jsonl(Cache(tmp_path / "c.sqlite"), tmp_path / "absent" / "out.jsonl")

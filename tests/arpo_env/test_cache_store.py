@@ -122,7 +122,7 @@ def test_what_one_process_writes_an_open_replay_finds(file: Path) -> None:
 @pytest.mark.parametrize("mode", ["record", "replay"])
 def test_a_file_of_something_else_is_named_and_kept(file: Path, mode: str) -> None:
     file.write_bytes(b"my thesis " * 1000)
-    with pytest.raises(CacheError, match=r"cache\.sqlite is no cache .*nothing was deleted"):
+    with pytest.raises(CacheError, match=r"cache\.sqlite is not a cache .*nothing was deleted"):
         read(Cache(file, mode=mode), "q")
     assert file.read_bytes() == b"my thesis " * 1000
 
@@ -132,7 +132,7 @@ def test_another_program_s_data_base_is_left_alone(file: Path) -> None:
     other.execute("CREATE TABLE wages (name TEXT)")
     other.commit()
     before = file.read_bytes()
-    with pytest.raises(CacheError, match=r"cache\.sqlite is no cache, but an SQLite file of something else"):
+    with pytest.raises(CacheError, match=r"cache\.sqlite is an SQLite file of another application, not a cache"):
         put(Cache(file), "q")
     assert file.read_bytes() == before
 
@@ -141,7 +141,7 @@ def test_another_program_s_data_base_is_left_alone(file: Path) -> None:
 def test_another_format_is_named(file: Path, mode: str) -> None:
     put(Cache(file), "q")
     sqlite3.connect(file).execute("PRAGMA user_version = 9")
-    with pytest.raises(CacheError, match=r"cache\.sqlite has format 9, and this version of arpo reads format 1"):
+    with pytest.raises(CacheError, match=r"cache\.sqlite has format 9, but this version of arpo reads format 1"):
         read(Cache(file, mode=mode), "q")
 
 
@@ -228,11 +228,11 @@ def test_fresh_records_that_can_not_be_read_are_no_silent_miss(others: Path) -> 
     shutil.copy(file, copy)
     shutil.copy(f"{file}-wal", f"{copy}-wal")
     others.chmod(0o555)
-    assert "copy.sqlite has fresh records in copy.sqlite-wal" in replay_as_another(copy)
+    assert "copy.sqlite has recent records in copy.sqlite-wal" in replay_as_another(copy)
 
 
 def test_recording_where_nothing_can_be_written_says_so(tmp_path: Path) -> None:
-    with pytest.raises(CacheError, match="/proc/arpo can not be made"):
+    with pytest.raises(CacheError, match="/proc/arpo cannot be created"):
         put(Cache("/proc/arpo/cache.sqlite"), "q")
 
 

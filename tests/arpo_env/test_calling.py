@@ -73,8 +73,8 @@ async def goes_on() -> str:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Any:
     OVER.clear()
-    monkeypatch.setattr(calling, "_told", set())
-    monkeypatch.setattr(calling, "GRACE", 0.1)
+    monkeypatch.setattr(calling, "_warned", set())
+    monkeypatch.setattr(calling, "CLEANUP_SECONDS", 0.1)
     yield
     OVER.set()  # the thread that was left behind ends
 
@@ -175,7 +175,7 @@ def test_a_tool_that_says_so_voids_the_sample() -> None:
         with pytest.raises(ValueError, match="no such city"):
             play(tool)
 
-    with pytest.raises(TimeoutError, match=r"'work' gave no answer within 0\.1 s"):
+    with pytest.raises(TimeoutError, match=r"'work' did not answer within 0\.1 s"):
         play(a_tool(lambda self: OVER.wait(20), voids=True), tool_timeout=0.1)
 
 

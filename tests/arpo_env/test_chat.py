@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arpo_env.cache.cache import Cache
-from arpo_env.net.chat_client import ChatModel
+from arpo_env.chat_model import ChatModel
 from arpo_env.net.http import ServiceError
 from tests.arpo_env.chat_server import Answer, chat_server, reply, saying
 

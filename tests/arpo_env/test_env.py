@@ -17,7 +17,7 @@ from arpo_env.budget import NO_CALLS
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.tool import shorten
 from envs_registry import Task, all_specs
-from tests.envs_registry.sample_rows import ROWS, sample_file
+from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 DONE = "<think>d</think><answer>\\boxed{{{}}}</answer>"
 LIST = Task("t", "How long is the list?", ("4",), kind="math", setup="items = [1, 2, 3]")
@@ -202,15 +202,15 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
     [
         ({"level": 8}, "levels 1 to 6"),
         ({"colour": "red"}, "has no option 'colour'; its options are .*level"),
-        ({"serch": "tavily"}, "did you mean 'search' of the environment"),
-        ({"tool": ["python"]}, "did you mean 'tools' of the environment"),
-        ({"max_turns": 0}, "max_turns must be at least 1"),
+        ({"serch": "tavily"}, "did you mean 'search' of ToolEnv"),
+        ({"tool": ["python"]}, "did you mean 'tools' of ToolEnv"),
+        ({"max_turns": 0}, "max_turns must be a whole number of at least 1"),
         ({"render_mode": "human"}, "must be None or 'ansi'"),
-        ({"max_turns": "6"}, "max_turns must be at least 1, and a whole number, got '6'"),
-        ({"tool_limits": {"python": 2.5}}, "whole number, got 2.5"),
-        ({"tool_timeout": "3"}, "tool_timeout must be a number above 0, got '3'"),
+        ({"max_turns": "6"}, "max_turns must be a whole number of at least 1, got '6'"),
+        ({"tool_limits": {"python": 2.5}}, "whole number of at least 1, got 2.5"),
+        ({"tool_timeout": "3"}, "tool_timeout must be a positive finite number, got '3'"),
         ({"tool_timeout": float("nan")}, "got nan"),
-        ({"limit": 1.5}, "whole number, got 1.5"),
+        ({"limit": 1.5}, "whole number of at least 1, got 1.5"),
         ({"protocol": 5}, "no protocol 5. There are"),
         ({"scorer": 5}, "no grader is called 5"),
         ({"cache_mode": "replay"}, "needs cache="),
@@ -219,7 +219,7 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
         ({"pages": "summaries"}, "needs page_model"),
         ({"judge_model": "m"}, "scorer='judge' only; the scorer is 'math'"),
         ({"model_url": "http://localhost:8000"}, "name one of them"),
-        ({"search": "corpus.jsonl"}, "no tool searches"),
+        ({"search": "corpus.jsonl"}, "no search tool"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:

@@ -17,7 +17,7 @@ from gymnasium.utils.env_checker import check_env
 
 from arpo_env import ToolEnv
 from envs_registry import all_specs
-from tests.envs_registry.sample_rows import ROWS, sample_file
+from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 IDS = [spec.id for spec in all_specs()]
 PASSAGES = (

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from arpo_env.event_loop import background_loop
 from arpo_env.net.http import Http, Reply, ServiceError
 from tests.arpo_env.local_server import Call, LocalServer
 
@@ -94,6 +95,7 @@ def test_a_password_in_the_address_is_sent_as_a_header() -> None:
 
 
 def test_close_leaves_no_thread_and_can_be_repeated() -> None:
+    background_loop()  # the one loop of the process stays
     before = threads()
     with LocalServer(lambda call: call.reply({})) as server:
         http = Http("x")
@@ -433,6 +435,7 @@ def test_many_slow_answers_leave_no_thread() -> None:
         requests = (http.request("GET", server.address) for _ in range(40))
         return await asyncio.gather(*requests, return_exceptions=True)
 
+    background_loop()
     before = threads()
     with LocalServer(drip_body) as server:
         http = quick()

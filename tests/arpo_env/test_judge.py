@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from arpo_env.cache.cache import Cache, CacheMiss
-from arpo_env.grading.grader import GradingError
+from arpo_env.chat_model import ChatModel
+from arpo_env.errors import GradingError
 from arpo_env.grading.llm_judge import Judge, read_verdict
-from arpo_env.net.chat_client import ChatModel
 from envs_registry import Task
 from tests.arpo_env.chat_server import Answer, ChatServer, chat_server, saying
 
@@ -161,7 +161,7 @@ def test_verdicts_from_before_servers_were_told_apart_are_replayed_and_not_recor
     cache = Cache(tmp_path / "c.sqlite")
     request = {"question": TASK.question, "golds": list(TASK.answers), "prediction": "Lima city"}
     cache.store.put([cache.record("judge", "m", 1, request, "CORRECT")])
-    with pytest.warns(RuntimeWarning, match="records of an earlier version, which do not name the server"):
+    with pytest.warns(RuntimeWarning, match="records of an earlier version that do not name the server"):
         assert verdicts(Cache(cache.path, mode="replay"), "http://any/v1") == [1.0]
     with chat_server(saying('{"verdict": "INCORRECT"}')) as server:
         assert verdicts(cache, server.address) == [0.0]

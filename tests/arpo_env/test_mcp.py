@@ -143,7 +143,7 @@ def test_a_name_is_made_callable() -> None:
 
 
 def test_reserved_names_are_refused_without_a_prefix() -> None:
-    with pytest.raises(ValueError, match="may not be called 'reset'; give a prefix"):
+    with pytest.raises(ValueError, match="tool name 'reset' is reserved; set a prefix"):
         mcp_tools(COMMAND)
     assert call(tool(COMMAND, "reset", prefix="small_")).text == "reset"
     assert {"small_reset", "small_add"} <= {made.name for made in mcp_tools(COMMAND, prefix="small_")}
@@ -158,7 +158,7 @@ def test_a_fork_shares_the_server_and_says_so_once_it_matters() -> None:
     counter = tool(COMMAND, "count")
     (early,) = asyncio.run(counter.fork(1))
     first = int(call(counter).text)
-    with pytest.warns(RuntimeWarning, match="its server's state cannot be"):
+    with pytest.warns(RuntimeWarning, match="the state of its server cannot be forked"):
         one, other = asyncio.run(counter.fork(2))
     seen = [int(asyncio.run(copy.call()).text) for copy in (one, other, early)]
     assert seen == [first + 1, first + 2, first + 3]
@@ -173,7 +173,7 @@ def test_a_stateless_tool_forks_without_a_warning(recwarn: pytest.WarningsRecord
 
 def test_a_server_that_dies_voids_the_call_and_is_started_anew_for_the_next() -> None:
     before = call(tool(COMMAND, "process.id")).text
-    with pytest.raises(ServiceError, match="broke off"):
+    with pytest.raises(ServiceError, match="was lost"):
         call(tool(COMMAND, "die"))
     assert call(tool(COMMAND, "process.id")).text != before
 

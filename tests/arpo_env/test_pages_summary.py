@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from arpo_env.cache.cache import Cache
-from arpo_env.net.chat_client import ChatModel
+from arpo_env.chat_model import ChatModel
 from arpo_env.net.http import ServiceError
 from arpo_env.pages.page import Page
 from arpo_env.pages.page_summary import PageSummariser, reasoning_context

@@ -17,9 +17,9 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.cache.cache import Cache, CacheMiss
-from arpo_env.cache.import_export import import_arpo_json
 from arpo_env.event_loop import run
-from arpo_env.grading.math_check.process_pool import CheckPool
+from arpo_env.grading.math_check.check_pool import CheckPool
+from arpo_env.search.published_cache import import_arpo_json
 from arpo_env.services import Services
 from arpo_trainer.cli.arpo_command import main
 from envs_registry import Task, get_spec

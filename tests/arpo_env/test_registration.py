@@ -125,8 +125,8 @@ def test_it_is_an_environment_like_any_other() -> None:
         (("mine/Bad-v0", [ONE]), {"tool": ["python"]}, "no field 'tool'; did you mean 'tools'"),
         (("my_envs:mine/Bad-v0", [ONE]), {}, "register 'mine/Bad-v0'"),
         (("mine Bad", [ONE]), {}, "write NAMESPACE/Name-v0"),
-        ((5, [ONE]), {}, "an id is a text"),
-        (("CartPole-v1", [ONE]), {}, "registered already"),
+        ((5, [ONE]), {}, "an id is a string"),
+        (("CartPole-v1", [ONE]), {}, "already registered"),
         (("arpo/GSM8K-v0", [ONE]), {}, "such as 'arpo/GSM8K-v1', or give overwrite=True"),
     ],
 )
@@ -163,7 +163,7 @@ def test_the_same_may_be_registered_again_and_something_else_may_not() -> None:
     for _ in range(2):
         arpo_env.register("mine/Again-v0", [ONE], tools=[tell("a")], reward={"accuracy": 1.0})
     for tasks, other in (([TWO], tell("a")), ([ONE], tell("b")), ([ONE], "python")):
-        with pytest.raises(ValueError, match="registered already, with another content"):
+        with pytest.raises(ValueError, match="already registered with different content"):
             arpo_env.register("mine/Again-v0", tasks, tools=[other], reward={"accuracy": 1.0})
     arpo_env.register("mine/Again-v0", [TWO], tools=[], overwrite=True)
     assert question("mine/Again-v0") == "What is 2?"
@@ -184,7 +184,7 @@ def test_sources_are_compared_by_what_they_hold_and_clients_are_not_looked_into(
 
     for _ in range(2):
         arpo_env.register("mine/Held-v0", Endless(3), tools=[asks(Client())])
-    with pytest.raises(ValueError, match="with another content"):
+    with pytest.raises(ValueError, match="with different content"):
         arpo_env.register("mine/Held-v0", Endless(4), tools=[asks(Client())])
 
 
@@ -209,7 +209,7 @@ def test_an_id_names_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part])  # as a console script has it
-    with pytest.raises(UnknownEnvError, match="one of your own is named with its module"):
+    with pytest.raises(UnknownEnvError, match="name your own environment with its module"):
         get_spec("mine/Shout-v0")
     assert ToolEnv("own_shout:mine/Shout-v0").env_spec.id == "mine/Shout-v0"
     assert gym.make("own_shout:mine/Shout-v0").reset()[0] == "Shout a."

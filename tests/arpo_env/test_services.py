@@ -175,7 +175,7 @@ def test_mcp_tools_are_called_in_many_episodes() -> None:
             texts.append((await one.astep(f"<think>x</think><my_add>{call}</my_add>"))[4]["results"][0])
         return texts
 
-    future = asyncio.run_coroutine_threadsafe(played(), background._running_loop())
+    future = asyncio.run_coroutine_threadsafe(played(), background.background_loop())
     try:
         assert future.result(30) == ["1", "2", "3"]
     finally:

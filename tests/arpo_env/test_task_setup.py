@@ -48,7 +48,7 @@ def test_a_task_whose_setup_holds_its_answer_is_refused_at_reset(own: list[Task]
 
 def test_a_finite_set_is_looked_through_when_the_environment_is_built(own: list[Task]) -> None:
     own += [CLEAN, LEAKY]
-    with pytest.raises(ValueError, match=r"task 'leaky'.*or leave it out"):
+    with pytest.raises(ValueError, match=r"task 'leaky'.*or remove it"):
         ToolEnv("arpo/Own-v0")
 
 

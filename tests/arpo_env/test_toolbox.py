@@ -138,7 +138,7 @@ def test_an_environment_with_an_mcp_server_can_be_spawned_on_the_event_loop(tmp_
     async def spawn() -> ToolEnv:
         return env.spawn()
 
-    future = asyncio.run_coroutine_threadsafe(spawn(), background._running_loop())
+    future = asyncio.run_coroutine_threadsafe(spawn(), background.background_loop())
     fresh = future.result(20)
     assert list(fresh.tools) == list(env.tools)
     assert not set(map(id, fresh.tools.values())) & set(map(id, env.tools.values()))
@@ -148,7 +148,7 @@ def test_the_synchronous_face_on_its_own_loop_is_refused_instead_of_waiting_for_
     async def inside() -> None:
         background.run(asyncio.sleep(0))
 
-    future = asyncio.run_coroutine_threadsafe(inside(), background._running_loop())
+    future = asyncio.run_coroutine_threadsafe(inside(), background.background_loop())
     with pytest.raises(RuntimeError, match="asynchronous"):
         future.result(5)
 
@@ -202,10 +202,13 @@ def test_a_search_has_as_long_as_the_environment_gives_a_call() -> None:
 @pytest.mark.parametrize(
     ("tools", "words"),
     [
-        ("python", r"tools is a list, as in \['python'\]"), ([5], "not 5"), ([lambda: 5], "gave 5, not a Tool"),
-        (["pyton"], "Did you mean 'python'"), (["python", "python"], "two tools are named"),
+        ("python", r"tools must be a list such as \['python'\]"),
+        ([5], "not 5"),
+        ([lambda: 5], "returned 5, not a Tool"),
+        (["pyton"], "Did you mean 'python'"),
+        (["python", "python"], "two tools are named"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_tool_is_refused(tools: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ToolEnv("arpo/Arithmetic-v0", tools=tools)

@@ -106,7 +106,7 @@ def test_bad_names_and_lengths_are_refused() -> None:
         group_advantages([1.0, 0.0], "batch")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="1 starts for 2 trajectories"):
         tree_group_advantages([1.0, 0.0], [0])
-    with pytest.raises(ValueError, match="one length a trajectory"):
+    with pytest.raises(ValueError, match="one length per trajectory"):
         reinforce_plus_plus([[1.0, 0.0]], [[3]])
 
 

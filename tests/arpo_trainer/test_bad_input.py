@@ -17,9 +17,9 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.engine import RolloutSettings
-from arpo_trainer.rollout.tokenizer_checks import check_tokenizer
-from arpo_trainer.stopwatch import Stopwatch
-from arpo_trainer.training.rewards import SILENT_ROLLOUTS, RewardCheck, SilenceAlarm
+from arpo_trainer.rollout.rendering import check_tokenizer
+from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL, NoSignalWarning, RewardCheck
 from arpo_trainer.training.trainer import task_dataset
 from tests.arpo_trainer.test_engine import CALL, DONE, ScriptedPolicy, play
 from tests.arpo_trainer.test_trainer import GROUP, config
@@ -237,17 +237,17 @@ def test_every_kind_of_reward_function_is_checked() -> None:
 
 
 def test_rollout_after_rollout_without_a_signal_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    alarm = SilenceAlarm()
+    warning = NoSignalWarning()
     silent, telling = [[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, -1.0]]
     with caplog.at_level(logging.WARNING):
-        for _ in range(SILENT_ROLLOUTS - 1):
-            alarm.hear(silent)
-        alarm.hear(telling)
-        for _ in range(SILENT_ROLLOUTS - 1):
-            alarm.hear(silent)
+        for _ in range(ROLLOUTS_WITHOUT_SIGNAL - 1):
+            warning.update(silent)
+        warning.update(telling)
+        for _ in range(ROLLOUTS_WITHOUT_SIGNAL - 1):
+            warning.update(silent)
         assert not caplog.records
         for _ in range(3):
-            alarm.hear(silent)
+            warning.update(silent)
     assert len(caplog.records) == 1
     assert "raise num_generations or temperature" in caplog.text
 

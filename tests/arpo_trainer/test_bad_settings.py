@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.run.batch_sizes import batch_settings
+from arpo_trainer.run.arguments import RunArguments, batch_settings, configure
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags
-from arpo_trainer.run.settings_file import read_settings
-from arpo_trainer.run.train import RunArguments, configure
+from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.training.config_checks import check_vllm_length
 from arpo_trainer.training.process_count import planning
 from envs_registry.spec import UnknownEnvError
@@ -95,7 +94,7 @@ def test_flags_that_would_start_nothing_are_refused(flags: list[str], refused: b
     arguments = parser.parse_args(flags)
     if not refused:
         return check_launch_flags(arguments)
-    with pytest.raises(ValueError, match="without --accelerate_config starts nothing"):
+    with pytest.raises(ValueError, match="without --accelerate-config starts nothing"):
         check_launch_flags(arguments)
 
 

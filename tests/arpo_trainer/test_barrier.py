@@ -16,7 +16,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from benchmarks.barrier import BarrierEngine, next_streaks
 from benchmarks.rollout_script import Script, SimulatedBackend
 from benchmarks.rollout_world import Delays, fixed_tools, small_tokenizer
@@ -66,7 +66,7 @@ def play(env: ToolEnv, tokenizer: Any, given: dict[str, Any], algorithm: str) ->
     policy = ScriptedPolicy(tokenizer, scripts, given.get("entropies", []))
     settings = RolloutSettings(
         algorithm=algorithm, num_generations=given["n"], initial_rollouts=given["initial"],
-        branch_width=given.get("beam", 1), alpha=given.get("p_b", 0.5), beta=given.get("w", 0.2),
+        branch_width=given.get("beam", 1), branch_alpha=given.get("p_b", 0.5), branch_beta=given.get("w", 0.2),
     )  # fmt: skip
     draws = iter(given.get("uniforms", []))
     engine = BarrierEngine(policy, tokenizer, env, settings, lambda: next(draws))
@@ -103,7 +103,7 @@ def test_streaks_count_as_published(vectors: dict[str, dict[str, Any]]) -> None:
 
 
 def test_without_branches_both_engines_make_the_same_trajectories() -> None:
-    tokenizer, settings = small_tokenizer(), RolloutSettings("grpo", 6, max_turn_tokens=600, max_completion_length=6000)
+    tokenizer, settings = small_tokenizer(), RolloutSettings("grpo", 6, max_turn_length=600, max_completion_length=6000)
 
     def rows(maker: type[Engine] | type[BarrierEngine]) -> list[list[int]]:
         env = ToolEnv("arpo/MultiHop-v0", tools=[lambda: fixed_tools(Delays(0, speed=1000.0))])

@@ -15,7 +15,7 @@ from arpo_trainer.algorithms.branching import BRANCHES, NO_DOUBT, NO_DOUBT_LEVEL
 from arpo_trainer.algorithms.budgets import balanced_roots, branch_quota
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, REFERENCE_VOCABULARY, entropy_level, segment_entropy
 from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
-from arpo_trainer.run.settings_file import read_settings
+from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.tree import RolloutTree, Trajectory
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "trees.md"
@@ -79,7 +79,11 @@ def test_the_ranked_row_skips_what_is_settled() -> None:
 @pytest.mark.parametrize("recipe", ["arithmetic-cpu", "multihop-cpu"])
 def test_in_the_demos_entropy_decides(recipe: str) -> None:
     given = read_settings(recipe, [])
-    settings = RolloutSettings(alpha=given["branch_alpha"], beta=given["branch_beta"], tau=given["branch_threshold"])
+    settings = RolloutSettings(
+        branch_alpha=given["branch_alpha"],
+        branch_beta=given["branch_beta"],
+        branch_threshold=given["branch_threshold"],
+    )
     score = BRANCHES["arpo"].score
     for rise in (1e-3, 0.05):
         assert score(Point(1 + rise, 1.0), settings).branch

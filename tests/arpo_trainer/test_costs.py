@@ -14,16 +14,17 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.costs.episode_usage import asked, episode_limits, group_sampling
 from arpo_trainer.costs.estimate import Costs, estimate
 from arpo_trainer.costs.memory import memory
-from arpo_trainer.costs.model_shape import Shape, model_shape, shape_of
-from arpo_trainer.costs.sharding import Launch
+from arpo_trainer.costs.model_shape import ModelShape, model_shape, shape_of
+from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.costs.step_schedule import schedule
+from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.dry_run import dry_run
 from arpo_trainer.run.launch import config_file
-from arpo_trainer.run.train import RunArguments, train
+from arpo_trainer.run.train import train
 from arpo_trainer.training.process_count import planning
 from tests.conftest import tiny_llama
 
-SMALL = Shape(
+SMALL = ModelShape(
     parameters=1000, trained=1000, largest=300, layers=2, hidden=8, inner=16, queries=8, keys=4, vocabulary=10
 )
 
@@ -165,7 +166,7 @@ def test_the_price_of_a_run_has_its_evaluation_in_it(tmp_path: Path) -> None:
 
 
 def test_memory_counted_by_hand() -> None:
-    needs = memory(SMALL, config(max_rows=2, prefix_tokens=50), Launch(), prompt=10, room=20, on_cpu=True)
+    needs = memory(SMALL, config(max_rows=2, prefix_tokens=50), ProcessLayout(), prompt=10, room=20, on_cpu=True)
     assert needs.kept == {"weights": 4000, "gradients": 4000, "optimizer": 8000}
     assert needs.training == {
         "activations of a micro-batch": 4 * 30 * 2 * (24 * 8 + 16 * 8 + 16 * 16),
@@ -181,7 +182,7 @@ def test_memory_counted_by_hand() -> None:
 
 
 def test_checkpointing_keeps_one_layer() -> None:
-    needs = memory(SMALL, config(gradient_checkpointing=True), Launch(), prompt=10, room=20)
+    needs = memory(SMALL, config(gradient_checkpointing=True), ProcessLayout(), prompt=10, room=20)
     assert needs.training["activations of a micro-batch"] == 4 * 30 * (2 * 8 * 4 + 24 * 8 + 16 * 8 + 16 * 16)
 
 
@@ -190,23 +191,23 @@ def test_checkpointing_keeps_one_layer() -> None:
     [("ddp", 4000, 4000, 8000), ("zero2", 4000, 1000, 2000), ("zero3", 1000, 1000, 2000), ("fsdp", 1000, 1000, 2000)],
 )
 def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, optimizer: int) -> None:
-    kept = memory(SMALL, config(), Launch(4, sharding), prompt=10, room=20).kept
+    kept = memory(SMALL, config(), ProcessLayout(4, sharding), prompt=10, room=20).kept
     assert (kept["weights"], kept["gradients"], kept["optimizer"]) == (weights, gradients, optimizer)
 
 
 def test_the_launchers_environment_says_how_it_is_sharded() -> None:
     deepspeed = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
                  "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}  # fmt: skip
-    launch = Launch.of(8, environ=deepspeed)
+    launch = ProcessLayout.of(8, environ=deepspeed)
     assert (launch.sharding, launch.share("weights"), launch.share("optimizer")) == ("zero3", 1 / 8, 0)
-    assert Launch.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
+    assert ProcessLayout.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
 
 
 @pytest.mark.parametrize(
     ("name", "sharding"), [("ddp", "ddp"), ("zero2", "zero2"), ("zero3", "zero3"), ("fsdp2", "fsdp")]
 )
 def test_the_launch_files_say_how_it_is_sharded(name: str, sharding: str) -> None:
-    assert Launch.of_file(8, config_file(name)) == Launch(8, sharding)
+    assert ProcessLayout.of_file(8, config_file(name)) == ProcessLayout(8, sharding)
 
 
 def test_parameters_are_counted_without_weights(tiny_policy: Path, tiny_model: Any) -> None:
@@ -332,7 +333,7 @@ def test_exactly_one_of_recipe_and_config_is_given(given: list[str], capsys: pyt
 
 
 def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    from arpo_trainer.cli.recipes_command import recipe_names
+    from arpo_trainer.run.recipes import recipe_names
 
     assert main(["recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from tests.envs_registry.sample_rows import sample_file
+from tests.envs_registry.datasets.sample_rows import sample_file
 
 
 def test_envs_is_a_table_with_size_tools_scorer_and_licence_and_says_what_is_gated(
@@ -29,7 +29,7 @@ def test_envs_is_a_table_with_size_tools_scorer_and_licence_and_says_what_is_gat
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = sample_file("arpo/2Wiki-v0", tmp_path)
-    assert main(["data", "show", "arpo/2Wiki-v0", "--split", "validation", "--data", str(path)]) == 0
+    assert main(["data", "show", "arpo/2Wiki-v0", "--env-set", "split=validation", f"data={path}"]) == 0
     out = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert {"ROWS READ 3", "TASKS 3", "repeated alias 3", "KINDS qa 3", "LANGUAGES en 3"} <= set(lines)
@@ -38,12 +38,12 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_one_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = sample_file("arpo/GAIA-v0", tmp_path)
-    assert main(["data", "show", "arpo/GAIA-v0", "--data", str(path), "--level", "2"]) == 0
+    assert main(["data", "show", "arpo/GAIA-v0", "--env-set", f"data={path}", "level=2"]) == 0
     assert "LEVELS     2 1\n" in capsys.readouterr().out
 
 
 def test_show_of_an_endless_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "show", "arpo/Arithmetic-v0", "--level", "2"]) == 0
+    assert main(["data", "show", "arpo/Arithmetic-v0", "--env-set", "level=2"]) == 0
     assert "endless; the first 1000" in capsys.readouterr().out
 
 

@@ -55,7 +55,7 @@ class ScriptedPolicy:
 def play(
     env: ToolEnv, policy: Any, tokenizer: Any, tasks: Sequence[Task] = (TASK,), **settings: Any
 ) -> list[RolloutTree]:
-    values = {"num_generations": 4, "initial_rollouts": 2, "alpha": 0.5, "tau": 0.5, **settings}
+    values = {"num_generations": 4, "initial_rollouts": 2, "branch_alpha": 0.5, "branch_threshold": 0.5, **settings}
     return asyncio.run(Engine(policy, tokenizer, env, RolloutSettings(**values)).rollout(tasks))
 
 
@@ -140,7 +140,7 @@ def test_a_result_cannot_smuggle_in_a_control_token(env: ToolEnv, tokenizer: Any
 
 
 def test_a_turn_that_is_cut_short_is_truncated(env: ToolEnv, tokenizer: Any) -> None:
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, max_turn_tokens=5)[0]
+    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, max_turn_length=5)[0]
     assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
     assert {trajectory.reward for trajectory in tree.trajectories} == {-1.0}
 
@@ -247,7 +247,7 @@ def test_every_environment_is_closed(env: ToolEnv, tokenizer: Any, isolation: st
 def test_a_real_model_plays_the_same_tree_from_the_same_seed(env: ToolEnv, tokenizer: Any, tiny_model: Any) -> None:
     def once(seed: int) -> RolloutTree:
         backend = TransformersBackend(tiny_model, tokenizer)
-        return play(env, backend, tokenizer, seed=seed, algorithm="grpo", max_turn_tokens=40)[0]
+        return play(env, backend, tokenizer, seed=seed, algorithm="grpo", max_turn_length=40)[0]
 
     first, again, other = once(1), once(1), once(2)
     assert sorted(json.dumps(first.row(i).ids) for i in range(4)) == sorted(

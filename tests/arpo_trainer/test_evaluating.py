@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.run.recorder import RunRecorder
-from arpo_trainer.training.trainer_evaluation import evaluation_tasks
+from arpo_trainer.training.evaluation import evaluation_tasks
 from tests.arpo_trainer.test_trainer import config
 
 STEPS, TASKS = 3, 6

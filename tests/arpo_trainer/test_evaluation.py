@@ -61,7 +61,7 @@ def test_nothing_scored_is_an_error() -> None:
 def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
     from arpo_trainer.backends import TransformersBackend
 
-    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
+    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_length=24))
     tasks = [env.tasks.task(number) for number in range(4)]
     ticks: list[int] = []
     first = evaluate(engine, tasks, "once", on_task=lambda: ticks.append(1))
@@ -77,7 +77,7 @@ def test_tasks_that_broke_are_counted_and_said(
     """Half of them: a rollout to learn from would stop there."""
     from arpo_trainer.backends import TransformersBackend
 
-    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
+    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_length=24))
     tasks = [env.tasks.task(number) for number in range(2)]
     real = ToolEnv.astep
 
@@ -90,7 +90,7 @@ def test_tasks_that_broke_are_counted_and_said(
     result = evaluate(engine, tasks, "step 3")
     assert (result.n, result.invalid) == (1, 1)
     assert (
-        "'step 3': 1 of 2 tasks could not be scored; the first said: SessionLost: the container is gone" in caplog.text
+        "'step 3': 1 of 2 tasks could not be scored; the first error: SessionLost: the container is gone" in caplog.text
     )
 
 
@@ -99,7 +99,7 @@ def test_an_evaluation_sees_the_weights_as_they_are_now(env: ToolEnv, tokenizer:
 
     from arpo_trainer.backends import TransformersBackend
 
-    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_tokens=24))
+    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_length=24))
     tasks = [env.tasks.task(number) for number in range(2)]
     evaluate(engine, tasks, "before")
     with torch.no_grad():

@@ -20,7 +20,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
 from sandbox import Sandbox, SandboxUnavailable
 

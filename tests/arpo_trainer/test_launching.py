@@ -99,10 +99,10 @@ def test_the_command_is_this_one_without_the_launch_flags() -> None:
     ("flags", "cure"),
     [
         (["--accelerate_config", "fsdp"], "did you mean 'fsdp2'"),
-        (["--accelerate_config", "ddp", "--num_processes", "8", "--num_machines", "2"], "needs --main_process_ip"),
+        (["--accelerate_config", "ddp", "--num_processes", "8", "--num_machines", "2"], "needs --main-process-ip"),
         (
             ["--accelerate_config", "ddp", "--num_processes", "9", "--num_machines", "2", "--main_process_ip", "h"],
-            "multiple of --num_machines",
+            "multiple of --num-machines",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_cannot_start_says_why(flags: list[str], cure: str) -> None:
 def test_what_would_do_nothing_without_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    with pytest.raises(ValueError, match="say --num_processes"):
+    with pytest.raises(ValueError, match="give --num-processes"):
         launch_command(parsed("--accelerate_config", "ddp"), [])
     with pytest.raises(ValueError, match=r"FSDP needs GPUs.*take ddp"):
         launch_command(parsed("--accelerate_config", "fsdp2", "--num_processes", "2"), [])
@@ -122,5 +122,5 @@ def test_what_would_do_nothing_without_gpus_is_refused(monkeypatch: pytest.Monke
 
 def test_a_launcher_in_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert main(["train", "--config", "arithmetic-cpu", "--accelerate_config", "ddp"]) == 1
+    assert main(["train", "--recipe", "arithmetic-cpu", "--accelerate_config", "ddp"]) == 1
     assert "leave it out under a launcher" in capsys.readouterr().err

@@ -12,10 +12,11 @@ import torch
 import arpo_trainer.training.trainer as module
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
-from arpo_trainer.algorithms.advantages import batch_advantages
+from arpo_trainer.algorithms.advantages import batch_advantages, silent_groups
 from arpo_trainer.algorithms.credit_assignment import deduplication_scale, token_advantages
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.rewards import RewardCheck
+from arpo_trainer.training.rollout_batch import RolloutBatch
 from tests.arpo_trainer.test_trainer import GROUP, Watched, config
 
 
@@ -77,7 +78,7 @@ def test_the_loss_s_own_pass_has_its_anchors_moved(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch, loss: str,
     moves: bool,
 ) -> None:  # fmt: skip
-    real, seen = module.reanchor, []
+    real, seen = module.shift_old_logps, []
 
     def watched(inputs: dict[str, Any], logps: torch.Tensor, *rest: Any) -> torch.Tensor:
         old = inputs.get("old_per_token_logps")
@@ -85,7 +86,7 @@ def test_the_loss_s_own_pass_has_its_anchors_moved(
         seen.append((old, inputs.get("old_per_token_logps"), kept))
         return kept
 
-    monkeypatch.setattr(module, "reanchor", watched)
+    monkeypatch.setattr(module, "shift_old_logps", watched)
     trainer = train(tiny_model, tokenizer, tmp_path, policy_loss=loss, num_iterations=2, learning_rate=5e-2,
                     gradient_accumulation_steps=1, steps_per_generation=2, max_steps=3)  # fmt: skip
     assert (len(seen) > 0) == moves
@@ -139,7 +140,9 @@ def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
     valid, row = SimpleNamespace(valid=True), SimpleNamespace(mask=[1])
     tree = SimpleNamespace(trajectories=[valid] * 3, row=lambda number: row, starts=lambda: [0, 1, 2])
     trainer: Any = SimpleNamespace(
-        _scale="group", _rewards=[1.0, 0.0, float("nan")], trees=[tree], args=SimpleNamespace(advantage="grpo")
+        _scale="group",
+        batch=RolloutBatch([tree], rewards=[1.0, 0.0, float("nan")]),  # type: ignore[list-item]
+        args=SimpleNamespace(advantage="grpo"),
     )
     [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
     assert found == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
@@ -149,25 +152,31 @@ def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
     """TRL takes means and deviations itself where they are of the whole batch."""
     tree = SimpleNamespace(trajectories=[SimpleNamespace(valid=valid) for valid in (True, False, True)])
     trainer: Any = SimpleNamespace(
-        _reward_check=RewardCheck(), reward_funcs=[len], trees=[tree], reward_weights=torch.tensor([2.0])
+        _reward_check=RewardCheck(),
+        reward_funcs=[len],
+        batch=RolloutBatch([tree]),  # type: ignore[list-item]
+        reward_weights=torch.tensor([2.0]),
     )
     rewards = torch.tensor([[1.0], [5.0], [0.0]])
     ARPOTrainer.rewards_seen(trainer, rewards)
     assert rewards.isnan().flatten().tolist() == [False, True, False]
-    assert trainer._rewards[::2] == [2.0, 0.0]
+    assert trainer.batch.rewards[::2] == [2.0, 0.0]
 
 
 def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
     """TRL's are the rounding of the mean over a small deviation there."""
     trajectories = [SimpleNamespace(valid=True)] * 2
     args = SimpleNamespace(advantage="grpo", multi_objective_aggregation="sum_then_normalize")
+    trees: Any = [SimpleNamespace(trajectories=trajectories)] * 2
     trainer: Any = SimpleNamespace(
-        _scale=None, _rewards=[0.7, 0.7, 0.0, 1.0], trees=[SimpleNamespace(trajectories=trajectories)] * 2, args=args,
+        _scale=None,
+        batch=RolloutBatch(trees, rewards=[0.7, 0.7, 0.0, 1.0]),
+        args=args,
         accelerator=SimpleNamespace(gather=lambda values: values),
-    )  # fmt: skip
+    )
     found = ARPOTrainer._group_advantages(trainer, torch.tensor([1e-3, 1e-3, -0.5, 0.5]))
     assert found == [[0.0, 0.0], [-0.5, 0.5]]
-    assert trainer._silent == 1
+    assert silent_groups(trainer.batch.group_rewards()) == 1
 
 
 def test_a_deviation_that_is_to_be_left_out_is_not_divided_by(tmp_path: Path) -> None:

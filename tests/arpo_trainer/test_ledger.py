@@ -1,4 +1,4 @@
-"""The ledger: what a group's budget is spent on does not depend on who came first."""
+"""What a group's branch budget is spent on does not depend on which trajectory was faster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arpo_trainer.rollout.branch_budget import Claim, Ledger
+from arpo_trainer.rollout.branch_budget import BranchBudget, BranchRequest
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class World:
     quota: int | None = None
 
     def act(self, name: str, clock: int) -> tuple[str, int]:
-        """Return "end", "pass" or "claim", and how much is wanted."""
+        """Return "end", "pass" or "request", and how much is wanted."""
         rng = random.Random(f"{self.seed}/{name}/{clock}")
-        kind = rng.choices(["end", "pass", "claim"], [1, 2, 3])[0]
-        return kind, rng.randint(1, self.width - 1) if kind == "claim" and self.width > 1 else 0
+        kind = rng.choices(["end", "pass", "request"], [1, 2, 3])[0]
+        return kind, rng.randint(1, self.width - 1) if kind == "request" and self.width > 1 else 0
 
     def priority(self, name: str, clock: int) -> float:
         return random.Random(f"{self.seed}/order/{name}/{clock}").random()
@@ -50,7 +50,7 @@ def in_rounds(world: World) -> tuple[Granted, int, Causes]:
                 del live[name]
                 continue
             live[name] -= 1
-            if kind == "claim":
+            if kind == "request":
                 root = name.split(".")[0]
                 n = granted[name, clock] = min(wanted, left, room[root])
                 if not n:
@@ -63,36 +63,36 @@ def in_rounds(world: World) -> tuple[Granted, int, Causes]:
 
 def in_any_order(world: World, order: random.Random) -> Iterator[tuple[Granted, int, Causes]]:
     """Let paths act in a random order; yield what was granted so far, what was given up as surplus, and refusals."""
-    ledger = Ledger(world.reserve, world.width, world.priority, quota=world.quota)
+    budget = BranchBudget(world.reserve, world.width, world.priority, quota=world.quota)
     live: dict[str, tuple[int, int]] = {}
     granted: Granted = {}
     surplus = 0
     for root in range(world.roots):
         live[str(root)] = (1, world.points)
-        ledger.opens(str(root), 1, world.points)
+        budget.start_path(str(root), 1, world.points)
     while live:
         name = order.choice(sorted(live))
         clock, points = live.pop(name)
         kind, wanted = world.act(name, clock)
         if kind == "end" or points == 0:
-            ledger.ends(name, clock)
+            budget.end_path(name, clock)
         else:
             live[name] = (clock + 1, points - 1)
-            if kind == "claim":
-                ledger.claims(Claim(name, clock, wanted, points - 1))
+            if kind == "request":
+                budget.add_request(BranchRequest(name, clock, wanted, points - 1))
             else:
-                ledger.passes(name, clock, points - 1)
-        while settled := ledger.settle():
-            claim, n = settled
-            granted[claim.path, claim.clock] = n
+                budget.pass_point(name, clock, points - 1)
+        while settled := budget.settle():
+            request, n = settled
+            granted[request.path, request.clock] = n
             for copy in range(n):
-                twin = f"{claim.path}.{claim.clock}.{copy}"
-                live[twin] = (claim.clock + 1, claim.points)
-                ledger.opens(twin, claim.clock + 1, claim.points)
-        fresh = ledger.surplus()
-        ledger.taken += fresh
+                twin = f"{request.path}.{request.clock}.{copy}"
+                live[twin] = (request.clock + 1, request.points)
+                budget.start_path(twin, request.clock + 1, request.points)
+        fresh = budget.surplus()
+        budget.taken += fresh
         surplus += fresh
-        yield granted, surplus, {(claim.path, claim.clock): budget for claim, budget in ledger.refused()}
+        yield granted, surplus, {(request.path, request.clock): left for request, left in budget.denied()}
 
 
 WORLDS = st.builds(
@@ -132,84 +132,84 @@ def first(name: str, clock: int) -> float:
 
 
 def test_a_claim_waits_only_for_those_who_can_take_it_away() -> None:
-    ledger = Ledger(2, 2, first)
+    budget = BranchBudget(2, 2, first)
     for name in ("0", "1", "2"):
-        ledger.opens(name, 1, 1)
-    ledger.claims(Claim("2", 1, 1))
-    assert ledger.settle() is None  # 0 and 1 may both come first
-    ledger.passes("1", 1, 0)
-    settled = ledger.settle()
+        budget.start_path(name, 1, 1)
+    budget.add_request(BranchRequest("2", 1, 1))
+    assert budget.settle() is None  # 0 and 1 may both come first
+    budget.pass_point("1", 1, 0)
+    settled = budget.settle()
     assert settled is not None
     assert settled[1] == 1  # 0 may still take one: there are two
 
 
 def test_a_claim_that_others_have_used_up_is_denied_at_once() -> None:
-    ledger = Ledger(1, 2, first)
+    budget = BranchBudget(1, 2, first)
     for name in ("0", "1", "2"):
-        ledger.opens(name, 1, 1)
-    ledger.claims(Claim("1", 1, 1))
-    ledger.claims(Claim("2", 1, 1))
-    denied = ledger.settle()  # 0 is open, so 1 waits; whoever gets it, 2 does not
+        budget.start_path(name, 1, 1)
+    budget.add_request(BranchRequest("1", 1, 1))
+    budget.add_request(BranchRequest("2", 1, 1))
+    denied = budget.settle()  # 0 is open, so 1 waits; whoever gets it, 2 does not
     assert denied is not None
     assert (denied[0].path, denied[1]) == ("2", 0)
 
 
 def test_nothing_is_settled_before_the_budget_is_known() -> None:
-    ledger = Ledger(None, 2, first)
-    ledger.opens("0", 1, 1)
-    ledger.claims(Claim("0", 1, 1))
-    assert ledger.settle() is None
-    assert ledger.surplus() == 0
-    ledger.reserve = 1
-    assert ledger.settle() is not None
+    budget = BranchBudget(None, 2, first)
+    budget.start_path("0", 1, 1)
+    budget.add_request(BranchRequest("0", 1, 1))
+    assert budget.settle() is None
+    assert budget.surplus() == 0
+    budget.reserve = 1
+    assert budget.settle() is not None
 
 
 def test_the_best_come_first_when_all_have_ended() -> None:
-    ledger = Ledger(1, 2, first, best=True)
+    budget = BranchBudget(1, 2, first, best_first=True)
     for name in ("0", "1"):
-        ledger.opens(name, 1, 1)
-    ledger.claims(Claim("0", 1, 1, score=0.1))
-    ledger.claims(Claim("1", 1, 1, score=0.9))
-    ledger.ends("0", 2)
-    assert ledger.settle() is None
-    ledger.ends("1", 2)
-    best, rest = ledger.settle(), ledger.settle()
+        budget.start_path(name, 1, 1)
+    budget.add_request(BranchRequest("0", 1, 1, score=0.1))
+    budget.add_request(BranchRequest("1", 1, 1, score=0.9))
+    budget.end_path("0", 2)
+    assert budget.settle() is None
+    budget.end_path("1", 2)
+    best, rest = budget.settle(), budget.settle()
     assert best is not None
     assert rest is not None
     assert (best[0].path, best[1], rest[0].path, rest[1]) == ("1", 1, "0", 0)
 
 
 def test_with_a_quota_a_claim_waits_for_its_own_root_alone() -> None:
-    ledger = Ledger(3, 2, first, quota=1)
+    budget = BranchBudget(3, 2, first, quota=1)
     for name in ("0", "1", "2"):
-        ledger.opens(name, 1, 4)
-    ledger.claims(Claim("2", 1, 1, 3))
-    settled = ledger.settle()  # 0 and 1 come first, but they cannot take more than one each
+        budget.start_path(name, 1, 4)
+    budget.add_request(BranchRequest("2", 1, 1, 3))
+    settled = budget.settle()  # 0 and 1 come first, but they cannot take more than one each
     assert settled is not None
     assert settled[1] == 1
-    ledger.opens("2.1.0", 2, 3)
-    ledger.claims(Claim("2.1.0", 2, 1, 2))
-    refused = ledger.settle()
+    budget.start_path("2.1.0", 2, 3)
+    budget.add_request(BranchRequest("2.1.0", 2, 1, 2))
+    refused = budget.settle()
     assert refused is not None
     assert refused[1] == 0
-    assert ledger.refused() == [(refused[0], True)]
+    assert budget.denied() == [(refused[0], True)]
 
 
 def test_the_best_of_a_group_are_spread_over_its_roots() -> None:
-    ledger = Ledger(2, 2, first, best=True, quota=1)
+    budget = BranchBudget(2, 2, first, best_first=True, quota=1)
     for name in ("0", "1"):
-        ledger.opens(name, 1, 2)
+        budget.start_path(name, 1, 2)
     for name, clock, score in (("0", 1, 0.8), ("0", 2, 0.9), ("1", 1, 0.1)):
-        ledger.claims(Claim(name, clock, 1, 2 - clock, score=score))
+        budget.add_request(BranchRequest(name, clock, 1, 2 - clock, score=score))
     for name in ("0", "1"):
-        ledger.ends(name, 3)
-    got = [(claim.path, claim.clock, granted) for claim, granted in iter(ledger.settle, None)]
+        budget.end_path(name, 3)
+    got = [(request.path, request.clock, granted) for request, granted in iter(budget.settle, None)]
     assert got == [("0", 2, 1), ("0", 1, 0), ("1", 1, 1)]
-    assert [left for _, left in ledger.refused()] == [True]
+    assert [left for _, left in budget.denied()] == [True]
 
 
 @pytest.mark.parametrize("points", [1, 3])
 def test_roots_that_can_claim_nothing_more_free_the_rest(points: int) -> None:
-    ledger = Ledger(3, 2, first)
-    ledger.opens("0", 1, points)
-    assert ledger.surplus() == max(0, 3 - (2**points - 1))
+    budget = BranchBudget(3, 2, first)
+    budget.start_path("0", 1, points)
+    assert budget.surplus() == max(0, 3 - (2**points - 1))

@@ -10,7 +10,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.search.local.generated_world import WorldSearch
-from arpo_trainer.run.settings_file import read_settings
+from arpo_trainer.run.recipes import read_settings
 from envs_registry.generated.multihop import MultiHopSource
 
 SOURCE = ("level", "world_size", "seed", "split")

@@ -16,7 +16,7 @@ import pytest
 import arpo_env
 from arpo_env import ToolEnv
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.run.training_run import own_tasks
+from arpo_trainer.run.cold_start_cache import own_tasks
 from arpo_trainer.tree import read_traces
 from envs_registry import Task
 from tests.arpo_trainer.byte_policy import write_byte_policy
@@ -66,7 +66,7 @@ def arpo(folder: Path, *arguments: str, said: str = "") -> str:
     [
         ([], ["<think>I look.</think><capital>Peru</capital>", "<answer>\\boxed{Lima}</answer>"], "Lima\n</result>"),
         (
-            ["--option", "protocol=lines"],
+            ["--env-set", "protocol=lines"],
             ['CALL capital {"country": "Peru", "letters": 2}', "ANSWER Lima"],
             "RESULT Li",
         ),
@@ -82,8 +82,8 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
 
 def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
     arpo(
-        folder, "rollout", "--env", ID, "--env-kwargs", "protocol=lines", "--model", str(policy), "--tasks", "2",
-        "--num-generations", "2", "--algorithm", "grpo", "--max-turn-tokens", "12", "--output", "out",
+        folder, "rollout", ID, "--env-set", "protocol=lines", "--model", str(policy), "--tasks", "2",
+        "--num-generations", "2", "--algorithm", "grpo", "--max-turn-length", "12", "--output", "out",
     )  # fmt: skip
     trees = list(read_traces(folder / "out" / "traces.jsonl"))
     assert [tree.task["source"] for tree in trees] == ["", ""]
@@ -155,7 +155,7 @@ def test_a_cold_start_is_made_anew_when_your_tasks_have_changed() -> None:
     ("command", "words"),
     [
         (["play", "my_env:mine/Capital-v0"], "no module 'my_env'"),
-        (["rollout", "--env", "my_envs:mine/Capitol-v0", "--model", "m"], "Did you mean: mine/Capital-v0"),
+        (["rollout", "my_envs:mine/Capitol-v0", "--model", "m"], "Did you mean: mine/Capital-v0"),
         (["data", "show", "mine/Nothing-v0"], "one of your own is named with its module"),
         (["data", "overlap", f"{ID}:tran", ID], "has the splits train, test; not 'tran'"),
         (["envs", "no_such_module"], "no module 'no_such_module'"),

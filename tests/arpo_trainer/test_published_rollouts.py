@@ -15,11 +15,11 @@ from arpo_env.protocols import make_protocol
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation
-from arpo_trainer.rollout.branch_scheduler import Brancher
+from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.group import Group
-from arpo_trainer.rollout.live_trajectory import Path as Trajectory
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.rollout.live_trajectory import LiveTrajectory
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Span
 
 TOOL = "<think>c</think><search>who</search>"
@@ -56,7 +56,7 @@ class Script:
         turns = self.fresh[root - self.initial] if self.fresh else ["F"]
         return turns, [0.0] * len(turns)
 
-    async def generate(self, group: Group, path: Trajectory) -> Generation:
+    async def generate(self, group: Group, path: LiveTrajectory) -> Generation:
         await asyncio.sleep(0.001 * ((path.number * 7 + path.turn * 3) % 5))  # nobody comes in order
         turns, entropies = self.turns(path.name)
         ids = self.tokenizer({"T": TOOL, "F": DONE}[turns[path.turn]], add_special_tokens=False)["input_ids"]
@@ -71,22 +71,22 @@ def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: py
     start, ended = Group._start, Group._ended
 
     def born(
-        group: Group, path: Trajectory, origin: Origin, parent: int | None = None, fork: Span | None = None,
+        group: Group, path: LiveTrajectory, origin: Origin, parent: int | None = None, fork: Span | None = None,
         topped_up: bool = False,
     ) -> None:  # fmt: skip
         start(group, path, origin, parent, fork, topped_up)
-        number = group.brancher._numbers[path.name]
-        script.births[number] = (path.clock - 1, origin, None if parent is None else script.started[parent])
+        number, clock = group.scheduler._numbers[path.name], group.scheduler._states[path.name].clock
+        script.births[number] = (clock - 1, origin, None if parent is None else script.started[parent])
         script.started.append(number)
 
-    def over(group: Group, path: Trajectory) -> None:
-        script.ends[group.brancher._numbers[path.name]] = path.clock
+    def over(group: Group, path: LiveTrajectory) -> None:
+        script.ends[group.scheduler._numbers[path.name]] = group.scheduler._states[path.name].clock
         ended(group, path)
 
     monkeypatch.setattr(Group, "_start", born)
     monkeypatch.setattr(Group, "_ended", over)
     monkeypatch.setattr(Group, "_generate", lambda group, path: script.generate(group, path))
-    monkeypatch.setattr(Brancher, "_uniform", lambda *place: script.draws.pop(0))
+    monkeypatch.setattr(BranchScheduler, "_uniform", lambda *place: script.draws.pop(0))
     env = ToolEnv("arpo/MultiHop-v0", max_tool_calls=10, max_turns=12)
     settings = RolloutSettings(
         algorithm, given["n"], given["initial"], given.get("beam", 2), given.get("p_b", 0.5), given.get("w", 0.2),

@@ -26,7 +26,7 @@ from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from tests.arpo_trainer.test_train import containers_of
 from tests.arpo_trainer.test_trainer import config
 

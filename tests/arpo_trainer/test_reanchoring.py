@@ -13,12 +13,12 @@ from trl import GRPOTrainer
 from arpo_trainer.algorithms.losses import LOSSES, Loss, aggregate, k3
 from arpo_trainer.training.trl_losses import (
     LOSS_TYPES,
-    check_reanchoring,
-    needs_anchors,
+    check_loss_settings,
+    has_own_clip,
     no_op,
     ratio_moves,
-    reanchor,
-    reanchored,
+    shift_old_logps,
+    shifted_old_logps,
     trl_settings,
 )
 
@@ -60,7 +60,7 @@ class HostTrainer:
 
     def _get_per_token_logps_and_entropies(self, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor, None]:
         if self.anchors:
-            self.moved = reanchor(self.inputs, self.logps, self.loss, self.inputs["tool_mask"])
+            self.moved = shift_old_logps(self.inputs, self.logps, self.loss, self.inputs["tool_mask"])
         return self.logps, torch.zeros_like(self.logps), None
 
     def compute(self, inputs: dict[str, Any]) -> torch.Tensor:
@@ -106,7 +106,7 @@ def test_the_host_s_loss_is_the_explicit_one(name: str, loss_type: str) -> None:
     (logps, inputs), loss = batch(), WIDE[name]
     want = added_up(explicit(logps, inputs, loss), inputs["tool_mask"], loss_type)
     assert same(HostTrainer(logps, loss, loss_type).compute(inputs), want, logps)
-    if needs_anchors(loss):
+    if has_own_clip(loss):
         plain = HostTrainer(logps, loss, loss_type, anchors=False).compute(inputs)
         assert not same(plain, plain.detach() + want - want.detach(), logps)
 
@@ -127,7 +127,7 @@ def test_in_float32_no_token_slips_over_its_bound(name: str) -> None:
 def test_half_precision_anchors_are_float32() -> None:
     logps, inputs = batch(torch.float32)
     half = logps.detach().bfloat16()
-    anchors, moved = reanchored(WIDE["aepo"], half, inputs["old_per_token_logps"], inputs["advantages"],
+    anchors, moved = shifted_old_logps(WIDE["aepo"], half, inputs["old_per_token_logps"], inputs["advantages"],
                                 inputs["tool_mask"])  # fmt: skip
     ratio = (half - anchors).exp()[moved]
     assert anchors.dtype == torch.float32
@@ -217,10 +217,10 @@ def settings(loss: Loss, **changed: Any) -> SimpleNamespace:
 )
 def test_settings_that_would_make_it_another_loss_are_refused(changed: dict[str, Any], said: str) -> None:
     loss = LOSSES["aepo-reference"]
-    check_reanchoring(loss, settings(loss))
-    check_reanchoring(loss, settings(loss, epsilon_high=None))
+    check_loss_settings(loss, settings(loss))
+    check_loss_settings(loss, settings(loss, epsilon_high=None))
     with pytest.raises(ValueError, match=said):
-        check_reanchoring(loss, settings(loss, **changed))
+        check_loss_settings(loss, settings(loss, **changed))
 
 
 def test_a_clip_that_cannot_act_is_said_to() -> None:

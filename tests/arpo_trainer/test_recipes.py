@@ -11,15 +11,13 @@ import torch
 
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.registry import ALGORITHMS
-from arpo_trainer.cli.recipes_command import RECIPES
-from arpo_trainer.run.batch_sizes import batch_settings
+from arpo_trainer.run.arguments import RunArguments, batch_settings, split_settings
 from arpo_trainer.run.lora import save_adapters
-from arpo_trainer.run.settings_file import read_settings
-from arpo_trainer.run.train import RunArguments, split_settings
-from arpo_trainer.run.training_run import Session
+from arpo_trainer.run.recipes import RECIPES, read_settings
+from arpo_trainer.run.train import TrainingRun, train
 from envs_registry import get_spec
 from tests.conftest import tiny_llama
-from tests.envs_registry.sample_rows import ROWS, sample_file
+from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 ON_CPU = ("arithmetic-cpu", "multihop-cpu")
@@ -54,7 +52,7 @@ def folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config_for(name: str, processes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[RunArguments, ARPOConfig]:
     """A recipe's settings as one of so many processes would have them; vLLM, which is not here, is left out."""
-    monkeypatch.setattr("arpo_trainer.run.train.process_count", lambda: processes)
+    monkeypatch.setattr("arpo_trainer.run.arguments.process_count", lambda: processes)
     monkeypatch.setattr(ARPOConfig, "world_size", property(lambda self: processes), raising=False)
     run, values = split_settings(read_settings(name, []))
     assert values.get("use_vllm", False) == (name not in ON_CPU)
@@ -71,13 +69,13 @@ def local(env_id: str, options: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {**options, **here}
 
 
-def session_for(name: str, folder: Path, *overrides: str) -> Session:
+def run_for(name: str, folder: Path, *overrides: str) -> TrainingRun:
     settings = read_settings(name, [f"model={folder / 'model'}", "cold_start_examples=0", "use_vllm=false", *overrides])
     run, values = split_settings(settings)
     run.env_kwargs = local(run.env, run.env_kwargs, folder)
     run.eval_env_kwargs = local(run.eval_env or run.env, run.eval_env_kwargs, folder)
     args = ARPOConfig(**{**values, "use_cpu": True, "output_dir": str(folder / "out"), "report_to": []})
-    return Session(run, args, settings)
+    return TrainingRun(run, args, settings)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -134,10 +132,9 @@ def test_every_recipe_is_of_a_published_run_or_ours() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_builds_its_environments_and_its_trainer(name: str, folder: Path, isolation: str) -> None:
-    session = session_for(name, folder)
-    run, args = session.run, session.args
-    env = session._make_env(run.env_kwargs)
-    trainer = session._make_trainer(env, None)
+    training = run_for(name, folder)
+    run, args, env = training.arguments, training.args, training.environments.train
+    trainer = training.make_trainer()
     assert trainer.eval_env.env_spec.id == (run.eval_env or run.env)
     assert trainer.eval_tasks[0].question
     assert env.budget.calls == run.env_kwargs.get("max_tool_calls", env.env_spec.max_tool_calls)
@@ -156,8 +153,8 @@ def test_adapters_are_saved_alone_and_merged(folder: Path, isolation: str, tmp_p
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    session = session_for("arithmetic-cpu", folder, "lora_rank=4", "lora_target_modules=[q_proj, v_proj]")
-    trainer = session._make_trainer(session._make_env(session.run.env_kwargs), None)
+    training = run_for("arithmetic-cpu", folder, "lora_rank=4", "lora_target_modules=[q_proj, v_proj]")
+    trainer = training.make_trainer()
     for name, weight in trainer.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight)
@@ -187,7 +184,7 @@ def test_the_papers_batch_in_trl_s_terms() -> None:
     [
         ((100, 16, 16, 2, 8), r"prompts_per_rollout \(100\) must be a multiple of prompts_per_update \(16\)"),
         ((128, 16, 16, 3, 8), "With 8 processes take per_device_train_batch_size 1, 2, 4, 8"),
-        ((128, 16, 16, 2, 6), "6 processes cannot share them evenly: start 4, or change prompts_per_update"),
+        ((128, 16, 16, 2, 6), "6 processes cannot share the rows evenly: start 4, or change prompts_per_update"),
     ],
 )
 def test_a_batch_that_cannot_be_divided_names_what_fits(batch: tuple[int, int, int, int, int], cure: str) -> None:
@@ -196,14 +193,14 @@ def test_a_batch_that_cannot_be_divided_names_what_fits(batch: tuple[int, int, i
 
 
 def test_a_batch_is_given_in_one_way(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="gradient_accumulation_steps and prompts_per_rollout say the same"):
+    with pytest.raises(ValueError, match="gradient_accumulation_steps and prompts_per_rollout set the same thing"):
         split_settings({"prompts_per_rollout": 8, "gradient_accumulation_steps": 4})
 
 
 def test_a_file_builds_on_a_recipe(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("base: aepo-qwen2.5-7b-reasoning\nmodel: /my/cold-start\nenv_kwargs: {search: serper}\n")
-    settings = read_settings(str(mine), ["env_kwargs.max_turns=9"])
+    settings = read_settings(str(mine), [], ["max_turns=9"])
     assert (settings["model"], settings["algorithm"], settings["num_train_epochs"]) == ("/my/cold-start", "aepo", 2)
     options = settings["env_kwargs"]
     assert (options["search"], options["max_turns"], options["max_tool_calls"]) == ("serper", 9, 6)
@@ -216,19 +213,18 @@ def test_a_file_builds_on_a_recipe(tmp_path: Path) -> None:
 def test_another_number_of_processes_is_warned_about(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from arpo_trainer.run.train import train
 
-    monkeypatch.setattr("arpo_trainer.run.training_run.Session.play", lambda self: self.folder)
+    monkeypatch.setattr("arpo_trainer.run.train.TrainingRun.run", lambda self: self.folder)
     train(read_settings("grpo-qwen2.5-7b-reasoning", ["use_vllm=false", f"model={folder / 'model'}", "threads=1"]))
-    assert "written for 8 processes, one a GPU, and started with 1" in caplog.text
+    assert "written for 8 processes, one per GPU, and the run has 1" in caplog.text
 
 
 def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arpo_trainer.run.train.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("arpo_trainer.run.arguments.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"lora_rank=8 needs PEFT: pip install 'arpo-gym\[lora\]'"):
         RunArguments(lora_rank=8)
 
 
 def test_an_unknown_dtype_is_refused() -> None:
-    with pytest.raises(ValueError, match="dtype must be 'float32', 'bfloat16', 'auto'; not 'bf16'"):
+    with pytest.raises(ValueError, match="dtype must be one of 'float32', 'bfloat16', 'auto'; not 'bf16'"):
         RunArguments(dtype="bf16")

@@ -23,7 +23,7 @@ from arpo_trainer.run.recorder import RunRecorder
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.resume import ResumableTrainer
 from arpo_trainer.training.run_fingerprint import fingerprint
-from arpo_trainer.training.trl_hooks import SeamedGRPOTrainer
+from arpo_trainer.training.trl_hooks import HookedGRPOTrainer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.test_trainer import config
 
@@ -211,7 +211,7 @@ def test_a_checkpoint_is_not_complete_while_it_is_written_over(tmp_path: Path, m
 def test_a_run_that_begins_anew_says_what_would_be_taken_for_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(SeamedGRPOTrainer, "train", lambda *_: "trained")
+    monkeypatch.setattr(HookedGRPOTrainer, "train", lambda *_: "trained")
     assert bare_trainer(tmp_path).train() == "trained"
     assert not caplog.text
     checkpoint(tmp_path, 4)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from arpo_trainer.cli.arpo_command import _parser, main
-from arpo_trainer.cli.rollout_command import _facts
+from arpo_trainer.cli.rollout_command import _facts, _given_settings
 from arpo_trainer.cli.rollout_summary import summary_table
 from arpo_trainer.tree import read_traces
 from tests.arpo_trainer.sample_timeline import sample_tree
 
-ENV = ["rollout", "--env", "arpo/Arithmetic-v0", "--env-kwargs", "level=3"]
+ENV = ["rollout", "arpo/Arithmetic-v0", "--env-set", "level=3"]
 
 
 def rows(out: str) -> dict[str, str]:
@@ -23,7 +23,7 @@ def rows(out: str) -> dict[str, str]:
 
 @pytest.fixture
 def quick() -> list[str]:
-    return ["--tasks", "2", "--max-turn-tokens", "48", "--max-completion-length", "160"]
+    return ["--tasks", "2", "--max-turn-length", "48", "--max-completion-length", "160"]
 
 
 def test_trees_are_written_down_and_summed_up(
@@ -84,7 +84,8 @@ def test_a_summary_of_nothing_scored_has_no_scores() -> None:
         (["--initial-rollouts", "0"], "initial_rollouts"),
         (["--limit", "pyton=2"], "limits names pyton; there are"),
         (["--set", "branch_alfa=1"], "there is branch_alpha"),
-        (["--set", "branch_width=wide"], "write a number"),
+        (["--set", "branch_width=wide"], "branch_width must be a whole number, got 'wide'"),
+        (["--set", "seed=1", "--seed", "1"], "--set seed and --seed set the same"),
         (["--endpoint", "http://127.0.0.1:1/v1", "--endpoint-model", "m", "--algorithm", "aepo"], "take grpo, random"),
     ],
 )
@@ -106,12 +107,15 @@ def test_settings_without_a_flag_reach_the_trees(tiny_policy: Path, quick: list[
 
 
 def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
-    asked = ["--env-kwargs", "data=https://me:hush@host/a?key=hush", "--vllm-server", "http://me:hush@host:8000"]
-    arguments = _parser().parse_args([*ENV, *asked, "--model", "m", "--output", str(tmp_path)])
-    assert "hush" not in json.dumps(_facts(arguments, {}), default=str)
+    options = {"data": "https://me:hush@host/a?key=hush"}
+    asked = ["--vllm-server", "http://me:hush@host:8000", "--model", "m", "--output", str(tmp_path)]
+    arguments = _parser().parse_args([*ENV, *asked])
+    facts = json.dumps(_facts(arguments, options, _given_settings(arguments), {}), default=str)
+    assert "hush" not in facts
+    assert "host:8000" in facts
 
 
 def test_the_folder_of_a_training_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.json").write_text('{"name": "a training run"}', encoding="utf-8")
     assert main([*ENV, "--model", "smollm2-135m-instruct", "--output", str(tmp_path)]) == 1
-    assert "holds another run (run.json); give a folder of its own as --output" in capsys.readouterr().err
+    assert "holds another run (run.json); give another folder with --output" in capsys.readouterr().err

@@ -19,10 +19,10 @@ from arpo_trainer.algorithms.branching import NO_DOUBT_LEVEL, branch_score
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation, OnWindow, Request
-from arpo_trainer.rollout.concurrency import Gates
+from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.stopwatch import Stopwatch
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
 
 
@@ -173,7 +173,7 @@ def families(tree: RolloutTree) -> dict[int, int]:
 @pytest.mark.parametrize(("algorithm", "quota"), [("arpo", 2), ("arpo-ranked", 2), ("random", 2), ("tree-grpo", 5)])
 def test_branches_are_spread_over_the_roots(tokenizer: Any, algorithm: str, quota: int) -> None:
     """M = 8 and N = 3: two branches a root, ceil(5 / 3), where every point passes; Tree-GRPO has no quota."""
-    trees = play(tokenizer, groups=8, algorithm=algorithm, alpha=1.0)
+    trees = play(tokenizer, groups=8, algorithm=algorithm, branch_alpha=1.0)
     assert all(len(tree.trajectories) == 8 for tree in trees)
     counts = [count for tree in trees for count in families(tree).values()]
     assert max(counts) == quota if algorithm != "tree-grpo" else max(counts) > 2
@@ -181,7 +181,7 @@ def test_branches_are_spread_over_the_roots(tokenizer: Any, algorithm: str, quot
 
 def test_the_quota_is_a_setting(tokenizer: Any) -> None:
     for quota, most in ((1, 1), (0, 5)):
-        trees = play(tokenizer, groups=8, alpha=1.0, initial_rollouts=2, num_generations=7, branch_quota=quota)
+        trees = play(tokenizer, groups=8, branch_alpha=1.0, initial_rollouts=2, num_generations=7, branch_quota=quota)
         assert max(count for tree in trees for count in families(tree).values()) == most
         assert all(len(tree.trajectories) == 7 for tree in trees)
     with pytest.raises(ValueError, match="branch_quota must be at least 1, or 0 for no quota; got -1"):
@@ -195,7 +195,7 @@ def test_the_quota_is_a_setting(tokenizer: Any) -> None:
 def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
     drawn = algorithm in ("random", "tree-grpo") or algorithm.endswith("-reference")
     seen = set()
-    for tree in play(tokenizer, groups=4, algorithm=algorithm, alpha=alpha):
+    for tree in play(tokenizer, groups=4, algorithm=algorithm, branch_alpha=alpha):
         reserve, starts = 8 - tree.meta["roots"], tree.starts()
         spent = sum(trajectory.origin == "branch" for trajectory in tree.trajectories)
         for span, decision in [(span, span.decision) for span in tree.spans if span.decision]:
@@ -366,18 +366,18 @@ def test_as_many_sandboxes_as_places_are_enough(tokenizer: Any, algorithm: str) 
     slots = Slots(8)
     env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Slotted(at_once, slots)], max_tool_calls=5, max_turns=7)
     limits = {"trajectory": 8, "look": 8, "fork": 1}
-    for tree in play(tokenizer, groups=4, env=env, algorithm=algorithm, alpha=0.6, limits=limits):
+    for tree in play(tokenizer, groups=4, env=env, algorithm=algorithm, branch_alpha=0.6, limits=limits):
         assert all(trajectory.valid for trajectory in tree.trajectories)
     assert not any(slots.holders.values())
 
 
 def test_a_turn_that_calls_several_tools_holds_a_place_of_each() -> None:
     async def most() -> int:
-        gates, now, seen = Gates({"search": 2, "python": 3}), 0, [0]
+        limits, now, seen = ConcurrencyLimits({"search": 2, "python": 3}), 0, [0]
 
         async def turn(*kinds: str) -> None:
             nonlocal now
-            async with gates.place(*kinds):
+            async with limits.acquire(*kinds):
                 now += "search" in kinds
                 seen.append(now)
                 await asyncio.sleep(0)
@@ -439,7 +439,7 @@ def test_an_episode_that_shows_something_else_the_second_time_is_void(tokenizer:
     trees = play(tokenizer, env=env, algorithm="grpo")
     failed = [trajectory for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
     assert len(failed) == 1
-    assert "could not be played again" in str(failed[0].error)
+    assert "could not be replayed" in str(failed[0].error)
 
 
 def test_a_tool_that_hangs_is_given_up(tokenizer: Any) -> None:
@@ -464,7 +464,7 @@ def test_nothing_of_a_tool_may_hang_for_ever(tokenizer: Any, monkeypatch: pytest
         return await real(self, *arguments)
 
     monkeypatch.setattr(Look, what, hangs_once)
-    trees = play(tokenizer, env=make_env(), alpha=0.6, turn_timeout=1.5)
+    trees = play(tokenizer, env=make_env(), branch_alpha=0.6, turn_timeout=1.5)
     assert all(trajectory.valid for tree in trees for trajectory in tree.trajectories)
 
 

@@ -26,7 +26,7 @@ from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
 from arpo_trainer.rollout.distributed import play_groups, this_rank
 from arpo_trainer.run.launch import add_launch_flags, launch_command
-from arpo_trainer.training.policy_backend import HostedBackend
+from arpo_trainer.training.policy_backend import SyncedBackend
 from tests.arpo_trainer.fsdp_on_cpu import fsdp
 from tests.arpo_trainer.test_ranks import OneAtATime, trees
 from tests.arpo_trainer.test_trainer import config
@@ -227,7 +227,7 @@ def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
         vllm_generation=host, model=tiny_model, is_fsdp_enabled=True, accelerator=host.accelerator,
         state=SimpleNamespace(global_step=0), _last_loaded_step=-1, is_in_train=False,
     )  # fmt: skip
-    backend = HostedBackend(mock.AsyncMock(), trainer)
+    backend = SyncedBackend(mock.AsyncMock(), trainer)
     run(backend.begin())
     expected = dict(tiny_model.named_parameters())
     assert loaded.keys() == expected.keys()

@@ -68,7 +68,7 @@ def test_the_action_s_reward() -> None:
 
 
 def test_marks_and_lengths_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one list a span \(7\)"):
+    with pytest.raises(ValueError, match=r"one list per span \(7\)"):
         toolpo_advantages(small_tree(), [1.0, 0.0, None], [0.0, 0.0, None], [[1]] * 7)
     with pytest.raises(ValueError, match="not both 0"):
         fold_preference(0, 0)

@@ -16,10 +16,13 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.arguments import RunArguments, split_settings
+from arpo_trainer.run.cold_start_cache import cold_start_folder
 from arpo_trainer.run.demo_model import check_model_folder
-from arpo_trainer.run.settings_file import read_settings
-from arpo_trainer.run.train import RunArguments, cold_start_folder, split_settings, train
-from arpo_trainer.run.training_run import Session
+from arpo_trainer.run.dry_run import dry_run
+from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.run.run_environments import RunEnvironments
+from arpo_trainer.run.train import TrainingRun, train
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
@@ -62,59 +65,57 @@ def test_a_run_that_would_be_evaluated_on_its_training_tasks_is_refused(tmp_path
     settings = {"output_dir": str(tmp_path / "out"), "bf16": False, "env": "arpo/GSM8K-v0"}
     with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
         train({**settings, "env_kwargs": {"data": str(data)}})
-    with pytest.raises(ValueError, match="tasks that know how they are solved"):
+    with pytest.raises(ValueError, match="a cold start needs tasks with known solutions"):
         train({**settings, "env_kwargs": {"data": str(data)}, "cold_start_examples": 5})
     assert not (tmp_path / "out").exists()
 
 
-def overlapping(folder: Path, overlap: str) -> tuple[Session, ToolEnv]:
-    """A session that trains on questions 0 to 4 and evaluates on 3 to 7."""
+def overlapping(folder: Path, overlap: str) -> TrainingRun:
+    """A run that trains on questions 0 to 4 and evaluates on 3 to 7."""
     for name, numbers in (("train", range(5)), ("test", range(3, 8))):
         lines = (f'{{"question": "Question {n}?", "answer": "#### {n}"}}\n' for n in numbers)
         (folder / f"{name}.jsonl").write_text("".join(lines))
     run = RunArguments(env="arpo/GSM8K-v0", env_kwargs={"data": str(folder)}, eval_tasks=4, overlap=overlap)
-    session = Session(run, ARPOConfig(output_dir=str(folder / "out"), use_cpu=True, bf16=False), {})
-    return session, session._make_env(run.env_kwargs)
+    return TrainingRun(run, ARPOConfig(output_dir=str(folder / "out"), use_cpu=True, bf16=False), {})
 
 
 def test_training_on_evaluation_tasks_is_refused_with_count_examples_and_cure(tmp_path: Path) -> None:
-    session, env = overlapping(tmp_path, "refuse")
+    run = overlapping(tmp_path, "refuse")
     with pytest.raises(ValueError, match=r"2 of 4 .* \(Question 3\?; Question 4\?\).*overlap: drop.*overlap: allow"):
-        session.check_tasks(env)
+        run.environments.check(run.args)
 
 
 @pytest.mark.parametrize(("overlap", "left"), [("drop", 3), ("allow", 5)])
 def test_overlapping_tasks_are_dropped_or_kept_on_demand(
     tmp_path: Path, overlap: str, left: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    session, env = overlapping(tmp_path, overlap)
+    run = overlapping(tmp_path, overlap)
     with caplog.at_level("WARNING"):
-        session.check_tasks(env)
-    assert env.tasks.size == left
+        run.environments.check(run.args)
+    assert run.environments.train.tasks.size == left
     assert "2 of 4 evaluation tasks are trained on" in caplog.text
 
 
-def endless(overlap: str, **evaluation: Any) -> tuple[Session, ToolEnv]:
-    """A session that trains on the first 8 tasks of an endless source and evaluates on 3 of it."""
+def endless(overlap: str, **evaluation: Any) -> TrainingRun:
+    """A run that trains on the first 8 tasks of an endless source and evaluates on 3 of it."""
     run = RunArguments(env_kwargs={"level": 1}, eval_env_kwargs=evaluation, eval_tasks=3, overlap=overlap)
     sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
-    session = Session(run, ARPOConfig(output_dir="out", use_cpu=True, bf16=False, **sizes), {})
-    return session, session._make_env(run.env_kwargs)
+    return TrainingRun(run, ARPOConfig(output_dir="out", use_cpu=True, bf16=False, **sizes), {})
 
 
 def test_an_endless_source_is_compared_as_far_as_it_is_trained_on() -> None:
-    session, env = endless("refuse", level=1)  # which takes the default's place: the split is train again
+    run = endless("refuse", level=1)  # which takes the default's place: the split is train again
     with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
-        session.check_tasks(env)
-    session, env = endless("refuse", split="test")
-    session.check_tasks(env)
-    assert env.tasks.size is None
+        run.environments.check(run.args)
+    run = endless("refuse", split="test")
+    run.environments.check(run.args)
+    assert run.environments.train.tasks.size is None
 
 
 def test_of_an_endless_source_the_overlapping_tasks_are_dropped() -> None:
-    session, env = endless("drop", level=1)
-    session.check_tasks(env)
-    assert env.tasks.size == 5
+    run = endless("drop", level=1)
+    run.environments.check(run.args)
+    assert run.environments.train.tasks.size == 5
 
 
 def test_a_run_without_a_search_or_judge_is_refused_before_anything_is_loaded(
@@ -133,7 +134,7 @@ def test_a_run_without_a_search_or_judge_is_refused_before_anything_is_loaded(
 
 
 def test_an_unknown_overlap_setting_is_refused() -> None:
-    with pytest.raises(ValueError, match="overlap must be 'refuse', 'drop', 'allow'; not 'keep'"):
+    with pytest.raises(ValueError, match="overlap must be one of 'refuse', 'drop', 'allow'; not 'keep'"):
         RunArguments(overlap="keep")
 
 
@@ -149,8 +150,52 @@ def test_cold_starts_are_kept_apart_by_their_settings() -> None:
         assert other != one
 
 
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """The id and options of every environment that is built while the test runs; copies of one are not built."""
+    made: list[tuple[str, dict[str, Any]]] = []
+    ordinary = ToolEnv.__init__
+
+    def counting(self: ToolEnv, env_id: str, **options: Any) -> None:
+        made.append((env_id, options))
+        ordinary(self, env_id, **options)
+
+    monkeypatch.setattr(ToolEnv, "__init__", counting)
+    return made
+
+
+def test_each_environment_of_a_run_is_made_once_and_equal_ones_share_their_tasks(
+    built: list[tuple[str, dict[str, Any]]],
+) -> None:
+    environments = RunEnvironments(
+        RunArguments(env_kwargs={"level": 1}, eval_tasks=3, cold_start_examples=2, cold_start_env_kwargs={"level": 2})
+    )
+    for _ in range(2):
+        assert [environments.train, environments.held_out, environments.cold_start]
+    assert [options for _, options in built] == [{"level": 1}, {"level": 1, "split": "test"}, {"level": 2}]
+    built.clear()
+    same = RunEnvironments(RunArguments(env_kwargs={"level": 1}, eval_env_kwargs={}, cold_start_examples=2))
+    assert same.train.tasks is same.held_out.tasks is same.cold_start.tasks  # type: ignore[union-attr]
+    assert same.train is not same.held_out
+    assert len(built) == 1
+
+
+def test_a_dry_run_makes_each_environment_once(
+    built: list[tuple[str, dict[str, Any]]], tiny_policy: Path, tmp_path: Path
+) -> None:
+    settings = read_settings("arithmetic-cpu", [f"model={tiny_policy}", f"output_dir={tmp_path}", "bf16=false"])
+    assert dry_run(settings)[1] == []
+    levels = [options.get("level") for _, options in built]
+    assert levels == ["mixed", "mixed", "1,2,3,4,5"]
+
+
 def test_a_whole_run_from_a_file(
-    tiny_policy: Path, isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tiny_policy: Path,
+    isolation: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    built: list[tuple[str, dict[str, Any]]],
 ) -> None:
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "out"
@@ -162,6 +207,10 @@ def test_a_whole_run_from_a_file(
         "max_turn_length: 32\ngradient_checkpointing: false\nlogging_steps: 1\nsave_strategy: 'no'\nthreads: 1\n"
     )
     assert main(["--traceback", "train", "--config", str(config)]) == 0
+    assert built == [
+        ("arpo/Arithmetic-v0", {"level": 3}),  # for training, and for the cold start
+        ("arpo/Arithmetic-v0", {"level": 3, "split": "test"}),
+    ]
     page = (out / "report.html").read_text()
     assert "arpo/Arithmetic-v0" in page
     evaluations = [json.loads(line) for line in (out / "eval.jsonl").read_text().splitlines()]
@@ -189,8 +238,8 @@ def test_doctor_says_what_is_there(capsys: Any) -> None:
     [
         (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
         (["train", "--config", "arithmetik-cpu"], "Did you mean: arithmetic-cpu"),
-        (["play", "arpo/Arithmetic-v0", "--option", "level"], "write name=value"),
-        (["train", "--config", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
+        (["play", "arpo/Arithmetic-v0", "--env-set", "level"], "write name=value"),
+        (["train", "--recipe", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
     ],
 )
 def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
@@ -202,13 +251,16 @@ def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, cap
     ("arguments", "words"),
     [
         (["report", "{folder}"], r"holds no run \(run\.json, .*give the output_dir of a run"),
-        (["train", "--config", "{folder}/binary"], r"binary is no YAML .*give a file of `name: value` lines"),
+        (["train", "--config", "{folder}/binary"], r"binary is not a YAML file .*give a file of `name: value` lines"),
         (["train", "--config", "{folder}/list"], "expected `name: value` lines"),
         (
             ["train", "--config", "any", "--accelerate_config", "ddp", "--num_processes", "-1"],
             "must be at least 1, got -1",
         ),
-        (["train", "--config", "arithmetic-cpu", "--set", "wxyz=3"], "no setting 'wxyz'. They are those of ARPOConfig"),
+        (
+            ["train", "--recipe", "arithmetic-cpu", "--set", "wxyz=3"],
+            "no setting 'wxyz'. Settings are the fields of ARPOConfig",
+        ),
         (["cache", "import", "{folder}/new.sqlite", "{folder}/binary.jsonl"], r"binary\.jsonl, line 1: no record"),
     ],
 )
@@ -224,7 +276,7 @@ def test_what_is_no_such_file_is_named(arguments: list[str], words: str, tmp_pat
 def test_an_episode_by_hand(isolation: str) -> None:
     turns = "<think>c</think><python>\n6 * 7\n</python>\n<think>d</think><answer>\\boxed{1}</answer>\n"
     done = subprocess.run(
-        [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--option", "level=1"],
+        [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"],
         input=turns, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "<result>\n42\n</result>" in done.stdout
@@ -245,7 +297,7 @@ def containers_of(pid: int) -> list[str]:
 def test_ctrl_c_leaves_no_container_behind(isolation: str) -> None:
     if not isolation.startswith("docker"):
         pytest.skip(f"the sandbox here is {isolation}, not Docker")
-    command = [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--option", "level=1"]
+    command = [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"]
     player = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert player.stdin
     assert player.stdout
@@ -267,5 +319,5 @@ def test_ctrl_c_leaves_no_container_behind(isolation: str) -> None:
 
 
 def test_an_episode_by_a_model(tiny_policy: Path, isolation: str, capsys: Any) -> None:
-    assert main(["play", "arpo/Arithmetic-v0", "--model", str(tiny_policy), "--option", "level=3"]) == 0
+    assert main(["play", "arpo/Arithmetic-v0", "--model", str(tiny_policy), "--env-set", "level=3"]) == 0
     assert "the answer is" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
-from arpo_trainer.training.trim_padding import trim_padding
+from arpo_trainer.training.rollout_batch import trim_padding
 from arpo_trainer.training.trl_hooks import (
     REQUIREMENT,
     TESTED,
@@ -53,7 +53,7 @@ def test_what_is_private_to_trl_is_named_in_one_module() -> None:
     assert {"_metrics", "_compute_loss", "_last_loaded_step", "_llm_weights_sleeping", "_tag_names"} <= theirs
     for path in sorted((ROOT / "arpo_trainer").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        if path.name == "trl_seams.py" or not any(word in path.read_text() for word in ("Trainer", "trainer:")):
+        if path.name == "trl_hooks.py" or not any(word in path.read_text() for word in ("Trainer", "trainer:")):
             continue
         nodes = list(ast.walk(tree))
         used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}

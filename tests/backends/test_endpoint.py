@@ -184,7 +184,7 @@ def test_refusals_name_the_cure_and_no_key(tokenizer: Any, status: int, message:
 
 @pytest.mark.parametrize("reply", [{"choices": []}, {}, [], b"<html>", {"choices": [{"message": 3}]}])
 def test_an_answer_that_is_none_is_quoted(tokenizer: Any, reply: Any) -> None:
-    with pytest.raises(GenerationError, match=r"answered with no completion|no JSON"):
+    with pytest.raises(GenerationError, match=r"answered with no completion|not JSON"):
         ask(tokenizer, always(reply))
 
 

@@ -198,7 +198,7 @@ def test_who_comes_after_a_long_pause_was_asked_for_waits_no_longer_than_patienc
 STREAM = "text/event-stream"
 USELESS = [
     (PlainTextResponse("<html>welcome</html>"), "answered with no stream of events"),
-    (PlainTextResponse("data: {half\n\n", media_type=STREAM), r"no JSON \('{half'\)"),
+    (PlainTextResponse("data: {half\n\n", media_type=STREAM), r"not JSON \('{half'\)"),
     (PlainTextResponse('data: {"hello": 1}\n\n', media_type=STREAM), "an event that cannot be read"),
     (PlainTextResponse('data: {"choices": [{"logprobs": {"tokens": ["a"], "top_logprobs": []}}]}\n\n',
                        media_type=STREAM), "an event that cannot be read"),
@@ -351,5 +351,5 @@ def test_a_key_is_sent_and_never_said(server: FakeVLLM, tokenizer: Any) -> None:
 def test_a_keys_line_break_is_cut_off_and_odd_letters_are_refused(server: FakeVLLM, tokenizer: Any) -> None:
     ask(VLLMServerBackend([server.url], tokenizer=tokenizer, api_key="hunter2\n"), in_group("g"))
     for key in ("hunt\ner2", "hünter2"):
-        with pytest.raises(ValueError, match=r"^the key cannot be sent: look for line breaks or odd letters in it$"):
+        with pytest.raises(ValueError, match="^the key cannot be sent in a header: look for line breaks"):
             VLLMServerBackend([server.url], tokenizer=tokenizer, api_key=key)

@@ -99,7 +99,7 @@ def test_limit_and_shuffle(tmp_path: Path) -> None:
 def test_a_seed_that_would_change_nothing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "gsm.jsonl"
     path.write_text('{"question": "a?", "answer": "#### 1"}')
-    with pytest.raises(ValueError, match="seed=3 works with shuffle=True only"):
+    with pytest.raises(ValueError, match="seed=3 has an effect only with shuffle=True"):
         load_source("gsm8k", data=path, seed=3)
 
 

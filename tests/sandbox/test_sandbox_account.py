@@ -13,11 +13,11 @@ import pytest
 
 from sandbox import Limits
 from sandbox.backends.docker import most_processes
-from sandbox.config.server_options import Options
-from sandbox.config.unsupported_limits import unkept_limits
-from sandbox.server.kernel.processes import Process, out_of_memory_kills, roots_of
-from sandbox.server.supervisor.cgroup_usage import Account
-from sandbox.server.supervisor.memory_accounting import Holding, charge
+from sandbox.config.limits import unenforced_limits
+from sandbox.config.options import ServerOptions
+from sandbox.server.kernel.processes import ProcessUsage, out_of_memory_kills, roots_of
+from sandbox.server.supervisor.cgroup_usage import CgroupUsage
+from sandbox.server.supervisor.memory_accounting import GroupMemory, charge
 
 MB = 1 << 20
 VERSION_2 = {
@@ -65,7 +65,7 @@ def written(root: Path, files: dict[str, str]) -> str:
 def test_the_parts_make_the_whole(
     tmp_path: Path, files: dict[str, str], used: int, programs: int, kernel: int, caches: int
 ) -> None:
-    account = Account(True, written(tmp_path, files))
+    account = CgroupUsage(True, written(tmp_path, files))
     assert account.counts_memory
     assert account.used() == used
     assert account.parts() == {"programs": programs, "kernel": kernel, "caches": caches}
@@ -75,24 +75,24 @@ def test_the_parts_make_the_whole(
 @pytest.mark.parametrize(("files", "seconds", "kills"), [(VERSION_2, 1534.846127, 1), (VERSION_1, 0.564008424, 3)])
 def test_cpu_time_and_kills_are_read(tmp_path: Path, files: dict[str, str], seconds: float, kills: int) -> None:
     root = written(tmp_path, files)
-    assert Account(True, root).cpu() == seconds
+    assert CgroupUsage(True, root).cpu() == seconds
     assert out_of_memory_kills(root) == kills
 
 
 def test_an_account_that_is_not_the_sandbox_s_own_is_not_read(tmp_path: Path) -> None:
-    account = Account(False, written(tmp_path, VERSION_2))
+    account = CgroupUsage(False, written(tmp_path, VERSION_2))
     assert not account.counts_memory
     assert not account.counts_cpu
     assert (account.used(), account.cpu(), sum(account.parts().values())) == (0, 0, 0)
 
 
 def test_what_nobody_can_hold_is_charged_to_nobody() -> None:
-    idle, worker = Holding(sure=120 * MB), Holding()
+    idle, worker = GroupMemory(sure=120 * MB), GroupMemory()
     assert charge([idle, worker], 0, 600 * MB) == ([120 * MB, 0], 600 * MB)
 
 
 def test_the_kernel_s_memory_is_charged_to_who_can_hold_it_and_no_more_than_that() -> None:
-    neighbour, opener, few = Holding(sure=120 * MB), Holding(kernel=900 * MB), Holding(kernel=3 * MB)
+    neighbour, opener, few = GroupMemory(sure=120 * MB), GroupMemory(kernel=900 * MB), GroupMemory(kernel=3 * MB)
     shares, unknown = charge([neighbour, opener, few], 0, 500 * MB)
     assert shares[0] == 120 * MB
     assert 497 * MB < shares[1] <= 500 * MB
@@ -103,14 +103,14 @@ def test_the_kernel_s_memory_is_charged_to_who_can_hold_it_and_no_more_than_that
 
 def test_pages_that_forks_share_are_not_charged_twice() -> None:
     """One who has forked 120 MB eight times holds them once, if nothing was written since."""
-    forked, splitter = Holding(sure=120 * MB), Holding(sure=10 * MB, pages=2000 * MB)
+    forked, splitter = GroupMemory(sure=120 * MB), GroupMemory(sure=10 * MB, pages=2000 * MB)
     shares, _ = charge([forked, splitter], 600 * MB, 0)
     assert shares == [120 * MB, 610 * MB]
 
 
 def test_processes_are_found_below_their_roots() -> None:
-    def process(parent: int) -> Process:
-        return Process(parent, "S", 0, 0, 1, 0)
+    def process(parent: int) -> ProcessUsage:
+        return ProcessUsage(parent, "S", 0, 0, 1, 0)
 
     processes = {
         1: process(0),
@@ -142,25 +142,25 @@ def engine(**facts: Any) -> dict[str, Any]:
 def test_processes_leave_the_machine_room(
     sessions: int, processes: int, containers: int, facts: dict[str, int], most: int
 ) -> None:
-    options = Options(Limits(processes=processes), sessions=sessions, containers=containers)
+    options = ServerOptions(Limits(processes=processes), sessions=sessions, containers=containers)
     assert most_processes(options, engine(**facts)) == most
 
 
 def test_the_limits_of_this_machine_s_kernel_are_read() -> None:
-    options = Options(Limits(processes=1 << 20), sessions=1)
+    options = ServerOptions(Limits(processes=1 << 20), sessions=1)
     machine = [int(Path("/proc/sys/kernel", name).read_text()) for name in ("pid_max", "threads-max")]
     assert most_processes(options, engine(KernelVersion=platform.release())) == min(16_384, min(machine) // 2)
 
 
 def test_what_an_engine_lacks_is_named() -> None:
-    assert not unkept_limits(
+    assert not unenforced_limits(
         "docker", {"CpuCfsPeriod": True, "CpuCfsQuota": True, "MemoryLimit": True, "PidsLimit": True}
     )
-    lacking = unkept_limits(
+    lacking = unenforced_limits(
         "docker", {"CpuCfsPeriod": True, "CpuCfsQuota": False, "MemoryLimit": False, "PidsLimit": False}
     )
     assert list(lacking) == ["cpus", "memory", "pids"]
-    assert list(unkept_limits("bubblewrap")) == list(unkept_limits("unsafe_local")) == ["cpus"]
+    assert list(unenforced_limits("bubblewrap")) == list(unenforced_limits("unsafe_local")) == ["cpus"]
 
 
 @pytest.mark.parametrize("cpus", [0, -1, float("nan"), float("inf"), True, "2"])

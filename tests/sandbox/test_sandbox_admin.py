@@ -137,5 +137,5 @@ def test_the_command_starts_without_the_training_stack() -> None:
 
 
 def test_an_engine_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sandbox", "ps", "--host", "unix:///nowhere/docker.sock"]) == 1
+    assert main(["sandbox", "ps", "--docker-host", "unix:///nowhere/docker.sock"]) == 1
     assert "unix:///nowhere/docker.sock does not answer" in capsys.readouterr().err

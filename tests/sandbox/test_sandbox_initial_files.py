@@ -70,7 +70,7 @@ def test_names_outside_the_directory_are_refused(sandbox: Sandbox, name: str, fr
     [
         ({"a": b"1", "./a": b"2"}, ValueError, "'a' is given twice"),
         ({"a": b"1", PurePosixPath("a"): b"2"}, ValueError, "'a' is given twice"),
-        ({"a/b": b"1", "a": b"2"}, ValueError, "'a' can not be a file and the directory of 'a/b'"),
+        ({"a/b": b"1", "a": b"2"}, ValueError, "'a' cannot be both a file and the directory of 'a/b'"),
         ({"a": 5}, TypeError, "the content of the file 'a'"),
         ({"a": None}, TypeError, "the content of the file 'a'"),
         ({5: b""}, TypeError, "str or a path"),
@@ -94,7 +94,7 @@ def test_files_above_the_limits_are_refused(sandbox: Sandbox, tmp_path: Path) ->
         file.truncate(limits.file_size + 1)
     many = {str(number): bytes(limits.file_size) for number in range(limits.disk // limits.file_size)}
     for files in ({"a": bytes(limits.file_size + 1)}, {"a": large}, {**many, "last": b"1"}):
-        with pytest.raises(OSError, match="are the limit") as caught:
+        with pytest.raises(OSError, match="the limit is") as caught:
             sandbox.interpreter_sync(files=files)
         assert caught.value.errno == errno.EFBIG
 
@@ -167,7 +167,7 @@ def test_an_answer_that_makes_no_sense_is_an_error_of_the_file_system(
 ) -> None:
     done = python.run(f"import struct\ndef forged(*_): return {answer}\n{FORGE}")
     assert done.status == "ok", done.text
-    with pytest.raises(OSError, match=r"makes no sense|Input/output error") as caught:
+    with pytest.raises(OSError, match=r"malformed|Input/output error") as caught:
         ask(python)
     assert caught.value.errno == errno.EIO
     assert python.run("6 * 7").value == "42"

@@ -207,5 +207,5 @@ def test_the_wire_gives_back_what_was_packed() -> None:
 
 def test_an_execution_without_pictures_says_nothing_of_them() -> None:
     reply = {"stdout": "a\n", "stderr": "", "value": None, "error": None, "status": "ok", "duration": 0.0}
-    execution = Execution.of({**reply, "truncated": False, "alive": True}, "none")
+    execution = Execution.from_reply({**reply, "truncated": False, "alive": True}, "none")
     assert (execution.text, execution.pictures, execution.pictures_left_out) == ("a", (), 0)

@@ -15,7 +15,7 @@ import pytest
 from sandbox_under_test import LIMITS, fastest
 
 from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost, SyncInterpreter
-from sandbox.pool import health_monitor as keeper
+from sandbox.pool import health_monitor
 
 pytestmark = pytest.mark.filterwarnings("ignore:sandbox backend 'unsafe_local':RuntimeWarning")
 
@@ -43,8 +43,8 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Health checks at once rather than every few seconds."""
-    monkeypatch.setattr(keeper, "EVERY", 0.2)
-    monkeypatch.setattr(keeper, "PATIENCE", 1.0)
+    monkeypatch.setattr(health_monitor, "PING_INTERVAL", 0.2)
+    monkeypatch.setattr(health_monitor, "PING_TIMEOUT", 1.0)
 
 
 @pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"])
@@ -223,10 +223,10 @@ def test_a_container_that_keeps_memory_is_drained() -> None:
     with pool(containers=1, sessions=16) as sandbox:
         python = sandbox.interpreter_sync("x = 1")
         (container,) = sandbox._pool.fleet.containers
-        sandbox._pool.measured(container, {"slots": 16, "memory": 400, "memory_limit": 1000})
+        sandbox._pool.on_ping_reply(container, {"slots": 16, "memory": 400, "memory_limit": 1000})
         assert sandbox.stats()["recycled"] == 0
         for _ in range(3):
-            sandbox._pool.measured(container, {"slots": 16, "memory": 600, "memory_limit": 1000})
+            sandbox._pool.on_ping_reply(container, {"slots": 16, "memory": 600, "memory_limit": 1000})
         assert sandbox.stats()["recycled"] == 1
         assert python.run("x").value == "1"
 
@@ -234,7 +234,7 @@ def test_a_container_that_keeps_memory_is_drained() -> None:
 def test_a_container_without_usable_slots_is_replaced() -> None:
     with pool(containers=1, sessions=2) as sandbox:
         (container,) = sandbox._pool.fleet.containers
-        sandbox._pool.measured(container, {"slots": 0, "memory": 1, "memory_limit": 1000})
+        sandbox._pool.on_ping_reply(container, {"slots": 0, "memory": 1, "memory_limit": 1000})
         with sandbox.interpreter_sync("x = 1") as python:
             assert python.run("x").value == "1"
         assert sandbox._pool.fleet.containers[0] is not container

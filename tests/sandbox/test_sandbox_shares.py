@@ -15,7 +15,7 @@ from sandbox_under_test import open_or_skip, processes_of
 
 from arpo_trainer.cli.arpo_command import main
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
-from sandbox.config import unsupported_limits as unkept
+from sandbox.config import limits as limits_module
 
 LIMITS = Limits(memory="1g", session_memory=1 << 30, processes=80, disk=32 << 20, timeout=30, grace=0.5)
 HOGS = """
@@ -210,14 +210,14 @@ def test_cpus_are_limited_by_the_engine() -> None:
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "unsafe_local"])
 def test_cpus_that_can_not_be_limited_are_reported(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unkept, "_warned", set())
+    monkeypatch.setattr(limits_module, "_warned", set())
     open_or_skip(backend).close_sync()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Sandbox.open_sync(backend, Limits(cpus=1)) as sandbox:
             assert sandbox.isolation.split("+")[-1] == "no(cpus)"
             assert sandbox.run_sync("1").isolation == sandbox.isolation
-    assert any("Limits.cpus is not kept" in str(one.message) for one in caught)
+    assert any("Limits.cpus is not enforced" in str(one.message) for one in caught)
 
 
 @pytest.mark.docker

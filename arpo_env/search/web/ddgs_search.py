@@ -9,9 +9,9 @@ import asyncio
 import importlib.util
 from typing import Any
 
-from arpo_env.net.daemon_threads import aside
+from arpo_env.net.daemon_threads import run_in_daemon_thread
 from arpo_env.net.http import ServiceError
-from arpo_env.net.rate_limit import Pace
+from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.search.web.query_length import language_of, sendable
 from arpo_env.search.web.response_parsing import Columns, with_text
@@ -52,7 +52,7 @@ class Ddgs(SearchBackend):
             raise ModuleNotFoundError("ddgs is not installed: pip install ddgs")
         self._country, self._language = country, language
         self._timeout, self._patience = timeout, patience
-        self._pace = Pace(PER_SECOND if per_second is None else per_second)
+        self._limiter = RateLimiter(PER_SECOND if per_second is None else per_second)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -64,11 +64,12 @@ class Ddgs(SearchBackend):
         line = sendable(query, 500)
         if not line or k < 1:
             return []
-        wait = self._pace.take(self._patience)
-        if wait is None:
-            raise ServiceError(NAME, f"too many searches wait for their turn at {self._pace.per_second:g} a second")
-        await asyncio.sleep(wait)
-        work = aside(lambda: self._found(line, k), "arpo-ddgs")
+        try:
+            await self._limiter.acquire(self._patience)
+        except RateLimited:
+            rate = f"{self._limiter.per_second:g} per second"
+            raise ServiceError(NAME, f"too many searches are waiting for their turn at {rate}") from None
+        work = run_in_daemon_thread(lambda: self._found(line, k), "arpo-ddgs")
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(work), self._timeout)
         except TimeoutError:

@@ -8,14 +8,16 @@ Which services there are and how they are asked stands in `web_rows`; ddgs has a
 
 from __future__ import annotations
 
-import difflib
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.http import Http
 from arpo_env.net.urls import checked_address, with_path, without_login
+from arpo_env.search.backend_registry import register_backend
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.search.web import ddgs_search as duckduckgo
 from arpo_env.search.web.provider_table import ROWS, Row
@@ -49,7 +51,7 @@ class ProviderInfo:
 
 def provider_table() -> list[ProviderInfo]:
     """Return what can be searched on the web and whether it is set up, by name; asks nobody."""
-    rows = [_info(row) for row in ROWS]
+    rows = [_info(row) for row in _BY_NAME.values()]
     rows.append(ProviderInfo(duckduckgo.NAME, (), duckduckgo.installed(), 50, duckduckgo.PER_SECOND, duckduckgo.PAGE))
     return sorted(rows, key=lambda info: info.name)
 
@@ -58,6 +60,13 @@ def _info(row: Row) -> ProviderInfo:
     variables = (*row.variables, row.base) if row.base else row.variables
     ready = all(os.environ.get(name, "").strip() for name in variables)
     return ProviderInfo(row.name, variables, ready, row.most, row.per_second, row.page)
+
+
+def register_provider(row: Row) -> None:
+    """Make a web search service of your own available by its name, for `search=` and the list of providers."""
+    _BY_NAME[row.name] = row
+    make = functools.partial(make_provider, row.name)
+    register_backend(row.name, make, functools.partial(make_provider, row.name, asked=False))
 
 
 def make_provider(
@@ -74,7 +83,7 @@ def make_provider(
     """Return a web search service, ready to be asked.
 
     Args:
-        name: one of `PROVIDERS`.
+        name: one of `PROVIDERS`, or one that was added by `register_provider`.
         address: asked instead of the official one (a proxy, a self-hosted service); the endpoint's path is appended
             unless it is there already.
         http: limits of time, size and repeats other than the usual; cures and keys are added to it.
@@ -88,9 +97,9 @@ def make_provider(
         ValueError: unknown name, missing key or address, or an option that the service does not know.
         ModuleNotFoundError: ddgs is not installed.
     """
-    if name not in PROVIDERS:
-        near = difflib.get_close_matches(name, PROVIDERS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(PROVIDERS)}"
+    known = sorted([*_BY_NAME, duckduckgo.NAME])
+    if name not in known:
+        hint = nearest_hint(name, known, "did you mean {!r}?", f"there are {', '.join(known)}")
         raise ValueError(f"no search provider is called {name!r}; {hint}")
     options = {"country": country, "language": language, "full_text": full_text or None}
     given = {option: value for option, value in options.items() if value is not None}

@@ -118,7 +118,7 @@ def kill_trees(roots: Callable[[], list[int]]) -> None:
         roots: called in each round, since processes whose parents end move up.
     """
     for pid in stop_trees(roots):
-        send(pid, signal.SIGKILL)
+        send_signal(pid, signal.SIGKILL)
 
 
 def stop_trees(roots: Callable[[], list[int]]) -> set[int]:
@@ -129,12 +129,12 @@ def stop_trees(roots: Callable[[], list[int]]) -> set[int]:
         if not found:
             break
         for pid in found:
-            send(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         stopped |= found
     return stopped
 
 
-def send(pid: int, number: int) -> None:
+def send_signal(pid: int, number: int) -> None:
     """Send a signal; a process that is gone, or not ours, is left alone."""
     try:
         os.kill(pid, number)
@@ -154,7 +154,7 @@ def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
     return 0
 
 
-class Process(NamedTuple):
+class ProcessUsage(NamedTuple):
     """What /proc/PID/stat says: state as there ("R": wants to run), page faults, clock ticks of CPU time, threads."""
 
     parent: int
@@ -165,7 +165,7 @@ class Process(NamedTuple):
     policy: int
 
 
-def look_at(place: str) -> Process | None:
+def usage_of(place: str) -> ProcessUsage | None:
     """Return what is known of a process or a thread ("7", "7/task/9"); None if it is gone."""
     try:
         fd = os.open(f"/proc/{place}/stat", os.O_RDONLY)
@@ -173,7 +173,7 @@ def look_at(place: str) -> Process | None:
         return None
     try:
         fields = os.read(fd, 1024).rpartition(b")")[2].split()
-        return Process(
+        return ProcessUsage(
             int(fields[1]),
             fields[0].decode(),
             int(fields[7]),
@@ -187,13 +187,13 @@ def look_at(place: str) -> Process | None:
         os.close(fd)
 
 
-def all_processes() -> dict[int, Process]:
+def all_processes() -> dict[int, ProcessUsage]:
     """Return every process that can be seen."""
-    found = ((int(name), look_at(name)) for name in os.listdir("/proc") if name.isdigit())
+    found = ((int(name), usage_of(name)) for name in os.listdir("/proc") if name.isdigit())
     return {pid: process for pid, process in found if process is not None}
 
 
-def roots_of(processes: Mapping[int, Process], roots: Container[int]) -> dict[int, int]:
+def roots_of(processes: Mapping[int, ProcessUsage], roots: Container[int]) -> dict[int, int]:
     """Return for each process the nearest of the roots that it descends from or is; others are left out."""
     known: dict[int, int] = {}
     for pid in processes:

@@ -2,151 +2,180 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sandbox.server.kernel.processes import send
-from sandbox.server.supervisor.session_handle import Handle, Request
-from sandbox.server.wire import CELL, RUN, SETUP
+from sandbox.server.kernel.processes import send_signal
+from sandbox.server.supervisor.client_stream import ClientRequest, ClientStream
+from sandbox.server.supervisor.event_loop import EventLoop
+from sandbox.server.supervisor.session_channels import SessionChannels
+from sandbox.server.supervisor.session_handle import SessionControl, SessionHandle
+from sandbox.server.wire import (
+    CELL,
+    HAS_ERROR,
+    HAS_VALUE,
+    OUTCOME,
+    RUN,
+    SETUP,
+    SHORTENED,
+    STATUSES,
+    WireError,
+    unpack_pictures,
+)
 
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.requests import Requests
-    from sandbox.server.supervisor.supervisor import Supervisor
-
-_EARLY = 1.0
-_AGAIN = 0.05
+_EARLY_SECONDS = 1.0
+_REPEAT_SECONDS = 0.05
 _NOT_BEGUN = "Interrupted: stopped on request, before it began"
+_KEPT, _ENDED, _ONCE = "; variables are kept", "; it could not be interrupted, the session was ended", ""
 
 
-class Cells:
+class CellExecution:
     """Runs cells.
 
     Args:
-        supervisor: whose loop to use.
-        requests: who kills sessions, and starts what is next.
+        limits: the client's limits.
+        loop: the supervisor's event loop.
+        client: where results go.
+        channels: of the sessions.
+        control: kills sessions, and starts their next requests.
+        check_shared_memory: ends sessions that hold too much of /dev/shm; called before each result.
     """
 
-    def __init__(self, supervisor: Supervisor, requests: Requests) -> None:
-        self._supervisor = supervisor
-        self._requests = requests
-        self._limits = supervisor.config["limits"]
+    def __init__(
+        self,
+        limits: dict[str, Any],
+        loop: EventLoop,
+        client: ClientStream,
+        channels: SessionChannels,
+        control: SessionControl,
+        check_shared_memory: Callable[[], None],
+    ) -> None:
+        self._limits = limits
+        self._loop = loop
+        self._client = client
+        self._channels = channels
+        self._control = control
+        self._check_shared_memory = check_shared_memory
 
-    def run(self, handle: Handle, request: Request) -> None:
+    def run(self, handle: SessionHandle, request: ClientRequest) -> None:
         """Send a cell to its session and start the clock.
 
         Raises:
             OSError: the session has closed its channel.
         """
         for fd in handle.outputs:
-            self._supervisor.watch(fd, self._listener(handle, request, fd))
+            self._loop.watch(fd, self._output_reader(handle, request, fd))
         kind = SETUP if request.fields["setup"] else CELL
-        handle.send(kind, request.number, request.fields["code"].encode("utf-8", "surrogatepass"))
-        self._supervisor.send_on(handle)
-        request.timer = self._supervisor.call_in(request.fields["timeout"], lambda: self._overdue(handle, request))
+        self._channels.send(handle, kind, request.number, request.fields["code"].encode("utf-8", "surrogatepass"))
+        request.timer = self._loop.call_in(request.fields["timeout"], lambda: self._time_out(handle, request))
 
-    def _listener(self, handle: Handle, request: Request, fd: int) -> Callable[[], None]:
-        def listen() -> None:
+    def _output_reader(self, handle: SessionHandle, request: ClientRequest, fd: int) -> Callable[[], None]:
+        def read() -> None:
             if handle.read_output(fd) == 0:
-                self._supervisor.unwatch(fd)
+                self._loop.unwatch(fd)
             if handle.written > self._limits["output_limit"]:
                 self._stop(handle, request, "output_limit")
 
-        return listen
+        return read
 
-    def _overdue(self, handle: Handle, request: Request) -> None:
+    def _time_out(self, handle: SessionHandle, request: ClientRequest) -> None:
         if handle.current is request:
             self._stop(handle, request, "timeout")
 
-    def _stop(self, handle: Handle, request: Request, cause: str) -> None:
+    def _stop(self, handle: SessionHandle, request: ClientRequest, cause: str) -> None:
         """Interrupt a cell, and kill the session if that does not help."""
         if request.stopped:
             return
         request.stopped = cause
         _signal_group(handle.pid, signal.SIGINT)
-        self._supervisor.call_off(request.timer)
-        request.timer = self._supervisor.call_in(self._limits["grace"], lambda: self._insist(handle, request))
-        if time.monotonic() - request.started < _EARLY:
-            self._supervisor.call_in(_AGAIN, lambda: self._signal_again(handle, request))
+        self._loop.cancel(request.timer)
+        request.timer = self._loop.call_in(self._limits["grace"], lambda: self._end_after_grace(handle, request))
+        if time.monotonic() - request.started < _EARLY_SECONDS:
+            self._loop.call_in(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
 
-    def _signal_again(self, handle: Handle, request: Request) -> None:
-        """Repeat an early interrupt: the session may not have begun the cell. It heeds one for each cell."""
+    def _signal_again(self, handle: SessionHandle, request: ClientRequest) -> None:
+        """Repeat an early interrupt, since the session ignores signals until it has begun the cell.
+
+        The session raises only one KeyboardInterrupt per cell.
+        """
         if handle.current is request and not handle.cause:
-            send(handle.pid, signal.SIGINT)
-            self._supervisor.call_in(_AGAIN, lambda: self._signal_again(handle, request))
+            send_signal(handle.pid, signal.SIGINT)
+            self._loop.call_in(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
 
-    def _insist(self, handle: Handle, request: Request) -> None:
+    def _end_after_grace(self, handle: SessionHandle, request: ClientRequest) -> None:
         if handle.current is request:
-            self._requests.kill(handle, request.stopped, self._why(request, _ENDED))
+            self._control.kill(handle, request.stopped, self._reason(request, _ENDED))
 
-    def interrupt(self, handle: Handle | None, request: Request) -> None:
-        """Stop the cell that the client names, or with None the one that runs; answers whether there was one."""
+    def interrupt(self, handle: SessionHandle | None, request: ClientRequest) -> None:
+        """Stop the cell that the client names, or the one that runs (None); answers whether there was one."""
         name = request.fields["cell"]
         found = False
         if handle is not None and not (handle.lost or handle.cause or handle.closing):
             found = self._stop_current(handle, name) or self._drop_waiting(handle, name)
-        self._supervisor.reply(request.number, {"interrupted": found})
+        self._client.reply(request.number, {"interrupted": found})
 
-    def _stop_current(self, handle: Handle, name: int | None) -> bool:
+    def _stop_current(self, handle: SessionHandle, name: int | None) -> bool:
         cell = handle.current
         if cell is None or cell.kind != RUN or cell.fields["setup"] or name not in (None, cell.fields.get("cell")):
             return False
         self._stop(handle, cell, "interrupted")
         return True
 
-    def _drop_waiting(self, handle: Handle, name: int | None) -> bool:
+    def _drop_waiting(self, handle: SessionHandle, name: int | None) -> bool:
         for cell in handle.queue:
             if cell.kind == RUN and name is not None and cell.fields.get("cell") == name:
                 handle.queue.remove(cell)
-                outcome = {**killed("interrupted", _NOT_BEGUN), "alive": True}
-                self._requests.answer(handle, cell, outcome, False)
+                self._control.answer(handle, cell, {**killed("interrupted", _NOT_BEGUN), "alive": True}, False)
                 return True
         return False
 
-    def finish(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
-        """Answer for a cell that has come to its end."""
+    def finish(self, handle: SessionHandle, request: ClientRequest, payload: bytes) -> None:
+        """Answer for a cell that has ended; `payload` is that of DONE.
+
+        Raises:
+            WireError: the payload is malformed.
+        """
+        outcome = outcome_fields(payload)
         handle.drain()
-        self._supervisor.watchdog.share_fairly()
+        self._check_shared_memory()
         if handle.cause:
-            return  # it has taken more than its share, and is answered for when it is buried
+            return  # it has just been killed; the cell is answered when its process has ended
         if request.stopped:
             outcome["status"] = request.stopped
-            outcome["error"] = "\n".join(
-                filter(None, (outcome["error"], self._why(request, _ONCE if handle.once else _KEPT)))
-            )
+            reason = self._reason(request, _ONCE if handle.once else _KEPT)
+            outcome["error"] = "\n".join(filter(None, (outcome["error"], reason)))
         self._answer(handle, request, {**outcome, "alive": True})
         for fd in handle.outputs:
-            self._supervisor.unwatch(fd)
+            self._loop.unwatch(fd)
         handle.current = None
-        self._requests.advance(handle)
+        self._control.advance(handle)
 
-    def cut_off(self, handle: Handle, request: Request, cause: str, why: str) -> None:
-        """Answer for a cell in which the session has died."""
+    def cut_off(self, handle: SessionHandle, request: ClientRequest, cause: str, why: str) -> None:
+        """Answer for a cell during which the session has ended."""
         handle.drain()
         if request.stopped and cause == "killed":
-            cause, why = request.stopped, self._why(request, _ENDED)
+            cause, why = request.stopped, self._reason(request, _ENDED)
         self._answer(handle, request, killed(cause, why))
 
-    def _answer(self, handle: Handle, request: Request, outcome: dict[str, Any]) -> None:
-        self._supervisor.call_off(request.timer)
+    def _answer(self, handle: SessionHandle, request: ClientRequest, outcome: dict[str, Any]) -> None:
+        self._loop.cancel(request.timer)
         out, err = handle.captures
         outcome["stdout"], outcome["stderr"] = out.text(), err.text()
         outcome["truncated"] = outcome["truncated"] or out.truncated or err.truncated
         outcome["duration"] = time.monotonic() - request.started
         handle.begin_output()
-        self._requests.answer(handle, request, outcome, outcome["status"] == "ok")
+        self._control.answer(handle, request, outcome, outcome["status"] == "ok")
 
-    def _why(self, request: Request, end: str) -> str:
+    def _reason(self, request: ClientRequest, end: str) -> str:
         if request.stopped == "timeout":
             return f"TimeoutError: stopped after {request.fields['timeout']:g} s{end}"
         if request.stopped == "interrupted":
             return f"Interrupted: stopped on request{end}"
         return f"OutputLimit: stopped after {self._limits['output_limit']} bytes of output{end}"
-
-
-_KEPT, _ENDED, _ONCE = "; variables are kept", "; it could not be interrupted, the session was ended", ""
 
 
 def killed(status: str, why: str) -> dict[str, Any]:
@@ -155,8 +184,32 @@ def killed(status: str, why: str) -> dict[str, Any]:
     return {"status": status, **texts, "truncated": False, "duration": 0.0, "alive": False}
 
 
+def outcome_fields(payload: bytes) -> dict[str, Any]:
+    """Parse the payload of a DONE frame.
+
+    Raises:
+        WireError: it is malformed.
+    """
+    if len(payload) < OUTCOME.size:
+        raise WireError("an outcome that is too short")
+    status, flags, value, error = OUTCOME.unpack_from(payload)
+    texts, rest = payload[OUTCOME.size :][: value + error], payload[OUTCOME.size + value + error :]
+    if status >= len(STATUSES) or len(texts) != value + error:
+        raise WireError("a malformed outcome")
+    fields: dict[str, Any] = {
+        "status": STATUSES[status],
+        "value": texts[:value].decode("utf-8", "replace") if flags & HAS_VALUE else None,
+        "error": texts[value:].decode("utf-8", "replace") if flags & HAS_ERROR else None,
+        "truncated": bool(flags & SHORTENED),
+    }
+    if rest:
+        pictures, fields["pictures_left_out"] = unpack_pictures(rest)
+        fields["pictures"] = [base64.b64encode(picture).decode() for picture in pictures]
+    return fields
+
+
 def _signal_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
-        send(pid, number)
+        send_signal(pid, number)

@@ -1,6 +1,6 @@
 """Reads what the container's control group counts: memory and CPU time, versions 1 and 2. Runs inside the sandbox.
 
-The files stay open: a look takes a few microseconds, and the watchdog looks twenty times a second.
+The files stay open, so that a reading takes a few microseconds; the watchdog reads twenty times a second.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ _PROGRAMS = (("anon", "shmem"), ("rss", "shmem"))
 _KERNEL_FIELDS = ("slab", "sock", "kernel_stack", "pagetables", "percpu", "vmalloc")
 
 
-class Account:
-    """The account of a container.
+class CgroupUsage:
+    """What a container uses.
 
     Args:
-        own: the control group is the sandbox's own; else nothing is read, and everything is 0.
+        own: whether the control group is the sandbox's own. If not, nothing is read, and everything is 0.
         root: where the control groups are mounted.
+
+    Attributes:
+        counts_memory: whether the memory in use is known.
+        counts_cpu: whether the CPU time is known.
     """
 
     def __init__(self, own: bool, root: str = "/sys/fs/cgroup") -> None:
@@ -34,17 +38,17 @@ class Account:
         self.counts_cpu = bool(self._cpu)
 
     def used(self) -> int:
-        """Return the bytes of memory in use, files that can be read again included."""
+        """Return the bytes of memory in use, including cached files."""
         return _first_number(self._read(self._usage)) if self._usage else 0
 
     def parts(self) -> dict[str, int]:
         """Return what the memory is used for, in bytes.
 
-        "caches" are files that can be read again, "programs" the memory of processes and what is in tmpfs, "kernel"
-        what the kernel keeps for them: buffers, tables, stacks, inodes.
+        "caches" are cached files, "programs" the memory of processes and what is in tmpfs, "kernel" what the kernel
+        keeps for them: buffers, tables, stacks, inodes.
         """
         fields = _fields(_text(os.path.join(self._root, self._stat))) if self._stat else {}
-        total = "total_" if "total_inactive_file" in fields else ""  # version 1: with groups below
+        total = "total_" if "total_inactive_file" in fields else ""  # version 1: includes child groups
         names = next((names for names in _PROGRAMS if total + names[0] in fields), ())
         kernel = fields.get("kernel", sum(fields.get(name, 0) for name in _KERNEL_FIELDS))
         if self._stat == _STAT[1]:
@@ -70,7 +74,7 @@ class Account:
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that the machine has to give; 0 where it does not say."""
+    """Return the bytes of memory that the machine has available; 0 where it does not say."""
     for line in _text("/proc/meminfo").splitlines()[:3]:
         name, _, rest = line.partition(":")
         if name == "MemAvailable":
@@ -79,7 +83,7 @@ def available_memory() -> int:
 
 
 def others_running() -> bool:
-    """Whether anything on this machine runs, or wants to, besides this process."""
+    """Whether anything besides this process is running or runnable on this machine."""
     words = _text("/proc/loadavg").split()
     return len(words) < 4 or _first_number(words[3].replace("/", " ")) > 1
 

@@ -1,7 +1,7 @@
 """The supervisor's end of a session's control socket. Runs inside the sandbox, in the supervisor.
 
-The kernel tells the sender of all that comes, and never puts bytes of two senders together. Nothing here ever waits:
-each call says so, since whoever has the other end may have made the socket a blocking one.
+The kernel reports the sender of each message, and never joins bytes of two senders. Nothing here waits: every call
+passes MSG_DONTWAIT, since whoever holds the other end may have made the socket a blocking one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_IGNORED = 1 << 20
 
 
 class Message(NamedTuple):
-    """Bytes that have come, with their sender's pid and user from the kernel, and descriptors."""
+    """Received bytes and descriptors, with the sender's pid and user as the kernel reports them."""
 
     data: bytes
     pid: int
@@ -29,7 +29,7 @@ class Message(NamedTuple):
     fds: list[int]
 
 
-class Control:
+class ControlSocket:
     """A control socket.
 
     Args:
@@ -66,7 +66,7 @@ class Control:
         self._unsent += data[sent:]
 
     def flush(self) -> bool:
-        """Send on; True when everything is out.
+        """Send what was kept; returns whether everything is sent.
 
         Raises:
             OSError: the session has closed its end.
@@ -79,7 +79,7 @@ class Control:
         return not self._unsent
 
     def receive(self) -> Message | None:
-        """Return what has come, of one sender; None at the end. The caller closes the descriptors."""
+        """Return what one sender has sent; None at the end. The caller closes the descriptors."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(1 << 16, _ANCILLARY, _NOW | socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
@@ -95,18 +95,18 @@ class Control:
         return Message(data, pid, uid, list(fds)) if data else None
 
     def frames(self, data: bytes) -> list[Frame]:
-        """Return the frames that are complete with these bytes of the session's own process.
+        """Return the frames that these bytes of the session's own process complete.
 
         Raises:
-            WireError: the session sends garbage.
+            WireError: the bytes are malformed.
         """
         return self._frames.feed(data)
 
     def ignore(self, data: bytes) -> None:
-        """Take note of bytes of another process; only the session itself can have given it the descriptor.
+        """Drop bytes of another process. It can have the descriptor only from the session itself.
 
         Raises:
-            WireError: there are so many that they are in the way.
+            WireError: there are too many of them.
         """
         self._ignored += len(data)
         if self._ignored > _MOST_IGNORED:
@@ -121,11 +121,11 @@ def adopted(fd: int, pid: int) -> socket.socket:
     """Return a control socket that a process has made for itself.
 
     Args:
-        fd: the socket; it is closed where it will not do.
+        fd: the socket; it is closed if it is refused.
         pid: the process.
 
     Raises:
-        OSError: it is no such socket, or another process has made it.
+        OSError: it is not such a socket, or another process has made it.
     """
     try:
         control = socket.socket(fileno=fd)
@@ -135,7 +135,10 @@ def adopted(fd: int, pid: int) -> socket.socket:
     try:
         kind = (control.family, control.type)
         maker = _CREDENTIALS.unpack(control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
-        if kind != (socket.AF_UNIX, socket.SOCK_STREAM) or maker not in (pid, os.getpid()):  # gVisor says: ourselves
+        if kind != (socket.AF_UNIX, socket.SOCK_STREAM) or maker not in (
+            pid,
+            os.getpid(),
+        ):  # gVisor reports this process itself
             raise OSError("not a control socket of this process")
     except OSError:
         control.close()

@@ -1,8 +1,8 @@
-"""Bounds file locks: each is memory of the kernel that no limit counts. Runs inside, in the supervisor.
+"""Bounds file locks: each takes memory of the kernel that no limit counts. Runs inside, in the supervisor.
 
-A POSIX lock takes 192 bytes, and a process can take 400,000 in a second. To refuse them would break sqlite3, so they
-are counted in /proc/locks. To read it takes 5 to 20 ms, mostly spent waiting, and more where there are many: a thread
-does it, and stops at the first user that holds too many.
+A POSIX lock takes 192 bytes, and a process can take 400,000 in a second. Refusing them would break sqlite3, so they
+are counted in /proc/locks. Reading that file takes 5 to 20 ms, mostly spent waiting, and more where there are many
+locks: a thread does it, and stops at the first user that holds too many.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
-from sandbox.server.kernel.processes import kill_trees, parent_of, start_time
-
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.session_handle import Handle
-    from sandbox.server.supervisor.supervisor import Supervisor
+from sandbox.server.kernel.processes import kill_trees, parent_of, user_of
+from sandbox.server.supervisor.session_handle import SessionHandle
+from sandbox.server.supervisor.session_table import SessionTable
 
 _LOCKS = "/proc/locks"
-_MOST = 1000  # a user may hold; a connection of sqlite3 takes four at most
-_EVERY, _REST = 0.2, 10  # seconds; times as long as the last reading took
+_MOST = 1000  # for each user; a connection of sqlite3 takes four at most
+_INTERVAL, _REST = 0.2, 10  # between readings: seconds, and multiples of the time that the last one took
 _PART = 1 << 16
-_ALL = -2  # the sum, among the processes
+_ALL = -2  # key of the sum, among the processes
 _WHY = (
-    f"the session was ended because its family held more than {_MOST} file locks, which take memory of the kernel, "
+    f"the session was ended because its group held more than {_MOST} file locks, which take memory of the kernel, "
     "and it held the most of them"
 )
 
 
-class Locks:
-    """Ends what holds most of the file locks of a family that has too many.
+class FileLockLimit:
+    """Ends the session that holds most of the file locks of a group that has too many.
 
     Args:
-        supervisor: whose sessions it watches.
+        active: whether sessions are isolated at all.
+        table: the sessions.
+        kill: ends a session, with the status of its cell and a reason.
     """
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, active: bool, table: SessionTable, kill: Callable[[SessionHandle, str, str], None]) -> None:
+        self._table = table
+        self._kill = kill
         self._wanted = threading.Event()
         self._found: dict[int, int] = {}
-        if supervisor.config["harden"] and os.path.exists(_LOCKS):  # gVisor has none
+        if active and os.path.exists(_LOCKS):  # gVisor has no such file
             threading.Thread(target=self._work, daemon=True).start()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Act on what was counted, and have the locks counted again."""
         found, self._found = self._found, {}
         self._wanted.set()
@@ -57,38 +57,34 @@ class Locks:
             self._wanted.wait()
             self._wanted.clear()
             begun = time.monotonic()
-            with contextlib.suppress(OSError, ValueError, IndexError):  # a line of another form; the next look comes
+            with contextlib.suppress(OSError, ValueError, IndexError):  # a malformed line; it is read again
                 self._found = too_many()
-            time.sleep(max(_EVERY, _REST * (time.monotonic() - begun)))
+            time.sleep(max(_INTERVAL, _REST * (time.monotonic() - begun)))
 
     def _end_the_largest(self, found: dict[int, int]) -> None:
-        held: dict[Handle | None, int] = {}
+        held: dict[SessionHandle | None, int] = {}
         for pid, locks in found.items():
             handle = self._session_of(pid)
             held[handle] = held.get(handle, 0) + locks
         largest = max(held, key=lambda one: held[one])
         if largest is not None:
-            self._supervisor.requests.kill(largest, "memory_limit", _WHY)
-        else:  # orphans, of which nobody knows whose they are
+            self._kill(largest, "memory_limit", _WHY)
+        else:  # processes of no session
             user = user_of(next(iter(found)))
-            kill_trees(lambda: [pid for pid in self._orphans() if user_of(pid) == user])
+            kill_trees(lambda: [pid for pid in self._table.orphans() if user_of(pid) == user])
 
-    def _session_of(self, pid: int) -> Handle | None:
-        """Return the session that a process belongs to; None for orphans, and for what is gone."""
+    def _session_of(self, pid: int) -> SessionHandle | None:
+        """Return the session that a process belongs to; None for orphans, and for processes that are gone."""
         while pid > 1:
-            handle = self._supervisor.by_pid.get(pid)
+            handle = self._table.by_pid.get(pid)
             if handle is not None:
                 return handle
             pid = parent_of(pid)
         return None
 
-    def _orphans(self) -> list[int]:
-        birth = min((handle.born_after for handle in self._supervisor.starting), default=None)
-        return [pid for pid in self._supervisor.strangers() if birth is None or start_time(pid) < birth]
-
 
 def too_many() -> dict[int, int]:
-    """Return how many locks each process of one user holds, as far as they were counted, if they are too many."""
+    """Return how many locks each process of the first user that holds too many holds; counting stops there."""
     held: dict[int, dict[int, int]] = {}
     users: dict[int, int] = {}
     for pid in _holders():
@@ -104,7 +100,7 @@ def too_many() -> dict[int, int]:
 
 
 def _holders() -> Iterator[int]:
-    """Yield who holds each lock, or waits for it; the kernel tells those of this container only."""
+    """Yield the process that holds, or waits for, each lock; the kernel lists those of this container only."""
     rest = b""
     try:
         with open(_LOCKS, "rb", buffering=0) as file:
@@ -114,12 +110,3 @@ def _holders() -> Iterator[int]:
                     yield int(line.replace(b"-> ", b"").split()[4])
     except OSError:
         return
-
-
-def user_of(pid: int) -> int:
-    """Return the user of a process, -1 if it is gone."""
-    try:
-        with open(f"/proc/{pid}/status", errors="replace") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("Uid:"))
-    except (OSError, StopIteration):
-        return -1

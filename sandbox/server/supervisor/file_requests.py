@@ -1,43 +1,43 @@
-"""Passes pieces and lists of files between the client and a session. Runs inside the sandbox, in the supervisor."""
+"""Passes pieces of files, and listings of directories, between the client and a session. Runs inside the sandbox."""
 
 from __future__ import annotations
 
 import base64
 import errno
-from typing import TYPE_CHECKING
 
-from sandbox.server.supervisor.session_handle import Handle, Request
+from sandbox.server.supervisor.client_stream import ClientRequest
+from sandbox.server.supervisor.event_loop import EventLoop
+from sandbox.server.supervisor.session_channels import SessionChannels
+from sandbox.server.supervisor.session_handle import SessionControl, SessionHandle
 from sandbox.server.wire import FILE_REPLY, FILE_REQUEST, LARGEST_PIECE, LIST, LOAD, LOOK, READ, STORE, WireError
 
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.requests import Requests
-    from sandbox.server.supervisor.supervisor import Supervisor
-
 _SECONDS = 30.0
-_HONEST = frozenset(
+_ALLOWED_ERRORS = frozenset(
     (
         *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.EMFILE),
         *(errno.ENAMETOOLONG, errno.ENFILE, errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY),
         *(errno.ENXIO, errno.EPERM, errno.EROFS, errno.ETXTBSY),
     )
 )
-"""What reading and writing files can come to; a session can say anything else, but it counts as EIO."""
+"""Errors that reading and writing files can have. A session may report any number; others become EIO."""
 
 
-class Files:
-    """Reads and writes files of sessions.
+class FileRequests:
+    """Reads, writes and lists files of sessions.
 
     Args:
-        supervisor: whose loop to use.
-        requests: who kills sessions, and starts what is next.
+        loop: the supervisor's event loop.
+        channels: of the sessions.
+        control: answers, kills sessions, and starts their next requests.
     """
 
-    def __init__(self, supervisor: Supervisor, requests: Requests) -> None:
-        self._supervisor = supervisor
-        self._requests = requests
+    def __init__(self, loop: EventLoop, channels: SessionChannels, control: SessionControl) -> None:
+        self._loop = loop
+        self._channels = channels
+        self._control = control
 
-    def begin(self, handle: Handle, request: Request) -> None:
-        """Hand a request to its session.
+    def begin(self, handle: SessionHandle, request: ClientRequest) -> None:
+        """Pass a request to its session.
 
         Raises:
             OSError: the session has closed its channel.
@@ -45,35 +45,36 @@ class Files:
         fields = request.fields
         path = fields["path"].encode("utf-8", "surrogatepass")
         if request.kind == READ:
-            handle.send(LOAD, request.number, FILE_REQUEST.pack(fields["offset"], fields["length"]) + path)
+            kind, payload = LOAD, FILE_REQUEST.pack(fields["offset"], fields["length"]) + path
         elif request.kind == LIST:
-            handle.send(LOOK, request.number, path)
+            kind, payload = LOOK, path
         else:
             data = base64.b64decode(fields["data"])
-            handle.send(STORE, request.number, FILE_REQUEST.pack(fields["offset"], 0) + path + b"\0" + data)
-        self._supervisor.send_on(handle)
-        request.timer = self._supervisor.call_in(_SECONDS, lambda: self._too_slow(handle, request))
+            kind, payload = STORE, FILE_REQUEST.pack(fields["offset"], 0) + path + b"\0" + data
+        self._channels.send(handle, kind, request.number, payload)
+        request.timer = self._loop.call_in(_SECONDS, lambda: self._time_out(handle, request))
 
-    def _too_slow(self, handle: Handle, request: Request) -> None:
+    def _time_out(self, handle: SessionHandle, request: ClientRequest) -> None:
         if handle.current is request:
-            self._requests.kill(handle, "timeout", f"a file was not read or written within {_SECONDS:.0f} s")
+            self._control.kill(handle, "timeout", f"a file was not read or written within {_SECONDS:.0f} s")
 
-    def finish(self, handle: Handle, request: Request, payload: bytes) -> None:
-        """Answer for a piece.
+    def finish(self, handle: SessionHandle, request: ClientRequest, payload: bytes) -> None:
+        """Answer for a piece; `payload` is that of FILED.
 
         Raises:
-            WireError: the session's answer makes no sense.
+            WireError: the payload is malformed.
         """
         if not FILE_REPLY.size <= len(payload) <= FILE_REPLY.size + LARGEST_PIECE:
-            raise WireError("a piece of a file that makes no sense")
-        self._supervisor.call_off(request.timer)
+            raise WireError("a malformed piece of a file")
+        self._loop.cancel(request.timer)
         code, size = FILE_REPLY.unpack_from(payload)
         data = payload[FILE_REPLY.size :]
         if code:
-            self._requests.answer(handle, request, {"errno": code if code in _HONEST else errno.EIO}, False)
+            code = code if code in _ALLOWED_ERRORS else errno.EIO
+            self._control.answer(handle, request, {"errno": code}, False)
         elif request.kind in (READ, LIST):
-            self._requests.answer(handle, request, {"data": base64.b64encode(data).decode(), "size": size}, True)
+            self._control.answer(handle, request, {"data": base64.b64encode(data).decode(), "size": size}, True)
         else:
-            self._requests.answer(handle, request, {}, True)
+            self._control.answer(handle, request, {}, True)
         handle.current = None
-        self._requests.advance(handle)
+        self._control.advance(handle)

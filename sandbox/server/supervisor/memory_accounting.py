@@ -1,38 +1,34 @@
-"""Tells what memory each family holds: what is surely its own, and what it may hold besides. Runs inside the sandbox.
+"""Estimates what memory each group holds: what is certainly its own, and what it may hold besides. Runs inside.
 
 /proc does not say whose a page is that several processes share after a fork, nor whose the kernel's buffers and
-tables are. A family is charged for such memory only as far as the container's account has some that nobody is known to
-hold, and at most with what its processes, threads, descriptors and page faults allow. A family that has done nothing
-since its session was opened is charged with nothing.
+tables are. A group is charged for such memory only as far as the container uses memory that no group certainly holds,
+and at most with what its processes, threads, descriptors and page faults allow. A group that has done nothing since
+its session was opened is charged with nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
-from sandbox.server.kernel.processes import Process, all_processes, descriptors_of, look_at, roots_of, sizes_of
-
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.session_handle import Handle
-    from sandbox.server.supervisor.supervisor import Supervisor
+from sandbox.server.kernel.processes import ProcessUsage, all_processes, descriptors_of, roots_of, sizes_of, usage_of
+from sandbox.server.supervisor.session_handle import SessionHandle
+from sandbox.server.supervisor.shared_memory_limit import SHARED_MEMORY
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SHARED_MEMORY = "/dev/shm"
-_INODE = 1 << 10
-_OF_A_DESCRIPTOR = 1 << 20  # the largest buffer of a pipe
-_OF_A_TASK = 128 << 10  # stack and entries in the kernel's tables
-_ORDINARY_DESCRIPTORS, _ORDINARY_FAULTS = 32, 2500
+_INODE_BYTES = 1 << 10
+_DESCRIPTOR_BYTES = 1 << 20  # the largest buffer of a pipe
+_THREAD_BYTES = 128 << 10  # stack and entries in the kernel's tables
+_IDLE_DESCRIPTORS, _IDLE_FAULTS = 32, 2500  # of a session that has done nothing
 _Sizes = Mapping[str, int]
 
 
-class Holding:
-    """Bytes that a family holds.
+class GroupMemory:
+    """Bytes that a group of sessions holds.
 
     Args:
-        sure: what is its own for certain.
-        pages: what it may hold at most in pages which it shares with others, or which its forks share.
+        sure: what is certainly its own.
+        pages: what it may hold at most in pages that it shares with others, or that its forks share.
         kernel: what the kernel may keep for it at most.
         idle: what its sessions cost if they do nothing; it is not charged.
     """
@@ -44,71 +40,83 @@ class Holding:
         self.idle = idle
 
 
-class Holdings:
-    """Looks at processes, directories and shared memory.
+class MemoryAccounting:
+    """Adds up processes, directories and shared memory by group.
 
     Args:
-        supervisor: whose sessions it looks at.
+        zygote_pids: returns the processes that sessions are forked from.
     """
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, zygote_pids: Callable[[], tuple[int, ...]]) -> None:
+        self._zygote_pids = zygote_pids
         self._zygotes: dict[int, _Sizes] = {}
 
-    def born_with(self, zygote: int) -> _Sizes:
-        """Return what every session of a zygote begins with: the sizes of that process."""
+    def initial_sizes(self, zygote: int) -> _Sizes:
+        """Return what every session of a zygote begins with: the sizes of the zygote."""
         if not self._zygotes.get(zygote, {}).get("RssAnon"):
-            self._zygotes = {pid: sizes_of(pid) for pid in self._supervisor.zygotes}
+            self._zygotes = {pid: sizes_of(pid) for pid in self._zygote_pids()}
         return self._zygotes.get(zygote, {})
 
-    def of(self, families: Sequence[Sequence[Handle]]) -> list[Holding]:
-        """Return what each of some families, or parts of families, holds."""
+    def zygote_memory(self) -> int:
+        """Return the bytes of anonymous memory of the zygotes."""
+        return sum(self.initial_sizes(pid).get("RssAnon", 0) for pid in set(self._zygote_pids()))
+
+    def measure(self, groups: Sequence[Sequence[SessionHandle]]) -> list[GroupMemory]:
+        """Return what each of some groups, or parts of groups, holds."""
         processes = all_processes()
-        sessions = {handle.pid: (number, handle) for number, family in enumerate(families) for handle in family}
+        sessions = {handle.pid: (number, handle) for number, group in enumerate(groups) for handle in group}
         roots = roots_of(processes, sessions)
         sizes = {pid: sizes_of(pid) for pid in roots}
-        held = [Holding() for _ in families]
-        written, mapped = [0] * len(families), [0] * len(families)
+        held = [GroupMemory() for _ in groups]
+        written, mapped = [0] * len(groups), [0] * len(groups)
         for pid, root in roots.items():
             number, handle = sessions[root]
             before = handle.inherited if pid == root else sizes.get(processes[pid].parent, {}).get("RssAnon", 0)
-            born = self.born_with(handle.spawner.pid)
-            written[number] += self._add(held[number], processes[pid], sizes[pid], born, before, pid == root)
+            initial = self.initial_sizes(handle.spawner.pid)
+            written[number] += self._add(held[number], processes[pid], sizes[pid], initial, before, pid == root)
             mapped[number] += sizes[pid]["RssShmem"]
-            held[number].kernel += _OF_A_DESCRIPTOR * max(0, descriptors_of(pid) - _ORDINARY_DESCRIPTORS)
+            held[number].kernel += _DESCRIPTOR_BYTES * max(0, descriptors_of(pid) - _IDLE_DESCRIPTORS)
         shared = _owned_shared_memory()
-        for number, holding in enumerate(held):
-            holding.pages = min(holding.pages, max(0, written[number])) + mapped[number]
-            slot = families[number][0].home
+        for number, group in enumerate(held):
+            group.pages = min(group.pages, max(0, written[number])) + mapped[number]
+            slot = groups[number][0].home
             if slot.uid:
-                holding.sure += files_in(slot.path) + shared.get(slot.uid, 0)
+                group.sure += files_in(slot.path) + shared.get(slot.uid, 0)
         return held
 
-    def _add(self, holding: Holding, process: Process, sizes: _Sizes, born: _Sizes, before: int, session: bool) -> int:
-        """Add a process, which had so many bytes from the one that it was forked from, and from the zygote.
+    def _add(
+        self,
+        group: GroupMemory,
+        process: ProcessUsage,
+        sizes: _Sizes,
+        initial: _Sizes,
+        before: int,
+        is_session: bool,
+    ) -> int:
+        """Add a process, which shared `before` bytes with the one it was forked from, and `initial` with the zygote.
 
         Returns:
-            Bytes of the pages that it may have written to besides: each takes a page fault.
+            Bytes of pages that it may have written to besides: writing to a shared page takes a page fault.
         """
-        sure = max(0, sizes["RssAnon"] - max(born.get("RssAnon", 0), before))
-        idle = min(process.faults, _ORDINARY_FAULTS) * _PAGE if session else 0
-        holding.sure += sure + max(0, sizes["VmPTE"] - born.get("VmPTE", 0))
-        holding.idle += idle
-        holding.pages += sizes["RssAnon"] - sure
-        holding.kernel += _OF_A_TASK * (process.threads - session)
+        sure = max(0, sizes["RssAnon"] - max(initial.get("RssAnon", 0), before))
+        idle = min(process.faults, _IDLE_FAULTS) * _PAGE if is_session else 0
+        group.sure += sure + max(0, sizes["VmPTE"] - initial.get("VmPTE", 0))
+        group.idle += idle
+        group.pages += sizes["RssAnon"] - sure
+        group.kernel += _THREAD_BYTES * (process.threads - is_session)
         return process.faults * _PAGE - idle - sure
 
 
-def charge(held: Sequence[Holding], pages: int, kernel: int) -> tuple[list[int], int]:
-    """Divide what nobody surely holds among those who may hold it.
+def charge(held: Sequence[GroupMemory], pages: int, kernel: int) -> tuple[list[int], int]:
+    """Divide memory that no group certainly holds among the groups that may hold it, in proportion.
 
     Args:
-        held: by each family.
-        pages: bytes in use by programs, less what is surely somebody's.
-        kernel: the same of what the kernel keeps.
+        held: by each group.
+        pages: bytes in use by programs, less what is certainly a group's.
+        kernel: the same for what the kernel keeps.
 
     Returns:
-        Bytes for each family, and those that nobody can hold.
+        Bytes for each group, and the bytes that no group can hold.
     """
     shares = [one.sure for one in held]
     left = 0
@@ -125,23 +133,23 @@ def anonymous(pid: int) -> int:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process has its memory still: it is neither gone nor dying."""
-    process = look_at(str(pid))
+    """Whether a process still has its memory: it is neither gone nor ending."""
+    process = usage_of(str(pid))
     return process is not None and process.state not in "ZX" and sizes_of(pid)["RssAnon"] > 0
 
 
 def files_in(path: str) -> int:
-    """Return the bytes that a tmpfs holds, its inodes included."""
+    """Return the bytes that a tmpfs holds, including its inodes."""
     status = os.statvfs(path)
     size: int = (status.f_blocks - status.f_bfree) * status.f_frsize
-    return size + (status.f_files - status.f_ffree) * _INODE
+    return size + (status.f_files - status.f_ffree) * _INODE_BYTES
 
 
 def _owned_shared_memory() -> dict[int, int]:
     """Return the bytes in /dev/shm by user."""
     held: dict[int, int] = {}
     try:
-        with os.scandir(_SHARED_MEMORY) as entries:
+        with os.scandir(SHARED_MEMORY) as entries:
             for entry in entries:
                 try:
                     status = entry.stat(follow_symlinks=False)

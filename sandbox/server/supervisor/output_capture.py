@@ -1,13 +1,13 @@
-"""Keeps what a session writes to stdout and stderr, within bounds. Runs inside the sandbox, in the supervisor."""
+"""Keeps the head and the tail of what a session writes. Runs inside the sandbox, in the supervisor."""
 
 from __future__ import annotations
 
 
-class Capture:
+class OutputCapture:
     """Keeps the head and the tail of a stream of bytes.
 
     Args:
-        keep: how many bytes in all.
+        keep: how many bytes, head and tail together.
     """
 
     def __init__(self, keep: int) -> None:
@@ -17,12 +17,12 @@ class Capture:
         self.total = 0
 
     def add(self, data: bytes) -> None:
-        """Take in the next bytes."""
+        """Add the next bytes."""
         self.total += len(data)
         room = self._half - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
-        if len(self._tail) > 4 * self._half:
+        if len(self._tail) > 4 * self._half:  # cut rarely, since each cut moves the whole tail
             del self._tail[: -self._half]
 
     @property

@@ -1,203 +1,245 @@
-"""Brings sessions into being, by opening and by forking. Runs inside the sandbox, in the supervisor.
+"""Creates sessions, by opening and by forking. Runs inside the sandbox, in the supervisor.
 
-A birth is done when every new session has said that it is ready or that it can not be, and, in a fork, when
-the parent has said so, too. If any of them fails, all of them are undone, but for the parent. See `forks` for what is
-particular about a fork.
+A creation is complete when every new session has reported that it is ready or cannot be created and, in a fork, the
+parent has reported as well. If one of them fails, all new sessions are ended; the parent lives on. `session_forks` has
+what is particular about forks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from sandbox.server.kernel.processes import kill_tree, sizes_of, stat_of
-from sandbox.server.supervisor.session_handle import Handle, Request
+from sandbox.server.supervisor.client_stream import ClientRequest, ClientStream
+from sandbox.server.supervisor.event_loop import EventLoop
+from sandbox.server.supervisor.session_channels import SessionChannels
+from sandbox.server.supervisor.session_handle import SessionControl, SessionHandle
+from sandbox.server.supervisor.session_table import SessionTable
+from sandbox.server.supervisor.slots import Slots
+from sandbox.server.supervisor.zygote_client import Zygotes
 from sandbox.server.wire import RUN, RUN_ONCE, WireError
-
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.requests import Requests
-    from sandbox.server.supervisor.supervisor import Supervisor
 
 _SECONDS = 30.0
 _MOST_ATTEMPTS = 3
 
 
-class Birth:
-    """Sessions that are being born for one request.
+class Creation:
+    """Sessions that are being created for one request.
 
     Args:
-        request: what is to be answered.
-        parent: the session that is forked, None when opening.
-        last: what there is to do before the client is answered.
+        request: the request to answer.
+        parent: the session that is forked; None when opening.
+        before_answer: called before the client is answered.
+
+    Attributes:
+        handles: the new sessions.
+        waiting: sessions that have not reported yet, the parent among them.
+        losses: what the fork could not copy.
+        workers: processes of the parent that were stopped for the fork.
+        refused: the parent has not even begun to fork.
+        error: why the creation fails; empty while it does not.
     """
 
-    def __init__(self, request: Request, parent: Handle | None, last: Callable[[Birth], None] | None = None) -> None:
+    def __init__(
+        self,
+        request: ClientRequest,
+        parent: SessionHandle | None,
+        before_answer: Callable[[Creation], None] | None = None,
+    ) -> None:
         self.request = request
         self.parent = parent
-        self.last = last
-        self.handles: list[Handle] = []
-        self.waiting: set[Handle] = {parent} if parent else set()
+        self.before_answer = before_answer
+        self.handles: list[SessionHandle] = []
+        self.waiting: set[SessionHandle] = {parent} if parent else set()
         self.losses: dict[str, int] = {}
         self.workers: set[int] = set()
         self.refused = False
         self.error = ""
 
 
-class Births:
-    """Keeps account of the births that are under way.
+class SessionCreation:
+    """Carries out creations.
 
     Args:
-        supervisor: whose sessions they are.
-        requests: who drops sessions, and starts what is next.
+        loop: the supervisor's event loop.
+        client: where answers go.
+        table: the sessions.
+        slots: where they go.
+        zygotes: what forks them.
+        channels: of the sessions.
+        control: drops sessions, and starts their next requests.
+
+    Attributes:
+        under_way: creations that are not complete, by each session that has not reported yet.
     """
 
-    def __init__(self, supervisor: Supervisor, requests: Requests) -> None:
-        self._supervisor = supervisor
-        self._requests = requests
-        self.of: dict[Handle, Birth] = {}
+    def __init__(
+        self,
+        loop: EventLoop,
+        client: ClientStream,
+        table: SessionTable,
+        slots: Slots,
+        zygotes: Zygotes,
+        channels: SessionChannels,
+        control: SessionControl,
+    ) -> None:
+        self._loop = loop
+        self._client = client
+        self._table = table
+        self._slots = slots
+        self._zygotes = zygotes
+        self._channels = channels
+        self._control = control
+        self.under_way: dict[SessionHandle, Creation] = {}
 
-    def open(self, request: Request, key: int) -> None:
-        """Have a session forked from the zygote, as soon as there is a place for it."""
-        birth = Birth(request, None)
+    def open(self, request: ClientRequest, key: int) -> None:
+        """Have a session forked from a zygote, as soon as a slot is free."""
+        creation = Creation(request, None)
         try:
-            handle = self._supervisor.new_handle(key)
+            handle = self._table.add(key)
             handle.open_channels()
         except OSError as error:
-            self._supervisor.sessions.pop(key)
-            self._supervisor.fail(request.number, "SandboxError", f"no session could be opened: {error}")
+            self._table.sessions.pop(key)
+            self._client.fail(request.number, "SandboxError", f"no session could be opened: {error}")
             return
         if request.kind == RUN_ONCE:
-            handle.once = True
-            steps = enumerate(request.fields["steps"], 1)
-            handle.queue.extend(Request(kind, request.number, fields, step) for step, (kind, fields) in steps)
-            handle.queue.append(Request(RUN, request.number, request.fields))
-            texts = [one.fields["code"] for one in handle.queue if one.kind == RUN]
-            handle.spawner = self._supervisor.spawner_for(texts)
-        self._supervisor.listen_to(handle)
-        self.add(birth, handle)
-        self._supervisor.slots.ask(handle, lambda: self._begin(birth, handle))
+            self._queue_run_once(handle, request)
+        self._channels.listen_to(handle)
+        self.add(creation, handle)
+        self._slots.ask(handle, lambda: self._begin(creation, handle))
 
-    def _begin(self, birth: Birth, handle: Handle) -> None:
-        self._supervisor.expect(handle)
+    def _queue_run_once(self, handle: SessionHandle, request: ClientRequest) -> None:
+        """Queue the steps of a RUN_ONCE and its code for the session that will run them."""
+        handle.once = True
+        steps = enumerate(request.fields["steps"], 1)
+        handle.queue.extend(ClientRequest(kind, request.number, fields, step) for step, (kind, fields) in steps)
+        handle.queue.append(ClientRequest(RUN, request.number, request.fields))
+        handle.spawner = self._zygotes.for_texts([one.fields["code"] for one in handle.queue if one.kind == RUN])
+
+    def _begin(self, creation: Creation, handle: SessionHandle) -> None:
+        self._table.expect(handle)
         handle.spawner.open(handle)
-        self.start_clock(birth)
+        self.start_clock(creation)
 
-    def start_clock(self, birth: Birth) -> None:
-        """Give a birth up when it takes too long."""
-        birth.request.timer = self._supervisor.call_in(_SECONDS, lambda: self._too_slow(birth))
+    def start_clock(self, creation: Creation) -> None:
+        """Give a creation up when it takes too long."""
+        creation.request.timer = self._loop.call_in(_SECONDS, lambda: self._time_out(creation))
 
-    def try_again(self, handle: Handle) -> bool:
-        """Have a session forked again whose process has ended before it was ready; False if that is no use."""
-        birth = self.of.get(handle)
-        if birth is None or birth.parent or handle.closing or handle.attempts >= _MOST_ATTEMPTS:
+    def try_again(self, handle: SessionHandle) -> bool:
+        """Fork a session again whose process has ended before it was ready; returns False if that is of no use."""
+        creation = self.under_way.get(handle)
+        if creation is None or creation.parent or handle.closing or handle.attempts >= _MOST_ATTEMPTS:
             return False
         handle.attempts += 1
-        self._supervisor.forget_channels(handle)
+        self._channels.close(handle)
         handle.spawner.settled(handle)
-        self._supervisor.slots.move(handle)
+        self._slots.move(handle)
         try:
             handle.open_channels()
         except OSError:
             return False
-        self._supervisor.listen_to(handle)
-        self._supervisor.expect(handle)
+        self._channels.listen_to(handle)
+        self._table.expect(handle)
         handle.spawner.open(handle)
         return True
 
-    def add(self, birth: Birth, handle: Handle) -> None:
-        """Take a session that is to be into a birth."""
-        birth.handles.append(handle)
-        birth.waiting.add(handle)
-        self.of[handle] = birth
+    def add(self, creation: Creation, handle: SessionHandle) -> None:
+        """Add a new session to a creation."""
+        creation.handles.append(handle)
+        creation.waiting.add(handle)
+        self.under_way[handle] = creation
 
-    def _too_slow(self, birth: Birth) -> None:
-        for handle in list(birth.waiting):
-            birth.error = birth.error or f"it was not done after {_SECONDS:.0f} s"
-            if handle is birth.parent:
-                self._requests.kill(handle, "killed", "it did not come back from a fork")
+    def _time_out(self, creation: Creation) -> None:
+        for handle in list(creation.waiting):
+            creation.error = creation.error or f"it was not done after {_SECONDS:.0f} s"
+            if handle is creation.parent:
+                self._control.kill(handle, "killed", "it did not come back from a fork")
             else:
-                self.failed(handle, birth.error)
+                self.failed(handle, creation.error)
 
-    def arrived(self, handle: Handle, pid: int, uid: int, directory: bytes) -> None:
-        """Take note that a session is ready; the kernel vouches for its pid.
+    def arrived(self, handle: SessionHandle, pid: int, uid: int, directory: bytes) -> None:
+        """Note that a session of a zygote is ready. Pid and user are those that the kernel reports.
 
         Raises:
-            WireError: that process is something else already, or the name makes no sense.
+            WireError: that process cannot be this session, or the directory's name is malformed.
         """
         handle.rename(directory)
         self.check(handle, pid, uid, handle.spawner.pid)
-        self.enrol(handle, self.of[handle], pid)
+        self.enrol(handle, self.under_way[handle], pid)
 
-    def enrol(self, handle: Handle, birth: Birth, pid: int) -> None:
-        """Take in the process of a session."""
-        status = self._supervisor.dead.pop(pid, None)
+    def enrol(self, handle: SessionHandle, creation: Creation, pid: int) -> None:
+        """Note the process of a session that was checked."""
+        status = self._table.exited.pop(pid, None)
         handle.pid = pid
-        handle.inherited = sizes_of(pid)["RssAnon"] if birth.parent else 0
-        self._supervisor.by_pid[pid] = handle
+        handle.inherited = sizes_of(pid)["RssAnon"] if creation.parent else 0
+        self._table.by_pid[pid] = handle
         if handle.closing:
             kill_tree(pid)
-        self.settle(handle, birth)
-        if status is not None and stat_of(pid) is None:
-            self._supervisor.died(pid, status)
+        self.settle(handle, creation)
+        if status is not None and stat_of(pid) is None:  # it ended before its READY was read
+            self._table.child_exited(pid, status)
 
-    def check(self, handle: Handle, pid: int, uid: int, parent: int) -> None:
-        """See whether a process can be a session that is expected, and take note of its parent.
+    def check(self, handle: SessionHandle, pid: int, uid: int, parent: int) -> None:
+        """Check whether a process can be a session that is expected, and note its parent.
 
         Raises:
-            WireError: it can not.
+            WireError: it cannot.
         """
         stat = stat_of(pid)
-        strange = pid <= 1 or pid in self._supervisor.by_pid or pid in self._supervisor.zygotes
+        wrong = pid <= 1 or pid in self._table.by_pid or pid in self._zygotes.pids
         if handle.home.uid:
-            strange |= uid != handle.home.uid
+            wrong |= uid != handle.home.uid
         if stat is not None:
-            strange |= stat.parent != parent or stat.start < handle.born_after
-            strange |= stat.threads > 1  # started by an at-fork hook, before the process was confined
-        if strange:
+            # an older process, or one of another parent, is something that the code has started
+            wrong |= stat.parent != parent or stat.start < handle.created_after
+            wrong |= stat.threads > 1  # started by an at-fork hook, before the process was confined
+        if wrong:
             raise WireError("a session that is not the process it should be")
         handle.parent = parent
 
-    def failed(self, handle: Handle, error: str) -> None:
-        """Take note that a session will never be."""
-        birth = self.of.get(handle)
-        if birth is None:
+    def failed(self, handle: SessionHandle, error: str) -> None:
+        """Note that a session cannot be created."""
+        creation = self.under_way.get(handle)
+        if creation is None:
             return
-        birth.error = birth.error or error
-        self._requests.discard(handle, error)
-        self._requests.forget(handle)
-        self.settle(handle, birth)
+        creation.error = creation.error or error
+        self._control.discard(handle, error)
+        self._control.forget(handle)
+        self.settle(handle, creation)
 
-    def settle(self, handle: Handle, birth: Birth) -> None:
-        """Note that one of those waited for has answered; when all have, answer the client."""
-        self.of.pop(handle, None)
-        self._supervisor.settled(handle)
+    def settle(self, handle: SessionHandle, creation: Creation) -> None:
+        """Note that a session has reported; when all have, answer the client."""
+        self.under_way.pop(handle, None)
+        self._table.settled(handle)
         handle.spawner.settled(handle)
-        birth.waiting.discard(handle)
-        if birth.waiting:
-            return
-        self._supervisor.call_off(birth.request.timer)
-        if birth.last:
-            birth.last(birth)
-        if birth.error:
-            self._undo(birth)
-        elif birth.request.kind != RUN_ONCE:
-            self._supervisor.reply(birth.request.number, {"losses": birth.losses})
-        if birth.parent and birth.parent.current is birth.request:
-            birth.parent.current = None
-            self._requests.advance(birth.parent)
-        for handle in birth.handles:
-            self._requests.advance(handle)
+        creation.waiting.discard(handle)
+        if not creation.waiting:
+            self._complete(creation)
 
-    def _undo(self, birth: Birth) -> None:
-        for handle in birth.handles:
+    def _complete(self, creation: Creation) -> None:
+        self._loop.cancel(creation.request.timer)
+        if creation.before_answer:
+            creation.before_answer(creation)
+        if creation.error:
+            self._undo(creation)
+        elif creation.request.kind != RUN_ONCE:
+            self._client.reply(creation.request.number, {"losses": creation.losses})
+        if creation.parent and creation.parent.current is creation.request:
+            creation.parent.current = None
+            self._control.advance(creation.parent)
+        for handle in creation.handles:
+            self._control.advance(handle)
+
+    def _undo(self, creation: Creation) -> None:
+        for handle in creation.handles:
             if handle.pid and not handle.lost:
                 handle.closing.append(0)
                 kill_tree(handle.pid)
-        if birth.parent is None:
-            kind, message = "SandboxError", f"no session could be opened: {birth.error}"
-        elif birth.parent.lost:
-            kind = "SessionEnded" if birth.parent.ended else "SessionLost"
-            message = birth.parent.lost
+        if creation.parent is None:
+            kind, message = "SandboxError", f"no session could be opened: {creation.error}"
+        elif creation.parent.lost:
+            kind = "SessionEnded" if creation.parent.ended else "SessionLost"
+            message = creation.parent.lost
         else:
-            kind, message = "ForkError", f"the session could not be forked, and goes on: {birth.error}"
-        self._supervisor.fail(birth.request.number, kind, message)
+            kind, message = "ForkError", f"the session could not be forked, and goes on: {creation.error}"
+        self._client.fail(creation.request.number, kind, message)

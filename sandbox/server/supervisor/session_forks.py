@@ -1,9 +1,13 @@
 """Has sessions fork themselves. Runs inside the sandbox, in the supervisor.
 
-Copies speak on their parent's channel until they have made their own; the kernel tells them apart. From then on
-every session of the family, the parent too, has a channel and outputs that no other process has ever had. What else
-has come from the parent, workers of before the fork above all, is stopped when the fork begins and ended when
-it is done, before any of the sessions goes on. Threads end with a parent that has some: a fork of it takes its place.
+The hand-over of channels: a copy reports on its parent's channel, since it has no other yet, and the kernel tells by
+the sender's pid which process speaks. With its report it sends one end of a new control socket, and gets new pipes for
+its output over it. The parent does the same at the end. From then on every session of the group has a channel and
+outputs that no other process has ever had.
+
+Other processes of the parent, such as workers from before the fork, are stopped when the fork begins and killed when
+it is done, before any of the sessions goes on. The parent's threads end as well: a parent that has threads is replaced
+by a fork of itself.
 """
 
 from __future__ import annotations
@@ -11,190 +15,211 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import TYPE_CHECKING
 
-from sandbox.server.kernel.processes import children, kill_tree, kill_trees, send, stat_of, stop_trees, user_of
+from sandbox.server.kernel.processes import (
+    children,
+    kill_tree,
+    kill_trees,
+    send_signal,
+    stat_of,
+    stop_trees,
+    user_of,
+)
+from sandbox.server.supervisor.client_stream import ClientRequest
 from sandbox.server.supervisor.control_socket import Message
-from sandbox.server.supervisor.session_creation import Birth, Births
-from sandbox.server.supervisor.session_handle import Handle, Request
+from sandbox.server.supervisor.event_loop import EventLoop
+from sandbox.server.supervisor.session_channels import SessionChannels
+from sandbox.server.supervisor.session_creation import Creation, SessionCreation
+from sandbox.server.supervisor.session_handle import SessionHandle
+from sandbox.server.supervisor.session_table import SessionTable
+from sandbox.server.supervisor.slots import Slots
 from sandbox.server.wire import BRANCH, BRANCHED, FAULT, INDEX, LOSS_NAMES, LOSSES, READY, UNABLE, Frames, WireError
 
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.supervisor import Supervisor
-
-_SHORT = 256
+_LONGEST_PAYLOAD = 256
 
 
-class Forks:
+class SessionForks:
     """Forks sessions.
 
     Args:
-        supervisor: whose sessions they are.
-        births: keeps account of them.
+        loop: the supervisor's event loop.
+        table: the sessions.
+        slots: where they are.
+        channels: of the sessions.
+        creation: completes the forks.
     """
 
-    def __init__(self, supervisor: Supervisor, births: Births) -> None:
-        self._supervisor = supervisor
-        self._births = births
+    def __init__(
+        self, loop: EventLoop, table: SessionTable, slots: Slots, channels: SessionChannels, creation: SessionCreation
+    ) -> None:
+        self._loop = loop
+        self._table = table
+        self._slots = slots
+        self._channels = channels
+        self._creation = creation
 
-    def fork(self, parent: Handle, request: Request) -> None:
+    def fork(self, parent: SessionHandle, request: ClientRequest) -> None:
         """Have a session fork itself.
 
         Raises:
             OSError: the session has closed its channel.
         """
-        birth = self._births.of[parent] = Birth(request, parent, self._end_leftovers)
+        creation = self._creation.under_way[parent] = Creation(request, parent, self._kill_leftovers)
         seed = request.fields.get("reseed")
         for key in request.fields["children"]:
-            handle = self._supervisor.new_handle(key)
-            self._births.add(birth, handle)
-            self._supervisor.slots.join(handle, parent.home)
-            self._supervisor.expect(handle)
-        birth.workers = stop_trees(lambda: children(parent.pid))
+            handle = self._table.add(key)
+            self._creation.add(creation, handle)
+            self._slots.join(handle, parent.home)
+            self._table.expect(handle)
+        creation.workers = stop_trees(lambda: children(parent.pid))
         stat = stat_of(parent.pid)
         threads = stat.threads - 1 if stat else 0
-        alive = [stat for stat in map(stat_of, birth.workers) if stat and stat.state != "Z"]
-        birth.losses = {"threads": threads, "processes": len(alive)}
+        alive = [stat for stat in map(stat_of, creation.workers) if stat and stat.state != "Z"]
+        creation.losses = {"threads": threads, "processes": len(alive)}
         order = ["" if seed is None else str(seed), "threads" if threads else ""]
-        order += [handle.directory for handle in birth.handles]
-        self._births.start_clock(birth)
-        parent.send(BRANCH, request.number, "\n".join(order).encode())
-        self._supervisor.send_on(parent)
+        order += [handle.directory for handle in creation.handles]
+        self._creation.start_clock(creation)
+        self._channels.send(parent, BRANCH, request.number, "\n".join(order).encode())
 
-    def announced(self, parent: Handle, message: Message) -> bool:
-        """Hear a process that is not the session on whose channel it speaks: a copy of it, or what replaces it.
+    def on_foreign_message(self, parent: SessionHandle, message: Message) -> bool:
+        """Take a message of another process on a session's channel: of a copy, or of what replaces the session.
 
         Returns:
-            Whether that is what it is.
+            Whether the process is one of these.
 
         Raises:
-            WireError: it has taken the session's place, and makes no sense.
+            WireError: the process has replaced the session, and its message is malformed.
         """
-        birth = self._births.of.get(parent)
-        if birth is None or birth.parent is not parent:
+        creation = self._creation.under_way.get(parent)
+        if creation is None or creation.parent is not parent:
             return False
         try:
-            for kind, number, payload in Frames(_SHORT).feed(message.data):
-                if number != birth.request.number:
+            for kind, number, payload in Frames(_LONGEST_PAYLOAD).feed(message.data):
+                if number != creation.request.number:
                     return False
                 if kind == BRANCHED:
-                    self._replace(parent, birth, payload, message)
+                    self._replace(parent, creation, payload, message)
                 elif kind in (READY, UNABLE) and len(payload) >= INDEX.size:
-                    self._hear_copy(birth, kind, payload, message)
+                    self._on_copy(creation, kind, payload, message)
                 else:
                     return False
         except (WireError, OSError):
-            if parent.pid == message.pid:  # it has just taken the place of the original
+            if parent.pid == message.pid:  # it has just replaced the original
                 raise
-            birth.error = birth.error or _reason(b"")  # somebody pretends to be a copy
+            creation.error = creation.error or _reason(b"")  # another process pretends to be a copy
             return False
         return True
 
-    def _hear_copy(self, birth: Birth, kind: int, payload: bytes, message: Message) -> None:
-        """Take in a copy, or that there will be none.
+    def _on_copy(self, creation: Creation, kind: int, payload: bytes, message: Message) -> None:
+        """Take a copy's report: that it is ready, or why it cannot be made.
 
         Raises:
-            WireError: it makes no sense.
-            OSError: it has no proper channel.
+            WireError: the report is malformed.
+            OSError: it comes without a proper channel.
         """
         index, rest = INDEX.unpack_from(payload)[0], payload[INDEX.size :]
-        if index >= len(birth.handles) or birth.handles[index] not in birth.waiting:
+        if index >= len(creation.handles) or creation.handles[index] not in creation.waiting:
             raise WireError("a copy too many")
-        handle = birth.handles[index]
+        handle = creation.handles[index]
         if kind == UNABLE:
-            self._births.failed(handle, _reason(rest))
+            self._creation.failed(handle, _reason(rest))
             return
-        self._births.check(handle, message.pid, message.uid, os.getpid())
+        self._creation.check(handle, message.pid, message.uid, os.getpid())
         self._adopt(handle, message)
         handle.rename(rest)
-        self._births.enrol(handle, birth, message.pid)
+        self._creation.enrol(handle, creation, message.pid)
 
-    def _adopt(self, handle: Handle, message: Message) -> None:
+    def _adopt(self, handle: SessionHandle, message: Message) -> None:
+        """Use the new channel that came with a message, in the place of the present one."""
         if len(message.fds) != 1:
             raise WireError("a channel is missing")
         if handle.control is not None:
-            self._supervisor.unwatch(handle.control.fileno())
+            self._loop.unwatch(handle.control.fileno())
         handle.adopt(message.fds.pop(), message.pid)
-        self._supervisor.listen_to(handle)
+        self._channels.listen_to(handle)
 
-    def _replace(self, parent: Handle, birth: Birth, payload: bytes, message: Message) -> None:
+    def _replace(self, parent: SessionHandle, creation: Creation, payload: bytes, message: Message) -> None:
         """Let a fork of a session that has threads take its place.
 
         Raises:
-            WireError: it is something else, or makes no sense.
-            OSError: it has no proper channel.
+            WireError: the process cannot be that fork, or its report is malformed.
+            OSError: it comes without a proper channel.
         """
-        if not birth.losses["threads"]:
+        if not creation.losses["threads"]:
             raise WireError("a session that was not to be replaced")
-        old, parent.born_after = parent.pid, birth.handles[0].born_after
-        self._births.check(parent, message.pid, message.uid, os.getpid())
-        self._supervisor.by_pid.pop(old, None)
+        old, parent.created_after = parent.pid, creation.handles[0].created_after
+        self._creation.check(parent, message.pid, message.uid, os.getpid())
+        self._table.by_pid.pop(old, None)
         parent.pid = message.pid
-        self._supervisor.by_pid[parent.pid] = parent
+        self._table.by_pid[parent.pid] = parent
         kill_tree(old)
-        self.branched(parent, BRANCHED, payload, message)
+        self.on_parent(parent, BRANCHED, payload, message)
 
-    def branched(self, parent: Handle, kind: int, payload: bytes, message: Message) -> None:
-        """Take note that a session has done its part of a fork, or could not.
+    def on_parent(self, parent: SessionHandle, kind: int, payload: bytes, message: Message) -> None:
+        """Take the parent's report: that it has done its part of the fork, or could not.
 
         Raises:
-            WireError: what it says makes no sense.
+            WireError: the report is malformed.
         """
-        birth = self._births.of.get(parent)
-        if birth is None:
-            raise WireError("a fork's reply that makes no sense")
+        creation = self._creation.under_way.get(parent)
+        if creation is None:
+            raise WireError("a reply to no fork")
         if kind == UNABLE:
-            birth.error = _reason(payload)  # it knows best, also if its copies failed first
-            birth.refused = True
-            for pid in birth.workers:
-                send(pid, signal.SIGCONT)
+            creation.error = _reason(payload)  # replaces those of its copies, since it is the first cause
+            creation.refused = True
+            for pid in creation.workers:
+                send_signal(pid, signal.SIGCONT)
         else:
-            self._take_reply(parent, birth, payload, message)
-        for handle in birth.handles:
-            if handle in birth.waiting:  # copies speak before their parent does
-                self._births.failed(handle, birth.error or _reason(b""))
-        self._births.settle(parent, birth)
+            self._finish_parent(parent, creation, payload, message)
+        for handle in creation.handles:
+            if handle in creation.waiting:  # copies report before their parent does, so these will not
+                self._creation.failed(handle, creation.error or _reason(b""))
+        self._creation.settle(parent, creation)
 
-    def _take_reply(self, parent: Handle, birth: Birth, payload: bytes, message: Message) -> None:
+    def _finish_parent(self, parent: SessionHandle, creation: Creation, payload: bytes, message: Message) -> None:
         if len(payload) < LOSSES.size + FAULT.size:
-            raise WireError("a fork's reply that makes no sense")
+            raise WireError("a malformed reply to a fork")
         try:
             self._adopt(parent, message)
         except OSError as error:
             raise WireError(str(error)) from None
         parent.rename(payload[LOSSES.size + FAULT.size :])
-        birth.losses.update(zip(LOSS_NAMES, LOSSES.unpack_from(payload)))  # noqa: B905  (Python 3.9)
+        creation.losses.update(zip(LOSS_NAMES, LOSSES.unpack_from(payload)))  # noqa: B905  (Python 3.9)
         if FAULT.unpack_from(payload, LOSSES.size)[0]:
-            birth.error = birth.error or _reason(payload[LOSSES.size :])
+            creation.error = creation.error or _reason(payload[LOSSES.size :])
         stat = stat_of(parent.pid)
         if stat is not None and stat.threads > 1:
-            birth.error = birth.error or "code that runs at a fork has started threads"
+            creation.error = creation.error or "code that runs at a fork has started threads"
 
-    def parent_died(self, parent: Handle) -> None:
-        """Take note that a session that has just been buried will not come back from its fork."""
-        birth = self._births.of.get(parent)
-        if birth is not None:
-            birth.error = birth.error or parent.lost
-            for handle in birth.handles:
-                if handle in birth.waiting:
-                    self._births.failed(handle, birth.error)
-            self._births.settle(parent, birth)
+    def on_parent_exit(self, parent: SessionHandle) -> None:
+        """Note that a session has ended, maybe during its fork."""
+        creation = self._creation.under_way.get(parent)
+        if creation is not None:
+            creation.error = creation.error or parent.lost
+            for handle in creation.handles:
+                if handle in creation.waiting:
+                    self._creation.failed(handle, creation.error)
+            self._creation.settle(parent, creation)
 
-    def _end_leftovers(self, birth: Birth) -> None:
-        """End what has come from the sessions of a fork, before it or while it was made, and is no session.
+    def _kill_leftovers(self, creation: Creation) -> None:
+        """Kill what the sessions of a fork have started, before or during it, and what is not a session itself.
 
-        A session that did not even begin to fork keeps its workers.
+        A session that did not begin to fork keeps its workers.
         """
-        handles = [*birth.handles] if birth.refused or birth.parent is None else [birth.parent, *birth.handles]
+        handles = [*creation.handles]
+        if creation.parent is not None and not creation.refused:
+            handles.append(creation.parent)
         kill_trees(lambda: self._leftovers([handle for handle in handles if handle.pid and not handle.lost]))
-        self._supervisor.sweep_soon()
+        self._table.kill_orphans_soon()
 
-    def _leftovers(self, handles: list[Handle]) -> list[int]:
+    def _leftovers(self, handles: list[SessionHandle]) -> list[int]:
         left = [pid for handle in handles for pid in children(handle.pid)]
         slots = {id(handle.slot): handle.slot for handle in handles if handle.slot and handle.slot.uid}
         for slot in slots.values():
-            others = [handle.born_after for handle in self._supervisor.starting if handle.slot is slot]
-            for pid in self._supervisor.strangers():
+            # unknown children of this user are orphans, unless another fork of the same group is being created: then
+            # only those that are older than it are; see `session_table`
+            others = [handle.created_after for handle in self._table.creating if handle.slot is slot]
+            for pid in self._table.unknown_children():
                 stat = stat_of(pid)
                 if stat and stat.start < min(others, default=stat.start + 1) and user_of(pid) == slot.uid:
                     left.append(pid)
@@ -213,6 +238,6 @@ _REASONS = {
 
 
 def _reason(fault: bytes) -> str:
-    """Put into words why a session could not be forked; it says only which of these it was."""
+    """Return why a session could not be forked, as text; the session reports only a number."""
     code = FAULT.unpack(fault)[0] if len(fault) == FAULT.size else 0
     return _REASONS.get(code, "its copies could not be made")

@@ -1,111 +1,151 @@
-"""The supervisor's side of one session: its channel, its output, what it is busy with. Runs inside the sandbox."""
+"""The supervisor's side of one session: slot, channel, output, open requests. Runs inside the sandbox."""
 
 from __future__ import annotations
 
-import base64
 import os
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from sandbox.server.supervisor.control_socket import Control, adopted
-from sandbox.server.supervisor.output_capture import Capture
-from sandbox.server.wire import (
-    GIVE,
-    HAS_ERROR,
-    HAS_VALUE,
-    LARGEST_PIECE,
-    OUTCOME,
-    PICTURE_BYTES,
-    SHORTENED,
-    STATUSES,
-    WireError,
-    unpack_pictures,
-)
-
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.slots import Slot
-    from sandbox.server.supervisor.timers import Timer
-    from sandbox.server.supervisor.zygote_client import Spawner
+from sandbox.server.supervisor.client_stream import ClientRequest
+from sandbox.server.supervisor.control_socket import ControlSocket, adopted
+from sandbox.server.supervisor.output_capture import OutputCapture
+from sandbox.server.wire import GIVE, LARGEST_PIECE, PICTURE_BYTES, WireError
 
 _SLACK = 4096
+_READS_AT_ONCE = 32
 
 
-class Request:
-    """What the client wants of a session: kind, number and the fields of the JSON payload.
+class SessionSpawner(Protocol):
+    """What forks sessions: the client of a zygote.
 
-    Args:
-        step: which of the steps of a RUN_ONCE it is, counted from 1, that come before its code and are answered only if
-            they fail; 0 for everything else.
+    Attributes:
+        pid: of the zygote.
     """
 
-    def __init__(self, kind: int, number: int, fields: dict[str, Any], step: int = 0) -> None:
-        self.kind = kind
-        self.number = number
-        self.fields = fields
-        self.step = step
-        self.started = 0.0
-        self.timer: Timer | None = None
-        self.stopped = ""  # the limit that made the supervisor interrupt it
+    pid: int
+
+    def open(self, handle: SessionHandle) -> None:
+        """Have a session forked for this handle."""
+
+    def settled(self, handle: SessionHandle) -> None:
+        """The session has started, or never will."""
 
 
-class Handle:
+class SessionControl(Protocol):
+    """What the parts that serve requests may do to a session."""
+
+    def answer(self, handle: SessionHandle, request: ClientRequest, fields: dict[str, Any], succeeded: bool) -> None:
+        """Answer a request."""
+
+    def advance(self, handle: SessionHandle) -> None:
+        """Start the next request of a session, if the session is free."""
+
+    def kill(self, handle: SessionHandle, cause: str, why: str) -> None:
+        """Kill a session; its open requests are answered when its process has ended."""
+
+    def discard(self, handle: SessionHandle, lost: str) -> None:
+        """Release what a session that is gone has held."""
+
+    def forget(self, handle: SessionHandle) -> None:
+        """Remove a session that is gone, and tell the client that it is closed."""
+
+
+class Slot:
+    """A user and a directory for one group of sessions.
+
+    Args:
+        path: the directory. It belongs to the supervisor; sessions cannot list it.
+        uid: the user; 0 for the supervisor's own.
+
+    Attributes:
+        members: the sessions of the group.
+        leftovers: directories of members that are gone.
+        sweeping: whether the slot is being emptied.
+        swept: whether a process has begun to empty it.
+        tries: how often that was done in vain.
+    """
+
+    def __init__(self, path: str, uid: int) -> None:
+        self.path = path
+        self.uid = uid
+        self.members: set[SessionHandle] = set()
+        self.leftovers: list[str] = []
+        self.sweeping = False
+        self.swept = False
+        self.tries = 0
+
+
+class SessionHandle:
     """One session, as the supervisor sees it.
 
     Args:
-        key: the client's name for it.
+        key: the client's key for it.
         limits: the client's limits.
         spawner: what forks it, unless another session does.
 
     Attributes:
+        pid: its process; 0 until that is known.
+        idle: whether its process may have idle priority.
+        inherited: bytes of memory that it shared, when it began, with the session it was forked from.
+        created_after: clock ticks; its process starts no earlier.
         lost: why there is no process any more.
-        ended: status and text of the outcome of later cells, once the session has ended by its own doing.
-        cause: the status of the cell that made the supervisor kill it; `why` says the same in words.
-        orphaned: the zygote has ended before it, and has taken it along.
+        ended: status and text of the outcome of later cells, once the code has ended its own session.
+        cause: the status of the cell because of which the supervisor has killed it; `why` explains it in words.
+        orphaned: its zygote has ended first, and has taken the session along.
+        queue: requests that wait.
+        current: the request that it works on.
+        closing: numbers of the requests to close it; 0 for a close without a reply.
+        given: the session's ends of its channels, until it has them.
+        once: it is closed as soon as its only run has been answered.
     """
 
-    def __init__(self, key: int, limits: dict[str, Any], spawner: Spawner) -> None:
+    def __init__(self, key: int, limits: dict[str, Any], spawner: SessionSpawner) -> None:
         self.key = key
         self.spawner = spawner
         self.slot: Slot | None = None
         self.directory = ""
         self.pid = 0
         self.attempts = 0
-        self.idle = False  # its process may have idle priority
-        self.inherited = 0  # bytes of memory that it shared at its birth with the session it was forked from
-        self.born_after = 0
+        self.idle = False
+        self.inherited = 0
+        self.created_after = 0
         self.parent = 0
         self.lost = ""
         self.ended: tuple[str, str] | None = None
         self.cause = ""
         self.why = ""
         self.orphaned = False
-        self.queue: deque[Request] = deque()
-        self.current: Request | None = None
+        self.queue: deque[ClientRequest] = deque()
+        self.current: ClientRequest | None = None
         self.closing: list[int] = []
-        self.control: Control | None = None
+        self.control: ControlSocket | None = None
         self.outputs: tuple[int, ...] = ()
         self.given: tuple[int, ...] = ()
-        self.once = False  # closed as soon as its only run has been answered
+        self.once = False
         self._limits = limits
         self.begin_output()
 
     @property
     def home(self) -> Slot:
-        """The slot of a session that lives."""
+        """The slot of a session that lives.
+
+        Raises:
+            WireError: it has none.
+        """
         if self.slot is None:
-            raise WireError("a session without a place")
+            raise WireError("a session without a slot")
         return self.slot
 
     def rename(self, name: bytes) -> None:
         """Take note of the name that a session has given its directory.
 
         Raises:
-            WireError: it is no such name.
+            WireError: it is not a valid name.
         """
         text = name.decode("ascii", "replace")
         if len(text) != 32 or set(text) - set("0123456789abcdef"):
-            raise WireError("a directory's name that makes no sense")
+            raise WireError("a malformed name of a directory")
         self.directory = os.path.join(self.home.path, text)
 
     def open_channels(self) -> None:
@@ -119,29 +159,30 @@ class Handle:
         self.given = (theirs.detach(), *self._open_outputs())
 
     def adopt(self, fd: int, pid: int) -> None:
-        """Take a control socket that a process has made for itself, and give it pipes for stdout and stderr over it.
+        """Use a control socket that a process has made for itself, and send it new pipes for stdout and stderr.
 
         Args:
             fd: the socket, owned by the handle from now on.
             pid: the process.
 
         Raises:
-            OSError: it is no such socket, or is not its own.
+            OSError: it is not such a socket, or another process has made it.
         """
         control = adopted(fd, pid)
-        self.drain()  # what came before the fork is shown with the next cell
+        self.drain()  # what was written before the fork is shown with the next cell
         self.close_channels()
         self._use(control)
         ends = self._open_outputs()
         try:
-            self.send(GIVE, 0, b"", ends)
+            self.channel.send(GIVE, 0, b"", ends)
         finally:
             for end in ends:
                 os.close(end)
 
     def _use(self, control: socket.socket) -> None:
+        # value and error have at most `output_bytes` characters each, of at most 6 bytes each (an escaped surrogate)
         most = max(12 * self._limits["output_bytes"], LARGEST_PIECE) + PICTURE_BYTES + _SLACK
-        self.control = Control(control, most)
+        self.control = ControlSocket(control, most)
 
     def _open_outputs(self) -> tuple[int, int]:
         """Make the pipes of stdout and stderr; returns the ends to write to."""
@@ -154,16 +195,16 @@ class Handle:
 
     def begin_output(self) -> None:
         """Start with empty captures."""
-        self.captures = tuple(Capture(self._limits["output_bytes"]) for _ in ("stdout", "stderr"))
+        self.captures = tuple(OutputCapture(self._limits["output_bytes"]) for _ in ("stdout", "stderr"))
 
     def release(self) -> None:
-        """Close the ends that belong to the session, once it has them."""
+        """Close the session's ends of its channels, once the session has them."""
         for fd in self.given:
             os.close(fd)
         self.given = ()
 
     def read_output(self, fd: int) -> int | None:
-        """Read from stdout or stderr; 0 at the end of it, None when there is nothing for now."""
+        """Read from stdout or stderr; returns 0 at its end, None when there is nothing to read now."""
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
@@ -172,31 +213,23 @@ class Handle:
         return len(data)
 
     def drain(self) -> None:
-        """Read what has been written so far; bounded, since a background process may go on for ever."""
+        """Read what has been written so far. Bounded, since a background process may write for ever."""
         for fd in self.outputs:
-            for _ in range(32):
+            for _ in range(_READS_AT_ONCE):
                 if not self.read_output(fd):
                     break
 
     @property
     def written(self) -> int:
-        """How many bytes the current cell has written."""
+        """Number of bytes that the current cell has written."""
         return sum(capture.total for capture in self.captures)
 
-    def send(self, kind: int, number: int, payload: bytes, fds: tuple[int, ...] = ()) -> None:
-        """Send a frame; what does not fit is kept for `Control.flush`.
-
-        Raises:
-            OSError: the session has closed its end, or there is no place for descriptors.
-        """
-        self.channel.send(kind, number, payload, fds)
-
     @property
-    def channel(self) -> Control:
-        """The control socket of a session that has one.
+    def channel(self) -> ControlSocket:
+        """The control socket.
 
         Raises:
-            OSError: it has none.
+            OSError: the session has none.
         """
         if self.control is None:
             raise OSError("the session has no control socket")
@@ -211,27 +244,3 @@ class Handle:
         for fd in self.outputs:
             os.close(fd)
         self.outputs = ()
-
-
-def outcome_fields(payload: bytes) -> dict[str, Any]:
-    """Read the payload of a DONE frame.
-
-    Raises:
-        WireError: it is not one.
-    """
-    if len(payload) < OUTCOME.size:
-        raise WireError("an outcome that is too short")
-    status, flags, value, error = OUTCOME.unpack_from(payload)
-    texts, rest = payload[OUTCOME.size :][: value + error], payload[OUTCOME.size + value + error :]
-    if status >= len(STATUSES) or len(texts) != value + error:
-        raise WireError("an outcome that makes no sense")
-    fields: dict[str, Any] = {
-        "status": STATUSES[status],
-        "value": texts[:value].decode("utf-8", "replace") if flags & HAS_VALUE else None,
-        "error": texts[value:].decode("utf-8", "replace") if flags & HAS_ERROR else None,
-        "truncated": bool(flags & SHORTENED),
-    }
-    if rest:
-        pictures, fields["pictures_left_out"] = unpack_pictures(rest)
-        fields["pictures"] = [base64.b64encode(picture).decode() for picture in pictures]
-    return fields

@@ -1,86 +1,78 @@
-"""Places for families of sessions: a user and a directory of their own. Runs inside the sandbox, in the supervisor.
+"""Slots for groups of sessions: a user and a directory each. Runs inside the sandbox, in the supervisor.
 
-A family is a session with all its forks. It keeps its slot until its last member is gone; then whatever still runs
-as that user is ended and the directory is emptied, and only a slot that is seen to be empty is given out again.
-Where the supervisor may not change users there is one user for all, and Landlock keeps families in their directories;
-where nothing is isolated, all share one directory, too.
+A group is a session with all its forks. It keeps its slot until its last member is gone. Then everything that still
+runs as that user is killed and the directory is emptied, and the slot is used again only when it was seen to be empty.
+Where the supervisor cannot change users, there is one user for all, and Landlock confines each group to its directory;
+where nothing is isolated, all groups share one directory as well.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+import queue
 import secrets
 import socket
-import time
+import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
-from sandbox.server.supervisor.directory_cleanup import Janitor
-from sandbox.server.supervisor.session_handle import Handle
+from sandbox.server.kernel.remove_tree import remove_tree
+from sandbox.server.supervisor.event_loop import EventLoop
+from sandbox.server.supervisor.session_handle import SessionHandle, Slot
+from sandbox.server.supervisor.session_table import SessionTable
+from sandbox.server.supervisor.shared_memory_limit import SHARED_MEMORY, used_inodes
 
-if TYPE_CHECKING:
-    from sandbox.server.supervisor.supervisor import Supervisor
-
-_TRIES = 3
+_MOST_TRIES = 3
 _AT_ONCE = 32
 _LONGEST_SWEEP = 60.0
-_LATER = 0.2
-_SHARED_MEMORY = "/dev/shm"
-_REST = 10  # times as long as it took to count what is there
-
-
-class Slot:
-    """One place.
-
-    Args:
-        path: its directory, which belongs to the supervisor and can not be listed by sessions.
-        uid: its user; 0 for the supervisor's own.
-    """
-
-    def __init__(self, path: str, uid: int) -> None:
-        self.path = path
-        self.uid = uid
-        self.members: set[Handle] = set()
-        self.leftovers: list[str] = []  # directories of members that are gone
-        self.sweeping = False
-        self.swept = False  # whether a process has begun to
-        self.tries = 0
+_RETRY_SECONDS = 0.2
 
 
 class Slots:
-    """Gives places out, first come first served, and takes them back.
+    """Assigns slots, first come first served, and empties them.
 
     Args:
-        supervisor: whose.
+        config: what the client sent.
+        loop: the supervisor's event loop.
+        table: the sessions.
+        sweep: has directories removed by a process of their user; see `ZygoteClient.sweep`.
+
+    Attributes:
+        usable: how many slots there are.
+        retired: how many slots could not be emptied and are not used again.
     """
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        config = supervisor.config
-        self._supervisor = supervisor
+    def __init__(
+        self,
+        config: dict[str, Any],
+        loop: EventLoop,
+        table: SessionTable,
+        sweep: Callable[[Slot, list[str], bool], socket.socket | None],
+    ) -> None:
+        self._loop = loop
+        self._table = table
+        self._sweep_process = sweep
         root, first = config["root"], config["first_uid"]
-        apart = bool(first or config["harden"])
+        own_directories = bool(first or config["harden"])
         numbers = range(config["sessions"])
-        places = [(os.path.join(root, str(k)) if apart else root, first + k if first else 0) for k in numbers]
-        if apart and not first:  # one user for all: Landlock keeps families in their directories
+        places = [(os.path.join(root, str(k)) if own_directories else root, first + k if first else 0) for k in numbers]
+        if own_directories and not first:
             for path, _ in places:
                 os.mkdir(path, 0o700)
-        self.usable = self._families = len(places)
-        self._next_count = 0.0
+        self.usable = len(places)
         self.retired = 0
         self._free = deque(Slot(path, uid) for path, uid in places)
-        self._by_user = bool(first)
-        self._janitor = None if first else Janitor()
-        self._waiting: deque[tuple[Handle, Callable[[], None]]] = deque()
+        self._remover = None if first else _DirectoryRemover()
+        self._waiting: deque[tuple[SessionHandle, Callable[[], None]]] = deque()
 
     @property
     def free(self) -> int:
-        """How many places are free."""
+        """Number of free slots."""
         return len(self._free)
 
-    def ask(self, handle: Handle, granted: Callable[[], None]) -> None:
-        """Give a session a place as soon as there is one."""
+    def ask(self, handle: SessionHandle, granted: Callable[[], None]) -> None:
+        """Put a session into a slot as soon as one is free, and call back."""
         self._waiting.append((handle, granted))
         self._advance()
 
@@ -91,36 +83,36 @@ class Slots:
                 self.join(handle, self._free.popleft())
                 granted()
 
-    def join(self, handle: Handle, slot: Slot) -> None:
+    def join(self, handle: SessionHandle, slot: Slot) -> None:
         """Put a session into a slot."""
         handle.slot = slot
         handle.directory = os.path.join(slot.path, secrets.token_hex(16))
         slot.members.add(handle)
 
-    def move(self, handle: Handle) -> None:
-        """Give a session another directory, in the same slot."""
-        if self._janitor is not None:
-            self._janitor.remove(handle.directory)
+    def move(self, handle: SessionHandle) -> None:
+        """Give a session another directory in the same slot."""
+        if self._remover is not None:
+            self._remover.remove(handle.directory)
         else:
             handle.home.leftovers.append(handle.directory)
         handle.directory = os.path.join(handle.home.path, secrets.token_hex(16))
 
-    def leave(self, handle: Handle) -> None:
-        """Take a session that is gone out of its slot, with everything it has left."""
+    def leave(self, handle: SessionHandle) -> None:
+        """Take a session that is gone out of its slot, with everything it has left there."""
         slot, handle.slot = handle.slot, None
-        self._supervisor.sweep_soon()
+        self._table.kill_orphans_soon()
         if slot is None:
             return
         slot.members.discard(handle)
         slot.tries = 0
-        if self._janitor is not None:
-            self._janitor.remove(handle.directory)
+        if self._remover is not None:
+            self._remover.remove(handle.directory)
         elif not _removed(handle.directory):
             slot.leftovers.append(handle.directory)
         self._tidy(slot)
 
     def _tidy(self, slot: Slot) -> None:
-        """See what there is to be done in a slot."""
+        """Sweep a slot, or give it back, as far as it needs either."""
         if slot.sweeping:
             return
         if slot.members:
@@ -128,47 +120,52 @@ class Slots:
                 self._sweep(slot, kill=False)
         elif not slot.uid:
             self._give_back(slot)
-        elif slot.leftovers or self._supervisor.strangers() or _shared_memory(slot.uid) or not _is_empty(slot.path):
+        elif (
+            slot.leftovers
+            or self._table.unknown_children()  # one of them may be of this user
+            or _shared_memory_of(slot.uid)
+            or not _is_empty(slot.path)
+        ):
             self._sweep(slot, kill=True)
         else:
             self._give_back(slot)
 
     def _sweep(self, slot: Slot, kill: bool) -> None:
         slot.sweeping, slot.swept = True, False
-        done = self._supervisor.lean.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
-        if done is None:  # the zygote is just being started again, or busy
-            self._supervisor.call_in(_LATER, lambda: self._swept(slot, None))
+        done = self._sweep_process(slot, slot.leftovers[:_AT_ONCE], kill)
+        if done is None:  # the zygote is busy, or is being started again
+            self._loop.call_in(_RETRY_SECONDS, lambda: self._swept(slot, None))
             return
         last = len(slot.leftovers) <= _AT_ONCE
-        self._supervisor.watch(done.fileno(), lambda: self._hear(slot, done, last))
-        self._supervisor.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
+        self._loop.watch(done.fileno(), lambda: self._on_progress(slot, done, last))
+        self._loop.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
 
-    def _hear(self, slot: Slot, done: socket.socket, last: bool) -> None:
-        """Take note that a process has begun to sweep, or has come to its end; without a process, try again later."""
+    def _on_progress(self, slot: Slot, done: socket.socket, last: bool) -> None:
+        """Note that a process has begun to sweep, or has ended. If none could be forked, try again later."""
         if done.recv(1):
             slot.swept = True
             slot.tries += last
         elif slot.swept:
             self._swept(slot, done)
         else:
-            self._supervisor.unwatch(done.fileno())
+            self._loop.unwatch(done.fileno())
             done.close()
-            self._supervisor.call_in(_LATER, lambda: self._swept(slot, None))
+            self._loop.call_in(_RETRY_SECONDS, lambda: self._swept(slot, None))
 
     def _swept(self, slot: Slot, done: socket.socket | None) -> None:
         if done is not None:
-            self._supervisor.unwatch(done.fileno())
+            self._loop.unwatch(done.fileno())
             done.close()
         slot.sweeping = False
         slot.leftovers = [directory for directory in slot.leftovers if not _removed(directory)]
         if slot.members:
-            if slot.tries < _TRIES:
+            if slot.tries < _MOST_TRIES:
                 self._tidy(slot)
-        elif _is_empty(slot.path) and not _shared_memory(slot.uid) and not slot.leftovers:
+        elif _is_empty(slot.path) and not _shared_memory_of(slot.uid) and not slot.leftovers:
             self._give_back(slot)
-        elif slot.tries < _TRIES:
+        elif slot.tries < _MOST_TRIES:
             self._tidy(slot)
-        else:
+        else:  # better one slot less than a group that finds what another has left
             self.retired += 1
             self.usable -= 1
 
@@ -177,45 +174,33 @@ class Slots:
         self._free.append(slot)
         self._advance()
 
-    def greedy(self) -> list[int]:
-        """Return users that hold more of /dev/shm, in bytes or in files, than their share, when it is half full."""
-        size, most, files, most_files = self._in_shared_memory()
-        if not self._by_user or time.monotonic() < self._next_count or (size <= most // 2 and files <= most_files // 2):
-            return []
-        held: dict[int, list[int]] = {}
-        begun = time.monotonic()
-        with os.scandir(_SHARED_MEMORY) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):  # gone meanwhile
-                    status = entry.stat(follow_symlinks=False)
-                    found = held.setdefault(status.st_uid, [0, 0])
-                    found[0] += status.st_blocks * 512
-                    found[1] += 1
-        now = time.monotonic()
-        self._next_count = now + _REST * (now - begun)  # there may be many files, and nobody to blame
-        share, share_files = most // 2 // self._families, most_files // 2 // self._families
-        return [uid for uid, (size, files) in held.items() if uid and (size > share or files > share_files)]
 
-    def _in_shared_memory(self) -> tuple[int, int, int, int]:
-        """Return how many bytes are used there and how many there are, and the same of files."""
-        whole = os.statvfs(_SHARED_MEMORY)
-        most_files = 2 * self._families * self._supervisor.config["shared_files"]
-        used = (whole.f_blocks - whole.f_bfree) * whole.f_frsize
-        return used, whole.f_blocks * whole.f_frsize, whole.f_files - whole.f_ffree, most_files
+class _DirectoryRemover:
+    """A thread that removes directories, so that the event loop need not wait. For sessions of the supervisor's user.
+
+    Directories of other users are removed by processes of those users; see `ZygoteClient.sweep`.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def remove(self, directory: str) -> None:
+        """Have a directory removed."""
+        self._waiting.put(directory)
+
+    def _work(self) -> None:
+        while True:
+            remove_tree(self._waiting.get())
 
 
 def _is_empty(path: str) -> bool:
-    """Whether a directory is empty; cheap where a file system of its own tells that it holds nothing else."""
-    return _used_inodes(path) == 1 or not os.listdir(path)
-
-
-def _used_inodes(path: str) -> int:
-    status = os.statvfs(path)
-    return status.f_files - status.f_ffree
+    """Whether a directory is empty; cheap for one that is a file system of its own, which counts its inodes."""
+    return used_inodes(path) == 1 or not os.listdir(path)
 
 
 def _removed(directory: str) -> bool:
-    """Remove a directory if it is empty; say whether it is gone."""
+    """Remove a directory if it is empty; returns whether it is gone."""
     try:
         os.rmdir(directory)
     except FileNotFoundError:
@@ -225,19 +210,19 @@ def _removed(directory: str) -> bool:
     return True
 
 
-def _shared_memory(uid: int) -> list[str]:
-    """Remove what a user has in shared memory, which the supervisor owns; return what is still there."""
+def _shared_memory_of(uid: int) -> list[str]:
+    """Remove a user's files in /dev/shm, which the supervisor owns; returns those that are still there."""
     left = []
     try:
-        names = os.listdir(_SHARED_MEMORY) if _used_inodes(_SHARED_MEMORY) != 1 else []
+        names = os.listdir(SHARED_MEMORY) if used_inodes(SHARED_MEMORY) != 1 else []
     except OSError:
         return []
     for name in names:
-        path = os.path.join(_SHARED_MEMORY, name)
+        path = os.path.join(SHARED_MEMORY, name)
         try:
             if os.lstat(path).st_uid == uid:
                 left.append(path)
-                os.unlink(path)  # not a directory: those take a sweep
+                os.unlink(path)  # fails for a directory, which takes a sweep
                 left.pop()
         except OSError:
             continue

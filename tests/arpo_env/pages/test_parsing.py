@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,18 +273,17 @@ def test_the_process_holds_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     parser = Parser(1)
     parse(parser, "html", b"<p>started")
-    process = parser._idle.get_nowait()
-    assert b"SOME_API_KEY" not in Path(f"/proc/{process._process.pid}/environ").read_bytes()
-    process.end()
+    (pid,) = parser._pool.pids
+    assert b"SOME_API_KEY" not in Path(f"/proc/{pid}/environ").read_bytes()
     parser.close()
 
 
 def test_a_dead_process_is_replaced(parser: Parser) -> None:
     parse(parser, "html", b"<p>started")
-    process = parser._idle.get_nowait()
-    process._process.kill()
-    process._process.wait()
-    parser._idle.put(process)
+    (pid,) = parser._pool.pids
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
     assert parse(parser, "html", b"<p>still here")["text"] == "still here"
 
 
@@ -302,11 +302,10 @@ def test_closing_ends_the_processes(site: Site) -> None:
     async def pids() -> int:
         reader = PageReader(allow_private=True, ports=None)
         await reader.read(f"{site.url}/")
-        process = reader._parser._idle.get_nowait()
-        reader._parser._idle.put(process)
+        (pid,) = reader._parser._pool.pids
         await reader.close()
         await reader.close()
-        return process._process.pid
+        return pid
 
     assert not Path(f"/proc/{asyncio.run(pids())}").exists()
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.net.host_rate_limit import Busy, Pace
+from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.pages import PageError, PageReader
-from arpo_env.pages.robots_txt import fits, parse_robots
+from arpo_env.pages.robots_txt import parse_robots
 from tests.arpo_env.pages.conftest import Site, answer, read, reason
 
 AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
@@ -37,7 +37,7 @@ AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
     ],
 )
 def test_patterns(pattern: str, path: str, fitting: bool) -> None:
-    assert fits(pattern, path) is fitting
+    assert parse_robots(f"User-agent: *\nDisallow: {pattern}", AGENT).allows(path) is not fitting
 
 
 def test_the_longest_rule_decides() -> None:
@@ -145,12 +145,12 @@ def test_a_turn_that_comes_too_late_is_told_at_once(site: Site) -> None:
 
 def test_a_slow_host_does_not_hold_another() -> None:
     async def two_hosts() -> float:
-        pace = Pace()
-        await pace.turn("slow", 10.0, 0.0)
-        waiting = asyncio.create_task(pace.turn("slow", 10.0, 20.0))
+        limiter = RateLimiter(0.1)
+        await limiter.acquire(0.0, "slow")
+        waiting = asyncio.create_task(limiter.acquire(20.0, "slow"))
         await asyncio.sleep(0)
         started = time.monotonic()
-        await pace.turn("quick", 1.0, 5.0)
+        await limiter.acquire(5.0, "quick")
         waiting.cancel()
         return time.monotonic() - started
 
@@ -159,12 +159,12 @@ def test_a_slow_host_does_not_hold_another() -> None:
 
 def test_a_refused_turn_takes_no_turn() -> None:
     async def refused() -> None:
-        pace = Pace()
-        await pace.turn("a", 0.2, 1.0)
+        limiter = RateLimiter(5)
+        await limiter.acquire(1.0, "a")
         for _ in range(3):
-            with pytest.raises(Busy):
-                await pace.turn("a", 100.0, 0.0)
-        await pace.turn("a", 0.2, 0.3)
+            with pytest.raises(RateLimited):
+                await limiter.acquire(0.0, "a", min_interval=100.0)
+        await limiter.acquire(0.3, "a")
 
     asyncio.run(refused())
 

@@ -107,7 +107,7 @@ def test_the_pace_is_kept(recording: type[Recording]) -> None:
 def test_a_queue_that_is_too_long_is_an_error(recording: type[Recording]) -> None:
     backend = Ddgs(per_second=1, patience=0.5)
     asyncio.run(backend.search("q", 1))
-    with pytest.raises(ServiceError, match="turn at 1 a second"):
+    with pytest.raises(ServiceError, match="turn at 1 per second"):
         asyncio.run(backend.search("q", 1))
 
 

@@ -169,7 +169,9 @@ print("scanned", scanned, found)
 import gc
 kinds = {type(thing).__module__ + "." + type(thing).__name__ for thing in gc.get_objects()}
 for name in kinds:
-    if name.rpartition(".")[2] in ("Supervisor", "Handle", "Requests", "Spawner", "Slots", "Watchdog", "Janitor"):
+    if name.startswith("sandbox.server.supervisor.") or name.rpartition(".")[2] in (
+        "Supervisor", "SessionHandle", "SessionRequests", "ZygoteClient", "Slots", "MemoryWatchdog", "EventLoop",
+    ):
         escaped("object", name)
 print("objects", len(kinds))
 frame = sys._getframe()

@@ -1,0 +1,164 @@
+"""A chat model behind an OpenAI-compatible server, for summaries and verdicts: `await chat.complete(messages)`.
+
+Not the policy: that is generated token by token elsewhere. Needs no `openai` package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arpo_env.cache.cache import SERVER, Cache
+from arpo_env.errors import ServiceError
+from arpo_env.event_loop import run_on_loop
+from arpo_env.net.http import Http, Reply
+from arpo_env.net.redaction import redact
+from arpo_env.net.urls import checked_address, server_of
+
+Message = Mapping[str, str]
+
+_OPENAI = "https://api.openai.com/v1"
+_THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)  # some templates open it in the prompt
+_CURES = {
+    401: "Set OPENAI_API_KEY to a key of that server",
+    403: "Set OPENAI_API_KEY to a key that may use this model",
+    404: "Set OPENAI_BASE_URL to the address that ends in /v1, and look at /models there for the model's name",
+}
+
+
+class ChatModel:
+    """A model that answers messages. Shared by many episodes at once, on any threads and loops.
+
+    Args:
+        model: its name at the server.
+        base_url: of the server, ending in "/v1" as a rule; default the variable OPENAI_BASE_URL, else OpenAI's.
+        api_key: default the variable OPENAI_API_KEY; a server of one's own may need none.
+        timeout: seconds for one try.
+        retries: further tries after 429, 5xx or a broken connection.
+        concurrency: most requests at the same time.
+        extra: more fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; a field that is
+            None is left out.
+        cache: where replies are kept. With a temperature above 0 this keeps the first sample.
+        kind: of the cache's records.
+
+    Raises:
+        ValueError: the address is none.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 120.0,
+        retries: int = 2,
+        concurrency: int = 16,
+        extra: Mapping[str, Any] | None = None,
+        cache: Cache | None = None,
+        kind: str = "chat",
+    ) -> None:
+        self.model, self.concurrency = model, concurrency
+        address = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
+        self.base_url = checked_address(f"chat model {model}", address)
+        self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
+        secrets = (self._key,) if self._key else ()
+        self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
+        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
+        self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What besides the model and the messages decides a reply, as JSON; part of a cache's key."""
+        extra = {"extra": self._extra} if self._extra else {}
+        return {SERVER: server_of(self.base_url), **extra}
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float | None = 0.0,
+        max_tokens: int | None = None,
+        json_schema: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the reply without its reasoning.
+
+        Args:
+            messages: {"role", "content"}, in order.
+            temperature: None leaves it to the server.
+            max_tokens: of the reply, reasoning included; None leaves it to the server.
+            json_schema: of an object that the reply should be. A server that knows no schemas is asked for any JSON,
+                or for nothing special: look at what comes back.
+
+        Raises:
+            ServiceError: no usable reply.
+        """
+        body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
+        body |= {"temperature": temperature, "max_tokens": max_tokens} | self._extra
+        body = {name: value for name, value in body.items() if value is not None}
+        if self._cache is None:
+            return await self._reply(body, json_schema)
+        request = {"body": body, "json_schema": json_schema, SERVER: server_of(self.base_url)}
+        reply = await self._cache.through(self._kind, self.model, 1, request, lambda: self._reply(body, json_schema))
+        return str(reply)
+
+    async def _reply(self, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> str:
+        forms = self._forms if schema else ("",)
+        for form in forms:
+            try:
+                text = await self._once({**body, **_response_format(form, schema)})
+            except ServiceError as error:
+                if form and error.status in (400, 422):
+                    continue
+                raise
+            if schema:
+                self._forms = forms[forms.index(form) :]  # what the server refused is not tried again
+            return text
+        raise AssertionError("unreachable")
+
+    async def _once(self, body: Mapping[str, Any]) -> str:
+        if not self._key and self.base_url == _OPENAI:
+            message = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
+            raise ServiceError(self._http.service, message)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return self._text((await run_on_loop(self._post(body, headers))).json())
+
+    async def _post(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
+        """Send a request, at most `concurrency` at a time; the wait for that is not part of the time limit."""
+        if self._owner != os.getpid():  # requests of the parent of os.fork hold no slots here
+            self._slots, self._owner = asyncio.Semaphore(self.concurrency), os.getpid()
+        async with self._slots:
+            return await self._http.request("POST", f"{self.base_url}/chat/completions", json=body, headers=headers)
+
+    def _text(self, reply: Any) -> str:
+        try:
+            choice = reply["choices"][0]
+            content = choice["message"]["content"]
+        except (KeyError, IndexError, TypeError) as error:
+            said = redact(self._http.secrets, str(reply))[:200]
+            raise ServiceError(self._http.service, f"answered without a message: {said}") from error
+        text = _without_thoughts(content) if isinstance(content, str) else ""
+        if not text:
+            raise ServiceError(self._http.service, _why_empty(choice))
+        return text
+
+
+def _without_thoughts(text: str) -> str:
+    return _THOUGHT.sub("", text, count=1).strip()
+
+
+def _why_empty(choice: Mapping[str, Any]) -> str:
+    if choice.get("finish_reason") == "length":
+        return "the reply is empty: all its tokens went into reasoning. Raise max_tokens, or turn thinking off"
+    refusal = choice["message"].get("refusal")
+    return f"refused: {str(refusal)[:200]}" if refusal else "the reply is empty"
+
+
+def _response_format(form: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    if form == "json_schema":
+        return {"response_format": {"type": form, form: {"name": "reply", "strict": True, "schema": schema}}}
+    return {"response_format": {"type": form}} if form else {}

@@ -1,0 +1,20 @@
+"""Errors that void a sample: something outside the policy failed, so the sample must not be scored as wrong."""
+
+from __future__ import annotations
+
+
+class ServiceError(RuntimeError):
+    """Raised when an external service failed: a search provider, page, model server, MCP server or cache file.
+
+    Attributes:
+        service: name of the service.
+        status: HTTP status, or None if there was no response.
+    """
+
+    def __init__(self, service: str, message: str, status: int | None = None) -> None:
+        super().__init__(f"{service}: {message}")
+        self.service, self.status = service, status
+
+
+class GradingError(RuntimeError):
+    """Raised when a grader could not decide because of a time-out, a crash or a missing reply."""

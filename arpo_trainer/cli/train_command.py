@@ -1,0 +1,66 @@
+"""The `arpo train` command: a training run from a recipe or a settings file, or what it would cost.
+
+arpo train --recipe arithmetic-cpu --set max_steps=3 --env-set level=2
+arpo train --config my.yaml --dry-run
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option, warn_old_name
+from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.optional_dependencies import require
+from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch
+from arpo_trainer.run.recipes import check_recipe, read_settings, recipe_names
+
+
+def add_train_command(commands: Any) -> None:
+    """Add the command to a parser."""
+    train = add_command(commands, "train", _train, "train a model, and write a report")
+    source = train.add_mutually_exclusive_group(required=True)
+    source.add_argument("--recipe", metavar="NAME", help="a recipe of the package; `arpo recipes` lists them")
+    source.add_argument("--config", metavar="FILE", help="a YAML file with settings")
+    add_set_option(train, "settings, with values in YAML: max_steps=3, limits.python=4")
+    add_env_options(train)
+    train.add_argument("--dry-run", action="store_true", help="check the settings and estimate the costs only")
+    add_launch_flags(train)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    _check_source(arguments)
+    check_launch_flags(arguments)
+    require("train")
+    if arguments.accelerate_config and not arguments.dry_run:
+        return launch(arguments, arguments.argv)
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # about `rollout_func`, which our tests of TRL watch
+    settings = read_settings(arguments.recipe or arguments.config, arguments.set, arguments.env_set)
+    if arguments.dry_run:
+        return _dry_run(settings, arguments.num_processes, arguments.accelerate_config)
+    from arpo_trainer.run.train import train
+
+    train(settings)
+    return 0
+
+
+def _check_source(arguments: argparse.Namespace) -> None:
+    if arguments.recipe:
+        check_recipe(arguments.recipe)
+    elif arguments.config in recipe_names() and not Path(arguments.config).is_file():
+        warn_old_name(f"--config {arguments.config}", f"--recipe {arguments.config}")
+
+
+def _dry_run(settings: dict[str, Any], processes: int | None, launch_config: str | None) -> int:
+    from arpo_trainer.costs.cost_table import cost_rows
+    from arpo_trainer.run.dry_run import dry_run
+
+    costs, missing = dry_run(settings, processes, launch_config)
+    if os.environ.get("RANK", "0") == "0":
+        write_table(cost_rows(costs))
+        sys.stdout.writelines(f"left out: {note}\n" for note in costs.notes)
+        sys.stderr.writelines(f"missing here: {lack}\n" for lack in missing)
+    return 1 if missing else 0

@@ -1,0 +1,147 @@
+"""The settings of a run as users write them: a recipe, a YAML file, and `name=value` on the command line."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from arpo_trainer.validation import nearest_names
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes in the package."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def check_recipe(name: str) -> None:
+    """Check that a recipe exists.
+
+    Raises:
+        FileNotFoundError: there is no such recipe; the error lists the nearest ones, or all of them.
+    """
+    names = recipe_names()
+    if name not in names:
+        near = nearest_names(name, names, 3)
+        hint = f"did you mean: {near}?" if near else f"recipes: {', '.join(names)}."
+        file = f" (a file is given with --config {name})" if Path(name).is_file() else ""
+        raise FileNotFoundError(f"no recipe {name!r}{file}; {hint} `arpo recipes` lists them")
+
+
+def recipe_summary(name: str) -> str:
+    """Return the first sentence of a recipe's opening comment, up to a parenthesis."""
+    opening = []
+    for line in (RECIPES / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        opening.append(line.lstrip("# ").strip())
+    return " ".join(opening).partition(". ")[0].partition(" (")[0].rstrip(".")
+
+
+def read_settings(config: str | Path, overrides: Iterable[str] = (), env_options: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the settings of a YAML file or a recipe, with overrides applied.
+
+    `base: NAME` in a file takes the settings of another file (beside it, or a path) or recipe; the file's own settings
+    replace them. Mappings, such as `env_kwargs`, are merged key by key.
+
+    Args:
+        config: a file, or the name of a recipe.
+        overrides: `name=value` texts with values in YAML; a dot reaches into a mapping, as in
+            `model_init_kwargs.revision=main`.
+        env_options: `name=value` texts for single options of the environment, merged into `env_kwargs`.
+
+    Raises:
+        FileNotFoundError: there is neither such a file nor such a recipe; the error lists the nearest recipes.
+        ValueError: the file is not a YAML mapping, is its own base, or an override is not `name=value`.
+    """
+    settings = _read_file(str(config), ())
+    given = parse_assignments(overrides, "--set")
+    options = parse_assignments(env_options, "--env-set")
+    for path, value in given.items():
+        name, dot, option = path.partition(".")
+        if name == "env_kwargs" and dot:
+            _refuse_both(option, options)
+            warnings.warn(f"--set {path}=... is deprecated: use --env-set {option}=...", DeprecationWarning, 2)
+        settings = _merge(settings, {name: {option: value}}) if dot else {**settings, name: value}
+    if options:
+        settings = _merge(settings, {"env_kwargs": options})
+    return {name: _as_number(value) for name, value in settings.items()}
+
+
+def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, Any]:
+    """Read `name=value` texts with values in YAML.
+
+    Raises:
+        ValueError: a text has no "=", or its value is not YAML; the error names the flag.
+    """
+    return dict(_parse_assignment(text, flag) for text in texts)
+
+
+def _parse_assignment(text: str, flag: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise ValueError(f"{flag} {text!r}: write name=value, such as level=2")
+    try:
+        return name.strip(), _as_number(yaml.safe_load(value))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{flag} {text!r}: the text after '=' is not valid YAML; put it in quotes") from error
+
+
+def _refuse_both(option: str, options: dict[str, Any]) -> None:
+    if option in options:
+        raise ValueError(f"--set env_kwargs.{option} and --env-set {option} set the same option: give only --env-set")
+
+
+def _read_file(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the settings of a file, merged into those of its base."""
+    path = Path(config) if Path(config).is_file() else RECIPES / f"{config}.yaml"
+    if not path.is_file():
+        names = recipe_names()
+        near = nearest_names(config, names, 3)
+        raise FileNotFoundError(
+            f"no settings file {config!r}, and no recipe of that name. "
+            + (f"Did you mean: {near}?" if near else f"Recipes: {', '.join(names)}")
+        )
+    if path in above:
+        raise ValueError(f"{path} is its own base: {' -> '.join(one.stem for one in (*above, path))}")
+    settings = _load_yaml(path)
+    base = settings.pop("base", None)
+    if not base:
+        return settings
+    beside = path.parent / str(base)
+    return _merge(_read_file(str(beside if beside.is_file() else base), (*above, path)), settings)
+
+
+def _load_yaml(path: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{path}{where}: {error.problem}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path} is not a YAML file ({' '.join(str(error).split())}); give a file of `name: value` lines"
+        ) from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: expected `name: value` lines")
+    return settings
+
+
+def _merge(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings on top of others; mappings are merged."""
+    both = {name: value for name, value in base.items() if isinstance(value, dict)}
+    # an explicit null replaces a mapping as a whole
+    joined = {name: {**both[name], **value} for name, value in settings.items() if name in both and value is not None}
+    return {**base, **settings, **joined}
+
+
+def _as_number(value: Any) -> Any:
+    """Return 1e-5 as a number: YAML 1.1 reads it as text."""
+    return float(value) if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value) else value

@@ -1,0 +1,145 @@
+"""`RolloutBatch`: what one rollout hands from hook to hook of the trainer; and `trim_padding` of its micro-batches.
+
+The hooks of `ARPOTrainer` are called by TRL one after the other: play, score, compute advantages, log. Everything that
+a later one needs of an earlier one is here, for one rollout.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from arpo_trainer.algorithms.advantages import silent_groups
+from arpo_trainer.rollout.distributed import gather
+from arpo_trainer.rollout.metrics import rollout_metrics
+from arpo_trainer.tree import RolloutTree
+
+_PROMPT = ("prompt_ids", "prompt_mask")
+_COMPLETION = (
+    "completion_ids",
+    "completion_mask",
+    "tool_mask",
+    "advantages",
+    "old_per_token_logps",
+    "ref_per_token_logps",
+    "sampling_per_token_logps",
+    "importance_sampling_ratio",
+)
+
+
+@dataclass
+class RolloutBatch:
+    """One rollout: the trees of all processes, and what was measured and scored so far.
+
+    Attributes:
+        trees: of all processes, in order and equal on every process.
+        seconds: how long the slowest process played.
+        spent: seconds of this process by activity.
+        rewards: weighted reward of each trajectory, NaN where no function scored it; filled by `score`.
+    """
+
+    trees: list[RolloutTree] = field(default_factory=list)
+    seconds: float = 0.0
+    spent: dict[str, float] = field(default_factory=dict)
+    rewards: list[float] = field(default_factory=list)
+
+    def score(self, rewards: torch.Tensor, weights: torch.Tensor) -> None:
+        """Keep the weighted rewards. Rewards of invalid trajectories become NaN in place, so that TRL ignores them.
+
+        Args:
+            rewards: of all processes, (rows, functions), NaN where a function gave None.
+            weights: of the functions.
+        """
+        invalid = [not trajectory.valid for tree in self.trees for trajectory in tree.trajectories]
+        rewards[torch.tensor(invalid, device=rewards.device)] = torch.nan
+        weighted = (rewards * weights.to(rewards.device)).nansum(dim=1)
+        # nansum gives 0 for a row without any reward, which would pass for a reward of 0
+        self.rewards = weighted.where(~rewards.isnan().all(dim=1), torch.nan).tolist()
+
+    def group_rewards(self) -> list[list[float | None]]:
+        """Return the rewards of each group's trajectories; None for those that could not be scored."""
+        rewards = iter(self.rewards)
+        groups = [[(next(rewards), trajectory.valid) for trajectory in tree.trajectories] for tree in self.trees]
+        # `value == value` is false for NaN
+        return [[value if valid and value == value else None for value, valid in group] for group in groups]
+
+    def turn_lengths(self) -> list[list[int]]:
+        """Return for each group how many tokens of each trajectory the model generated."""
+        return [[sum(tree.row(n).mask) for n in range(len(tree.trajectories))] for tree in self.trees]
+
+    def trl_rows(self, rows: range) -> dict[str, list[Any]]:
+        """Return some of the trajectories as TRL's rollout function has to."""
+        output: dict[str, list[Any]] = {
+            name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "env_reward")
+        }
+        for tree, number in self._trajectories(rows):
+            trajectory, row = tree.trajectories[number], tree.row(number)
+            output["prompt_ids"].append(tree.prompt_ids)
+            output["completion_ids"].append(row.ids)
+            output["logprobs"].append(row.logprobs)
+            output["env_mask"].append(row.mask if trajectory.valid else [0] * len(row.ids))
+            output["env_reward"].append(trajectory.reward)
+        return output
+
+    def entropies(self, rows: range, like: torch.Tensor) -> torch.Tensor:
+        """Return the sampling entropies of some trajectories, padded on the right with 0 to the shape of `like`."""
+        return pad_rows([tree.row(number).entropies for tree, number in self._trajectories(rows)], like)
+
+    def metrics(self, seconds: float) -> dict[str, float]:
+        """Return what is logged of the rollout; every process has to call it.
+
+        Args:
+            seconds: from the beginning of the rollout to the end of scoring, on this process.
+        """
+        spent = gather([{**self.spent, "seconds_score": seconds - self.seconds}])
+        return {
+            **rollout_metrics(self.trees),
+            "seconds_rollout": self.seconds,
+            "groups_silent": silent_groups(self.group_rewards()),
+            **{name: statistics.fmean(rank[name] for rank in spent) for name in spent[0]},
+        }
+
+    def _trajectories(self, rows: range) -> Iterator[tuple[RolloutTree, int]]:
+        every = [(tree, number) for tree in self.trees for number in range(len(tree.trajectories))]
+        yield from every[rows.start : rows.stop]
+
+
+def pad_rows(rows: Sequence[Sequence[float]], like: torch.Tensor) -> torch.Tensor:
+    """Return rows of different lengths as one tensor in the shape, type and device of `like`, padded with 0."""
+    padded = torch.zeros_like(like)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = torch.tensor(row, dtype=like.dtype)
+    return padded
+
+
+def trim_padding(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return a micro-batch without columns that are padding in every row; no number changes.
+
+    TRL pads a whole generation batch to its longest prompt and completion before it splits it, so a micro-batch of
+    short trajectories would be computed at the length of the longest one of all.
+
+    Args:
+        inputs: TRL's: prompts (B, P) padded on the left, completions and what goes with them (B, T) on the right.
+            Tensors of other shapes are left alone.
+    """
+    prompts, completions = inputs["prompt_mask"], inputs["completion_mask"]
+    first = _leading_padding(prompts)
+    width = completions.shape[1]
+    last = width - _leading_padding(completions.flip(1))
+    trimmed = dict(inputs)
+    trimmed.update({name: inputs[name][:, first:] for name in _PROMPT})
+    for name in _COMPLETION:
+        value = inputs.get(name)
+        if isinstance(value, torch.Tensor) and value.dim() == 2 and value.shape[1] == width:
+            trimmed[name] = value[:, :last]
+    return trimmed
+
+
+def _leading_padding(mask: torch.Tensor) -> int:
+    """Return how many first columns are 0 in every row, but never all of them."""
+    used = mask.bool().any(dim=0).nonzero()
+    return int(used[0]) if len(used) else mask.shape[1] - 1

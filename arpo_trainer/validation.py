@@ -1,0 +1,56 @@
+"""Checks of names and types in settings; errors name the setting and the nearest valid name."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+_TYPE_WORDS = {"int": "a whole number", "float": "a finite number", "str": "text", "bool": "true or false"}
+
+
+def nearest_names(given: str, known: Iterable[str], count: int = 1) -> str:
+    """Return the known names that are nearest to a wrong one, separated by commas; "" if none is near."""
+    return ", ".join(difflib.get_close_matches(str(given), list(known), n=count))
+
+
+def check_name(what: str, given: str, known: Iterable[str]) -> None:
+    """Check that a name is one of the known names.
+
+    Raises:
+        ValueError: the name is unknown; the error lists the names and the nearest one.
+    """
+    names = list(known)
+    if given not in names:
+        near = nearest_names(given, names)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, names))}; not {given!r}{hint}")
+
+
+def check_types(settings: object, annotations: Mapping[str, str]) -> None:
+    """Check that attributes have their annotated types.
+
+    Args:
+        settings: the object with the attributes.
+        annotations: attribute name -> annotation. "int", "float", "str" and "bool" are checked, also with " | None";
+            other annotations are ignored.
+
+    Raises:
+        ValueError: an attribute has another type; the error names the attribute, the expected type and the value.
+    """
+    for name, annotation in annotations.items():
+        wanted, value = annotation.removesuffix(" | None"), getattr(settings, name)
+        if wanted not in _TYPE_WORDS or (value is None and annotation != wanted):
+            continue
+        if not _has_type(value, wanted):
+            raise ValueError(f"{name} must be {_TYPE_WORDS[wanted]}, got {value!r}")
+
+
+def _has_type(value: Any, wanted: str) -> bool:
+    if wanted in ("str", "bool"):
+        return isinstance(value, str if wanted == "str" else bool)
+    # bool is an int in Python, but `true` for a number in a YAML file is a mistake
+    number = isinstance(value, Integral if wanted == "int" else Real) and not isinstance(value, bool)
+    return number and math.isfinite(value)

@@ -1,0 +1,75 @@
+"""What a backend needs to know to start a server, in one object, and how many servers a pool may start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sandbox.config.limits import Limits
+
+PROFILES = ("minimal", "math", "data")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to start one server (a container, or what a backend has in its place).
+
+    Attributes:
+        limits: what it and its sessions may use.
+        sessions: how many sessions it holds, not counting their forks.
+        profile: the packages that the code can import, one of PROFILES.
+        image: a Docker image with python3; None uses the one that `build_image` makes for the profile.
+        runtime: what Docker runs the container with ("runc", "runsc", "kata-runtime"); None is the engine's default.
+        containers: how many such servers there may be at the same time.
+        host: the Docker engine, as in DOCKER_HOST; None uses the one of the environment.
+        loopback: whether sessions may open TCP and UDP sockets, which reach all sessions of the container.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    sessions: int = 64
+    profile: str = "math"
+    image: str | None = None
+    runtime: str | None = None
+    host: str | None = None
+    containers: int = 1
+    loopback: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
+            raise ValueError(f"sessions={self.sessions!r}; one container holds 1 to 128, a whole number")
+        if not isinstance(self.limits, Limits):
+            raise TypeError(f"limits={self.limits!r}; write Limits(...)")
+        for name in ("image", "runtime", "host"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ValueError(f"{name}={value!r}; it has to be a name, or None")
+        if not isinstance(self.loopback, bool):
+            raise TypeError(f"loopback={self.loopback!r}; it has to be True or False")
+        if self.profile not in PROFILES:
+            raise ValueError(f"there is no profile {self.profile!r}; choose one of {', '.join(PROFILES)}")
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """How many servers a pool may start, and how long requests wait.
+
+    Attributes:
+        backend: "auto", "docker", "bubblewrap" or "unsafe_local".
+        options: of each container.
+        containers: the maximum number. One more may exist while one is drained.
+        recycle_after: number of session groups that a container serves before it is drained.
+        wait: seconds that a request waits for a slot.
+    """
+
+    backend: str
+    options: ServerOptions
+    containers: int
+    recycle_after: int
+    wait: float
+
+    def __post_init__(self) -> None:
+        for name in ("containers", "recycle_after"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r}; it has to be a whole number, at least 1")
+        if isinstance(self.wait, bool) or not isinstance(self.wait, (int, float)) or not self.wait > 0:
+            raise ValueError(f"wait={self.wait!r}; it has to be a positive number of seconds")

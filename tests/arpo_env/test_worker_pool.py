@@ -1,0 +1,118 @@
+"""Jobs in child processes: replies, time limits, crashes, replacement, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerPool, WorkerStartError, WorkerTimeout
+
+CHILD = """
+import os, struct, sys, time
+def send(reply):
+    sys.stdout.buffer.write(struct.pack("!I", len(reply)) + reply); sys.stdout.buffer.flush()
+send(sys.argv[1].encode())
+while length := sys.stdin.buffer.read(4):
+    job = sys.stdin.buffer.read(struct.unpack("!I", length)[0])
+    if job == b"hang": time.sleep(60)
+    if job == b"crash": os._exit(3)
+    send(b"%d %d" % (os.getpid(), len(job)))
+"""
+
+
+def pool(lacks: str = "", **options: Any) -> WorkerPool:
+    command = [sys.executable, "-c", CHILD, lacks]
+    return WorkerPool(command, **{"processes": 1, "seconds": 2.0, "name": "test-worker", **options})
+
+
+def ask(workers: WorkerPool, job: bytes = b"job") -> tuple[int, int]:
+    pid, length = asyncio.run(workers.run(job)).split()
+    return int(pid), int(length)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_one_process_does_many_jobs_of_any_size() -> None:
+    workers = pool(seconds=20.0)
+    pids, lengths = zip(*(ask(workers, bytes(size)) for size in (0, 1, 5_000_000)), strict=True)
+    assert lengths == (0, 1, 5_000_000)
+    assert set(pids) == set(workers.pids)
+    workers.close()
+
+
+def test_a_job_that_takes_too_long_ends_its_process_only() -> None:
+    workers = pool()
+    first, _ = ask(workers)
+    with pytest.raises(WorkerTimeout, match="more than 2 s"):
+        ask(workers, b"hang")
+    assert gone(first)
+    assert ask(workers)[0] != first
+    workers.close()
+
+
+def test_a_child_that_does_not_read_holds_nobody() -> None:
+    workers = WorkerPool(
+        [sys.executable, "-c", "import os, time; os.write(1, bytes(4)); time.sleep(60)"],
+        processes=1,
+        seconds=1.0,
+        name="test-worker",
+    )
+    with pytest.raises(WorkerTimeout):
+        ask(workers, bytes(5_000_000))
+    workers.close()
+
+
+def test_a_crash_is_told_and_the_next_job_works() -> None:
+    workers = pool()
+    with pytest.raises(WorkerDied):
+        ask(workers, b"crash")
+    assert ask(workers)[1] == 3
+    workers.close()
+
+
+def test_a_worn_out_process_is_replaced() -> None:
+    workers = pool(worn_out=lambda jobs, reply: jobs == 2 or reply.endswith(b" 4"))
+    pids = [ask(workers, job)[0] for job in (b"", b"", b"", b"four", b"")]
+    assert len(set(pids)) == 3
+    assert pids[0] == pids[1]
+    assert pids[2] == pids[3]
+    workers.close()
+
+
+def test_what_a_child_lacks_is_told() -> None:
+    with pytest.raises(WorkerStartError, match="no library") as caught:
+        ask(pool("no library"))
+    assert caught.value.lacks == "no library"
+    with pytest.raises(WorkerStartError, match="cannot be started"):
+        ask(WorkerPool(["/nonexistent/program"], processes=1, seconds=1.0, name="test-worker"))
+
+
+def test_closing_ends_jobs_under_way() -> None:
+    workers = pool(seconds=30.0)
+    first, _ = ask(workers)
+    threading.Timer(0.3, workers.close).start()
+    with pytest.raises(PoolClosed):
+        ask(workers, b"hang")
+    until(lambda: gone(first))
+    with pytest.raises(PoolClosed):
+        ask(workers)

@@ -1,0 +1,394 @@
+"""Data sets from invented rows with the hub's columns: what becomes of a row, options, local files, the hub."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs_registry import DataFileError, DataSet, HubError, all_specs, get_spec, load_source
+from envs_registry.catalogue import DATA_SETS
+from envs_registry.datasets.loading import DataSetSource, load
+from tests.envs_registry.datasets.sample_rows import ROWS, encrypt, sample_file
+
+BY_NAME = {data_set.name: data_set for data_set in DATA_SETS}
+IDS = [data_set.name for data_set in DATA_SETS]
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    return ROWS[f"arpo/{name}-v0"]
+
+
+def load_rows(folder: Path, name: str, rows: list[dict[str, Any]], **options: Any) -> DataSetSource:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return load(BY_NAME[name], data=path, **options)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("ARPO_DATA")]:
+        monkeypatch.delenv(name)
+
+
+# the table
+
+
+def test_every_id_of_the_papers_is_there() -> None:
+    names = "AIME24 AIME25 MATH500 MATH GSM8K HotpotQA 2Wiki MuSiQue Bamboogle WebWalker GAIA HLE SimpleQA xBench"
+    wanted = [*names.split(), "Reasoning10K", "DeepSearch1K", "Arithmetic", "MultiHop"]
+    assert {spec.id for spec in all_specs()} >= {f"arpo/{name}-v0" for name in wanted}
+
+
+@pytest.mark.parametrize("data_set", DATA_SETS, ids=IDS)
+def test_limits_leave_room_for_every_call_and_the_answer(data_set: DataSet) -> None:
+    spec = get_spec(f"arpo/{data_set.name}-v0")
+    assert spec.max_turns > spec.max_tool_calls
+    assert {name for name, _ in spec.tool_limits} <= set(spec.tools)
+    assert bool(data_set.level) == bool(spec.levels)
+
+
+# rows
+
+
+@pytest.mark.parametrize("data_set", DATA_SETS, ids=IDS)
+@pytest.mark.parametrize("number", [0, 1])
+def test_sample_rows_become_tasks_in_every_split(data_set: DataSet, number: int, tmp_path: Path) -> None:
+    split = data_set.split_names[number % len(data_set.splits)]
+    source = load_source(data_set.source, split=split, data=sample_file(f"arpo/{data_set.name}-v0", tmp_path))
+    tasks = [source.task(index) for index in range(3)]
+    assert source.size == 3
+    assert len({task.id for task in tasks}) == 3
+    assert all(task.id.startswith(f"{data_set.source}-{split}-") for task in tasks)
+    assert all(task.question and task.source == data_set.source for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "kinds"),
+    [
+        ("AIME24", ["007"] * 3, {"math"}),
+        ("AIME25", ["11", "12", "13"], {"math"}),
+        ("MATH", ["\\frac{12}{2}"] * 3, {"math"}),
+        ("GSM8K", ["1000", "2000", "3000"], {"math"}),
+        ("2Wiki", ["New Ford"] * 3, {"qa"}),
+        ("Bamboogle", ["a name"] * 3, {"qa"}),
+        ("GAIA", ["17"] * 3, {"qa"}),
+        ("HLE", ["the zorb", "the zorb", "B"], {"qa", "mcq"}),
+        ("xBench", ["100米", "200米", "300米"], {"qa"}),
+        ("Reasoning10K", ["40", "Ada Nowhere", "Ada Nowhere"], {"math", "qa"}),
+        ("DeepSearch1K", ["Ada Nowhere"] * 3, {"qa"}),
+    ],
+)
+def test_answers_and_kinds(name: str, answers: list[str], kinds: set[str], tmp_path: Path) -> None:
+    tasks = load(BY_NAME[name], data=sample_file(f"arpo/{name}-v0", tmp_path)).tasks
+    assert [task.answers[0] for task in tasks] == answers
+    assert {task.kind for task in tasks} == kinds
+
+
+def test_aliases_of_all_columns_are_put_together(tmp_path: Path) -> None:
+    rows = [{"question": "Who?", "answer": "Li Ye", "answer_aliases": ["Ye Li", "Li Ye", ""], "answerable": True}]
+    source = load_rows(tmp_path, "MuSiQue", rows)
+    assert source.tasks[0].answers == ("Li Ye", "Ye Li")
+    assert source.repairs == {"blank alias": 1, "repeated alias": 1}
+
+
+def test_musique_s_unanswerable_questions_are_left_out(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}?", "answer": "x", "answerable": n == 1} for n in range(3)]
+    source = load_rows(tmp_path, "MuSiQue", rows)
+    assert [task.question for task in source.tasks] == ["1?"]
+    assert source.repairs == {"left out: not answerable": 2}
+
+
+def test_gaia_s_attached_files_and_the_columns_of_both_publishers(tmp_path: Path) -> None:
+    plain = {"id": 3, "task_id": "p", "Question": "Plain?", "answer": "5", "Level": "2", "Annotator_Metadata": {}}
+    rows = [*rows_of("GAIA"), {**rows_of("GAIA")[0], "task_id": "x", "file_name": "x.xlsx"}, plain]
+    source = load_rows(tmp_path, "GAIA", rows)
+    assert [task.id for task in source.tasks][-2:] == ["gaia-validation-gaia-3", "gaia-validation-p"]
+    assert source.repairs["left out: attached file"] == 1
+    everything = load_rows(tmp_path, "GAIA", rows, files=True)
+    assert everything.size == 5
+    assert "Attached file: x.xlsx" in everything.tasks[3].question
+
+
+def test_hle_s_images(tmp_path: Path) -> None:
+    rows = [*rows_of("HLE"), {**rows_of("HLE")[0], "id": "i", "image": "data:image/png;base64,AA"}]
+    assert load_rows(tmp_path, "HLE", rows).repairs == {"left out: image": 1}
+    assert load_rows(tmp_path, "HLE", rows, images=True).size == 4
+
+
+def test_hle_s_unknown_answer_type_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match=r"line 1, column 'answer_type': 'essay' is none of 'exactMatch'"):
+        load_rows(tmp_path, "HLE", [{**rows_of("HLE")[0], "answer_type": "essay"}])
+
+
+def test_xbench_is_decrypted_and_plain_rows_pass(tmp_path: Path) -> None:
+    plain = [{"question": "哪一年？", "answer": ["2001"]}, {"prompt": "plain?", "answer": "1", "canary": "left here"}]
+    source = load_rows(tmp_path, "xBench", [*rows_of("xBench"), *plain])
+    assert [task.question for task in source.tasks[2:]] == ["虚构城市第3座桥有多长？", "哪一年？", "plain?"]
+    assert [task.language for task in source.tasks[2:]] == ["zh", "zh", "en"]
+    assert source.repairs["decrypted"] == 3
+    assert get_spec("arpo/xBench-v0").language == "zh"
+
+
+def test_xbench_with_a_wrong_canary_is_refused(tmp_path: Path) -> None:
+    row = {**rows_of("xBench")[0], "canary": "another key of some length"}
+    with pytest.raises(DataFileError, match="line 1, column 'prompt': cannot be decrypted"):
+        load_rows(tmp_path, "xBench", [row])
+
+
+def test_xbench_texts_longer_than_the_canary(tmp_path: Path) -> None:
+    row = {"id": "1", "prompt": encrypt("长" * 50, "key"), "answer": encrypt("短", "key"), "canary": "key"}
+    assert load_rows(tmp_path, "xBench", [row]).tasks[0].question == "长" * 50
+
+
+def test_training_sets_drop_what_cannot_be_learned_from(tmp_path: Path) -> None:
+    good = rows_of("Reasoning10K")
+    bad = [json.loads(json.dumps(good[number])) for number in (0, 0, 1)]
+    for row, gold, index in zip(bad, ("1}^N", " ", "x"), (7, 8, 9), strict=True):
+        row["reward_model"]["ground_truth"], row["extra_info"]["index"] = gold, index
+    source = load_rows(tmp_path, "Reasoning10K", [*good, *bad])
+    assert [task.id for task in source.tasks] == [f"reasoning10k-train-{n}" for n in range(3)]
+    assert source.rows == 6
+    assert {name: count for name, count in source.repairs.items() if name.startswith("left out")} == {
+        "left out: cut-off answer": 1,
+        "left out: no answer": 1,
+        "left out: duplicate question": 1,
+    }
+
+
+def test_an_evaluation_row_without_answer_is_named_not_dropped(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match=r"rows\.jsonl, line 2, column 'answer'.*holds no answer"):
+        load_rows(tmp_path, "Bamboogle", [{"question": "a?", "answer": ["x"]}, {"question": "b?", "answer": [" "]}])
+
+
+def test_ids_stay_unique_where_files_of_several_parts_count_anew(tmp_path: Path) -> None:
+    for part in range(2):
+        row = {"question": f"{part}?", "answer": "#### 1", "idx": 0}
+        (tmp_path / f"train-{part}-of-2.jsonl").write_text(json.dumps(row))
+    source = load(BY_NAME["GSM8K"], data=tmp_path)
+    assert [task.id for task in source.tasks] == ["gsm8k-train-0", "gsm8k-train-0-row1"]
+
+
+@pytest.mark.parametrize(
+    ("question", "language"),
+    [
+        ("设 x_1 均是正整数，则 \\frac{1}{2}=__________.", "zh"),
+        ("H3C 100W充电器满足哪些国际认证?", "zh"),
+        ('How many articles are in the section "新闻与评论" of the site?', "en"),
+        ("$x^2 = 4$", "en"),
+    ],
+)
+def test_language(question: str, language: str, tmp_path: Path) -> None:
+    rows = [{"question": question, "answer": ["1"]}]
+    assert load_rows(tmp_path, "Bamboogle", rows).tasks[0].language == language
+
+
+# options
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "wanted"),
+    [("MATH", 3, ["3"]), ("MATH", "Level 1, 2", ["1", "2"]), ("GAIA", "2", ["2"]), ("HotpotQA", "Hard", ["hard"]),
+     ("WebWalker", "easy,hard", ["easy", "hard"])],
+)  # fmt: skip
+def test_level(name: str, level: int | str, wanted: list[str], tmp_path: Path) -> None:
+    source = load(BY_NAME[name], data=sample_file(f"arpo/{name}-v0", tmp_path), level=level)
+    assert [task.level for task in source.tasks] == wanted
+
+
+def test_level_of_rows_that_have_none(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no row of level 5; column 'level' has .*Leave `level` out"):
+        load_rows(tmp_path, "MATH500", [{"question": "a?", "answer": "1"}], level=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("MATH", {"level": 6}, "MATH has the levels 1, 2, 3, 4, 5; not '6'"),
+        ("AIME24", {"level": 1}, r"AIME24 has the levels \(none\); not '1'"),
+        ("GSM8K", {"split": "dev"}, "GSM8K has the splits train, test; not 'dev'"),
+        ("HLE", {"files": True}, "HLE has no option 'files'; its options are split, data, level, images"),
+    ],
+)
+def test_what_a_set_has_not_is_refused(name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load(BY_NAME[name], **options)
+
+
+# local files
+
+
+def gsm8k(path: Path, question: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"question": question, "answer": "#### 1"}))
+
+
+def test_a_folder_s_files_are_chosen_by_the_split(tmp_path: Path) -> None:
+    for name in ("train-1.jsonl", "train-0.jsonl", "test.jsonl", "notes.json"):
+        gsm8k(tmp_path / "main" / name, name)
+    (tmp_path / "README.md").write_text("no data")
+    assert [task.question for task in load(BY_NAME["GSM8K"], data=tmp_path).tasks] == ["train-0.jsonl", "train-1.jsonl"]
+    assert [task.question for task in load(BY_NAME["GSM8K"], data=tmp_path, split="test").tasks] == ["test.jsonl"]
+
+
+def test_the_only_file_will_do_unless_it_is_another_split_s(tmp_path: Path) -> None:
+    gsm8k(tmp_path / "one" / "rows.jsonl", "rows")
+    assert load(BY_NAME["GSM8K"], data=tmp_path / "one").size == 1
+    gsm8k(tmp_path / "two" / "test.jsonl", "test")
+    with pytest.raises(DataFileError, match=r"no file for split 'train'.*data files: test\.jsonl"):
+        load(BY_NAME["GSM8K"], data=tmp_path / "two")
+    rows = [{"question": "a?", "answer": ["1"]}]
+    (tmp_path / "two" / "test.jsonl").write_text(json.dumps(rows[0]))
+    assert load(BY_NAME["HotpotQA"], data=tmp_path / "two", split="validation").size == 1  # it has no split "test"
+
+
+def test_several_files_of_no_split_are_listed(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.csv"):
+        gsm8k(tmp_path / name, name)
+    with pytest.raises(DataFileError, match=r"data files: a\.jsonl, b\.csv"):
+        load(BY_NAME["GSM8K"], data=tmp_path)
+
+
+def test_variables_name_a_set_s_place_or_a_folder_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, text in (("all/GSM8K", "of the folder"), ("own", "of its own"), ("given", "given")):
+        gsm8k(tmp_path / folder / "train.jsonl", text)
+    monkeypatch.setenv("ARPO_DATA", str(tmp_path / "all"))
+    assert load(BY_NAME["GSM8K"]).tasks[0].question == "of the folder"
+    monkeypatch.setenv("ARPO_DATA_GSM8K", str(tmp_path / "own"))
+    assert load(BY_NAME["GSM8K"]).tasks[0].question == "of its own"
+    assert load(BY_NAME["GSM8K"], data=tmp_path / "given").tasks[0].question == "given"
+
+
+@pytest.mark.parametrize("variable", ["ARPO_DATA", "ARPO_DATA_GSM8K"])
+def test_a_variable_that_leads_nowhere_is_named(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match=f"{variable}="):
+        load(BY_NAME["GSM8K"])
+
+
+def test_json_lines_under_a_json_name_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "top.json"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows_of("HLE")), encoding="utf-8-sig")
+    assert load(BY_NAME["HLE"], data=path).size == 3
+
+
+# the hub
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    library = pytest.importorskip("datasets")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    library.disable_progress_bars()
+    return library
+
+
+def hub_folder(folder: Path, files: dict[str, list[dict[str, Any]]], configs: dict[str, dict[str, str]]) -> Path:
+    """A folder that `datasets` loads like a repository: files, and a card that names configurations and splits."""
+    for name, rows in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    card = [
+        {"config_name": config, "data_files": [{"split": split, "path": path} for split, path in splits.items()]}
+        for config, splits in configs.items()
+    ]
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(card)}\n---\n")
+    return folder
+
+
+def test_several_configurations_of_the_hub_are_read_one_after_the_other(tmp_path: Path, datasets: Any) -> None:
+    math = BY_NAME["MATH"]
+    files = {f"{config}/test.jsonl": [rows_of("MATH")[number % 3]] for number, config in enumerate(math.configs)}
+    configs = {config: {"test": f"{config}/test.jsonl"} for config in math.configs}
+    folder = hub_folder(tmp_path / "hub", files, configs)
+    source = load(dataclasses.replace(math, hub=str(folder)), split="test")
+    assert [task.level for task in source.tasks] == ["1", "2", "3", "1", "2", "3", "1"]
+    assert len({task.id for task in source.tasks}) == 7
+
+
+def test_the_hub_s_names_of_splits_and_columns(tmp_path: Path, datasets: Any) -> None:
+    wiki = BY_NAME["2Wiki"]
+    files = {"dev.jsonl": rows_of("2Wiki"), "train.jsonl": rows_of("2Wiki")[:1]}
+    folder = hub_folder(tmp_path / "hub", files, {"2wikimultihopqa": {"train": "train.jsonl", "dev": "dev.jsonl"}})
+    source = load(dataclasses.replace(wiki, hub=str(folder)), split="validation")
+    assert source.size == 3
+    assert source.origin == str(folder)
+    assert source.tasks[0].answers == ("New Ford", "N.F.")
+
+
+def test_parquet_of_the_hub_with_pictures_that_are_not_read(tmp_path: Path, datasets: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{**row, "image_preview": {"bytes": b"no picture", "path": "x.png"}} for row in rows_of("HLE")]
+    table = pa.Table.from_pylist(rows).drop_columns("rationale_image")
+    types = {name: {"dtype": "string", "_type": "Value"} for name in table.column_names}
+    types["image_preview"] = {"_type": "Image"}
+    (tmp_path / "hub").mkdir()
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": types}})})
+    pq.write_table(table, tmp_path / "hub" / "test.parquet")
+    loaded = datasets.load_dataset(str(tmp_path / "hub"), split="test")
+    assert isinstance(loaded.features["image_preview"], datasets.Image)
+    assert load(dataclasses.replace(BY_NAME["HLE"], hub=str(tmp_path / "hub"))).size == 3
+
+
+def test_csv_of_the_hub(tmp_path: Path, datasets: Any) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "test.csv").write_text("metadata,problem,answer\n{},Who won?,Bo\n{},In what year?,2103\n")
+    source = load(dataclasses.replace(BY_NAME["SimpleQA"], hub=str(tmp_path / "hub")))
+    assert [task.answers for task in source.tasks] == [("Bo",), ("2103",)]
+
+
+@pytest.mark.parametrize("data_set", DATA_SETS, ids=IDS)
+def test_without_the_hub_every_set_says_how_to_give_a_file(data_set: DataSet, datasets: Any) -> None:
+    with pytest.raises(HubError) as caught:  # tests run with HF_HUB_OFFLINE
+        load(data_set)
+    said = str(caught.value)
+    assert f"ARPO_DATA_{data_set.source.upper()}" in said
+    assert "data='" in said
+    assert bool(data_set.gated) == ("HF_TOKEN" in said)
+
+
+class Gate(http.server.BaseHTTPRequestHandler):
+    """A hub on which everything is gated."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("X-Error-Code", "GatedRepo")
+        self.send_header("X-Error-Message", "Access to this dataset is restricted.")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_GET
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def gated_hub() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Gate)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_a_gated_set_names_the_page_and_the_token(gated_hub: str, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    code = "from envs_registry import load_source\ntry: load_source('gaia')\nexcept RuntimeError as e: print(e)"
+    environment = {**os.environ, "HF_ENDPOINT": gated_hub, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
+    environment.pop("HF_TOKEN", None)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.startswith(
+        "gaia-benchmark/GAIA is gated: accept its terms at https://huggingface.co/datasets/gaia-benchmark/GAIA, "
+        "then set HF_TOKEN"
+    ), done.stdout + done.stderr

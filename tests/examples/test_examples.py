@@ -1,0 +1,220 @@
+"""Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.arpo_env.chat_server import ChatServer, chat_server, saying
+from tests.conftest import tiny_llama
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
+MOST_LINES, FIRST, MOST_LINES_OF_THE_FIRST = 40, 3, 25
+
+
+def run(name: str, folder: Path, *arguments: str, **variables: str) -> str:
+    """Run a script in an empty folder, without a network, and return what it prints."""
+    variables = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", **variables}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments], cwd=folder, env={**os.environ, **variables},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_script_is_short_and_says_what_it_shows_and_how_it_is_run(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
+    most = MOST_LINES_OF_THE_FIRST if script in SCRIPTS[:FIRST] else MOST_LINES
+    assert 10 <= len(text.splitlines()) <= most
+    assert f"python examples/{script.name}" in (ast.get_docstring(ast.parse(text)) or "")
+
+
+def test_the_scripts_are_numbered_without_gaps_and_listed_in_the_table() -> None:
+    assert [int(script.name[:2]) for script in SCRIPTS] == list(range(1, len(SCRIPTS) + 1))
+    listed = re.findall(r"^\| \[`([^`]+)`\]\(([^)]+)\) \| \S", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert [name for name, _ in listed] == [target for _, target in listed]
+    assert [name for name, _ in listed] == [*(script.name for script in SCRIPTS), "tour.ipynb"]
+
+
+def test_an_episode_is_played(isolation: str, tmp_path: Path) -> None:
+    out = run("01_play_an_episode.py", tmp_path)
+    [question] = re.findall(r"^What is (.*)\?$", out, re.MULTILINE)
+    [result] = re.findall(r"<result>\n(\d+)\n</result>", out)
+    assert eval(question) == int(result)
+    assert "reward 1.0" in out
+
+
+def test_a_fork_has_the_old_variables_and_the_same_random_numbers(isolation: str, tmp_path: Path) -> None:
+    out = run("02_fork_an_episode.py", tmp_path)
+    original, copy = map(float, re.findall(r"<result>\n([\d.]+)\n</result>", out))
+    assert original == pytest.approx(copy + 1)
+    assert "the same next random number: True" in out
+
+
+def test_eight_episodes_are_played_at_once(isolation: str, tmp_path: Path) -> None:
+    lines = run("03_play_many_at_once.py", tmp_path).splitlines()
+    found = [re.fullmatch(r"What is (.*)\? (\d+) \(reward 1\.0\)", line) for line in lines]
+    assert [eval(match[1]) == int(match[2]) for match in found if match] == [True] * 8
+
+
+def test_a_typed_function_is_a_tool(isolation: str, tmp_path: Path) -> None:
+    out = run("04_your_own_tool.py", tmp_path)
+    assert "Call price in <price>" in out
+    assert re.findall(r"<result>\n(.*)\n</result>", out) == ["3.25", "13.0"]
+
+
+def test_a_term_of_ones_own_is_part_of_the_reward(isolation: str, tmp_path: Path) -> None:
+    at_once, later = run("05_your_own_reward.py", tmp_path).splitlines()
+    assert "reward 1.30" in at_once
+    assert "'brevity': 1.0" in at_once
+    assert "reward 1.25" in later
+    assert "'brevity': 0.5" in later
+
+
+def test_a_data_file_is_an_environment(isolation: str, tmp_path: Path) -> None:
+    out = run("06_your_own_data.py", tmp_path)
+    assert "What is the sum of all prime numbers below 50? -> 328" in out
+    assert out.endswith("reward 1.0\n")
+    own = tmp_path / "own.csv"
+    own.write_text("question,answer\nWhat is 2 + 2?,4\n", encoding="utf-8")
+    assert run("06_your_own_data.py", tmp_path, "--data", str(own)) == "What is 2 + 2? -> 4\nreward 0.0\n"
+
+
+def test_an_id_of_ones_own_has_options_and_splits(isolation: str, tmp_path: Path) -> None:
+    out = run("07_your_own_environment.py", tmp_path)
+    assert re.search(r"^answer \d+ reward 1\.0$", out, re.MULTILINE)
+
+
+def test_ones_own_files_are_searched(isolation: str, tmp_path: Path) -> None:
+    assert "Mount Orrin" in run("08_search_your_own_files.py", tmp_path)
+    (tmp_path / "recipe.txt").write_text("Plum cake wants a kilogram of plums.", encoding="utf-8")
+    out = run("08_search_your_own_files.py", tmp_path, "--folder", str(tmp_path), "--query", "plum cake")
+    assert "a kilogram of plums" in out
+
+
+def test_a_record_is_replayed_and_a_miss_is_named(isolation: str, tmp_path: Path) -> None:
+    recorded, replayed = run("09_record_and_replay.py", tmp_path).split("replayed:")
+    replayed, miss = replayed.split("not recorded:")
+    assert recorded.count("Tessel is a harbour town.") == replayed.count("Tessel is a harbour town.") == 1
+    assert "crater on the moon" in miss
+
+
+def test_arpo_trains_in_a_few_lines(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
+    out = run("10_train_with_arpo.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    told = re.findall(r"^(root|branch|top-up) (\d+) tool calls, reward (-?[\d.]+)$", out, re.MULTILINE)
+    assert len(told) == 8
+    assert [origin for origin, *_ in told[:4]] == ["root"] * 4
+    assert any(int(calls) for _, calls, _ in told)
+    assert (tmp_path / "runs" / "arpo" / "model" / "config.json").is_file()
+
+
+def test_lora_trains_adapters_and_merges_them(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    out = run("11_train_with_lora.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    [trained, total] = re.findall(r"params: ([\d,]+)", out)
+    assert int(trained.replace(",", "")) < int(total.replace(",", ""))
+    folder = tmp_path / "runs" / "lora"
+    assert (folder / "adapter" / "adapter_config.json").is_file()
+    assert AutoModelForCausalLM.from_pretrained(folder / "model").config.num_hidden_layers == 2
+
+
+def test_a_branching_rule_of_ones_own_decides(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
+    out = run("12_your_own_branching_rule.py", tmp_path, MODEL=str(tiny_policy))
+    decisions = re.findall(r"^score ([\d.]+): (\d) branches \((.*)\)$", out, re.MULTILINE)
+    assert decisions
+    assert all((float(score) > 0.1) == (why != "score not above threshold") for score, _, why in decisions)
+    origins = ast.literal_eval(out.splitlines()[-1])
+    assert len(origins) == 8
+    assert origins.count("branch") == sum(int(branches) for _, branches, _ in decisions)
+
+
+def test_an_advantage_of_ones_own_is_trained_with(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
+    out = run("13_your_own_advantage.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    [found] = re.findall(r"^rewards (\[.*\]) advantages (\[.*\])$", out, re.MULTILINE)
+    rewards, advantages = map(ast.literal_eval, found)
+    assert advantages == [reward - statistics.median(rewards) for reward in rewards]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[ChatServer]:
+    """An endpoint whose model calls the tool, and then says that the answer is 42."""
+    turns = ("<think>I compute.</think><python>6 * 7</python>", "<think>So.</think><answer>\\boxed{42}</answer>")
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        return saying(turns["<result>" in body["messages"][-1]["content"]])(body)
+
+    with chat_server(answer) as server:
+        yield server
+
+
+def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
+    out = run(
+        "14_evaluate_an_endpoint.py", tmp_path, "--url", endpoint.address, "--name", "m", "--tasks", "2",
+        "--tokenizer", str(model_folder),
+    )  # fmt: skip
+    assert re.search(r"^m: accuracy 0\.00 \[0\.00, 0\.\d+\], .* 1\.0 tool calls a task, n = 2$", out, re.MULTILINE)
+    assert out.count("-> 42 (wrong)") == 2
+    assert {body["model"] for body in endpoint.bodies} == {"m"}
+
+
+@pytest.fixture(scope="module")
+def calling_policy(model_folder: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with Qwen2.5's chat template that has learned to write one tool call and then an answer."""
+    import gymnasium as gym
+    import torch
+    from transformers import AutoTokenizer
+    from trl.chat_template_utils import qwen2_5_chat_template
+
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    tokenizer.chat_template = qwen2_5_chat_template
+    model = tiny_llama(len(tokenizer))
+    env: Any = gym.make("arpo/Arithmetic-v0", level=3, protocol="hermes")
+    call = '<tool_call>\n{"name": "python", "arguments": {"code": "6 * 7"}}\n</tool_call>'
+    said = [
+        {"role": "assistant", "content": call},
+        {"role": "tool", "name": "python", "content": "42"},
+        {"role": "assistant", "content": "\\boxed{42}"},
+    ]
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for step in range(80):
+        messages = env.messages(env.tasks.task(step % 8))
+        ids = tokenizer.apply_chat_template([*messages, *said], tools=env.schemas, return_dict=False)
+        prompt = tokenizer.apply_chat_template(
+            messages, tools=env.schemas, add_generation_prompt=True, return_dict=False
+        )
+        x = torch.tensor([ids])
+        labels = x.clone()
+        labels[0, : len(prompt)] = -100
+        loss = model(x, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    env.close()
+    folder = tmp_path_factory.mktemp("calling-policy")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_plain_trl_plays_an_environment(calling_policy: Path, isolation: str, tmp_path: Path) -> None:
+    out = run("15_use_plain_trl.py", tmp_path, MODEL=str(calling_policy), STEPS="1")
+    calls = float(re.findall(r"'tools/call_frequency': '?([\d.]+)", out)[-1])
+    failures = float(re.findall(r"'tools/failure_frequency': '?([\d.]+)", out)[-1])
+    assert calls > 0
+    assert failures < 1
+    assert re.search(r"'rewards/reward/mean': '?-?\d", out)

@@ -1,0 +1,135 @@
+"""What a visitor of the repository finds beside the code: its files are valid and say what is so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).resolve().parents[1]
+FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+PICTURE = ROOT / "docs/images/rollout-tree.svg"
+SVG = "{http://www.w3.org/2000/svg}"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def version() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_the_citation_has_what_its_format_requires() -> None:
+    citation = read("CITATION.cff")
+    assert citation["cff-version"] == "1.2.0"
+    assert all(citation[key] for key in ("message", "title", "authors"))
+    assert citation["version"] == version()
+    assert all(set(author) <= {"name", "given-names", "family-names"} for author in citation["authors"])
+
+
+def test_the_citation_names_the_four_papers() -> None:
+    papers = {"2507.19849", "2510.14545", "2505.16410", "2510.21618"}
+    references = read("CITATION.cff")["references"]
+    assert {reference["url"].removeprefix("https://arxiv.org/abs/") for reference in references} == papers
+    for reference in references:
+        assert reference["type"] == "article"
+        assert reference["title"]
+        assert reference["doi"].endswith(reference["url"].rpartition("/")[2])
+        assert all(set(author) == {"given-names", "family-names"} for author in reference["authors"])
+
+
+def test_the_changelog_begins_with_what_is_unreleased_and_has_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## \[([^\]]+)\](.*)$", text, re.MULTILINE)
+    assert sections[0] == ("Unreleased", "")
+    assert version() in [name for name, _ in sections]
+    assert all(re.fullmatch(r" - \d{4}-\d\d-\d\d", date) for _, date in sections[1:])
+
+
+def test_the_workflow_runs_the_steps_of_continuous_integration() -> None:
+    steps = re.search(r"^STEPS=\((.*)\)$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert steps
+    [job] = read(".github/workflows/ci.yml")["jobs"].values()
+    assert job["strategy"]["matrix"]["step"] == steps[1].split()
+    assert [step["run"] for step in job["steps"] if ".ci/run" in step.get("run", "")] == [".ci/run ${{ matrix.step }}"]
+
+
+def test_an_unknown_step_is_refused_before_any_step_runs() -> None:
+    done = subprocess.run([ROOT / ".ci/run", "check", "chekc"], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no step 'chekc'" in done.stderr
+    assert "hidden-tools" in done.stderr
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
+def test_issue_forms_have_what_github_requires(form: Path) -> None:
+    form_data = read(str(form.relative_to(ROOT)))
+    assert form_data["name"]
+    assert form_data["description"]
+    fields = [field for field in form_data["body"] if field["type"] != "markdown"]
+    assert fields
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+
+
+def test_the_hooks_are_local_and_run_what_is_there() -> None:
+    repositories = read(".pre-commit-config.yaml")["repos"]
+    assert {repository["repo"] for repository in repositories} == {"local"}
+    for hook in repositories[0]["hooks"]:
+        assert hook["language"] == "system"
+        for word in hook["entry"].split():
+            assert not word.startswith("scripts/") or (ROOT / word).is_file()
+
+
+def test_data_files_that_cannot_be_parsed_are_named(tmp_path: Path) -> None:
+    texts = {"good.yaml": "a: 1", "bad.yaml": "a: [1", "bad.toml": "a = ", "bad.json": "{", "other.txt": "{"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, ROOT / "scripts/check_data_files.py", *(tmp_path / name for name in texts)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert re.findall(r"(\w+\.\w+): ", done.stderr) == ["bad.yaml", "bad.toml", "bad.json"]
+
+
+def test_the_readme_is_short_and_begins_with_the_picture() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150
+    picture = next(number for number, line in enumerate(lines) if "docs/images/rollout-tree.svg" in line)
+    assert picture < lines.index("## Start")
+
+
+def classes(picture: ElementTree.Element) -> list[str]:
+    return sorted(part.get("class", "") for part in picture.iter())
+
+
+def test_the_picture_stands_alone_in_light_and_dark() -> None:
+    text = PICTURE.read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in text
+    assert not re.search(r"<script|href=|url\((?!#)|\son\w+=", text)
+    picture = ElementTree.fromstring(text)
+    used = set(re.findall(r"var\((--[\w-]+)\)", text))
+    for block in re.findall(r":root \{([^}]*)\}", text):
+        assert used - {"--sans"} <= set(re.findall(r"(--[\w-]+):", block))
+    assert picture.findall(f".//{SVG}g[@class='decision grew']")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_the_picture_is_what_the_report_draws_of_its_tree(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    output = tmp_path / "tree.svg"
+    command = [sys.executable, ROOT / "scripts/tree_picture.py", PICTURE.with_suffix(".jsonl"), output]
+    subprocess.run(command, check=True, timeout=120, cwd=ROOT)
+    drawn = ElementTree.parse(output).getroot()
+    assert classes(drawn) == classes(ElementTree.parse(PICTURE).getroot())
