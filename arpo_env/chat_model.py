@@ -1,6 +1,6 @@
-"""A chat model behind an OpenAI-compatible server, for summaries and verdicts: `await chat.complete(messages)`.
+"""A chat model at an OpenAI-compatible server, for summaries and verdicts: `await chat.complete(messages)`.
 
-Not the policy: that is generated token by token elsewhere. Needs no `openai` package.
+It is not the policy, whose text is generated elsewhere. It does not need the `openai` package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net.http import Http, Reply
 from arpo_env.net.redaction import redact
-from arpo_env.net.urls import checked_address, server_of
+from arpo_env.net.urls import canonical_address, checked_address
 
 Message = Mapping[str, str]
 
@@ -30,22 +30,22 @@ _CURES = {
 
 
 class ChatModel:
-    """A model that answers messages. Shared by many episodes at once, on any threads and loops.
+    """A model that replies to messages. Many episodes may share it, on any threads and event loops.
 
     Args:
-        model: its name at the server.
-        base_url: of the server, ending in "/v1" as a rule; default the variable OPENAI_BASE_URL, else OpenAI's.
-        api_key: default the variable OPENAI_API_KEY; a server of one's own may need none.
-        timeout: seconds for one try.
-        retries: further tries after 429, 5xx or a broken connection.
-        concurrency: most requests at the same time.
-        extra: more fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; a field that is
-            None is left out.
-        cache: where replies are kept. With a temperature above 0 this keeps the first sample.
-        kind: of the cache's records.
+        model: name of the model at the server.
+        base_url: URL of the server, usually ending in "/v1"; defaults to OPENAI_BASE_URL, else OpenAI's URL.
+        api_key: defaults to OPENAI_API_KEY; a local server may need none.
+        timeout: time limit of one attempt in seconds.
+        retries: additional attempts after status 429 or 5xx, or a broken connection.
+        concurrency: maximum number of concurrent requests.
+        extra: additional fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; fields
+            that are None are omitted.
+        cache: where replies are recorded. With a temperature above 0 it keeps the first sample.
+        kind: kind of the cache's records.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: `base_url` is not a valid URL.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class ChatModel:
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
-        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
+        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON, best first
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides the model and the messages decides a reply, as JSON; part of a cache's key."""
+        """Everything but the model and the messages that decides a reply, as JSON; part of cache keys."""
         extra = {"extra": self._extra} if self._extra else {}
-        return {SERVER: server_of(self.base_url), **extra}
+        return {SERVER: canonical_address(self.base_url), **extra}
 
     async def complete(
         self,
@@ -89,20 +89,20 @@ class ChatModel:
 
         Args:
             messages: {"role", "content"}, in order.
-            temperature: None leaves it to the server.
-            max_tokens: of the reply, reasoning included; None leaves it to the server.
-            json_schema: of an object that the reply should be. A server that knows no schemas is asked for any JSON,
-                or for nothing special: look at what comes back.
+            temperature: None uses the server's default.
+            max_tokens: limit of the reply, including reasoning; None uses the server's default.
+            json_schema: schema of the object that the reply should be. If the server does not support schemas, it is
+                asked for any JSON, or for no format at all, so check the reply.
 
         Raises:
-            ServiceError: no usable reply.
+            ServiceError: there is no usable reply.
         """
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
         body |= {"temperature": temperature, "max_tokens": max_tokens} | self._extra
         body = {name: value for name, value in body.items() if value is not None}
         if self._cache is None:
             return await self._reply(body, json_schema)
-        request = {"body": body, "json_schema": json_schema, SERVER: server_of(self.base_url)}
+        request = {"body": body, "json_schema": json_schema, SERVER: canonical_address(self.base_url)}
         reply = await self._cache.through(self._kind, self.model, 1, request, lambda: self._reply(body, json_schema))
         return str(reply)
 
@@ -116,7 +116,7 @@ class ChatModel:
                     continue
                 raise
             if schema:
-                self._forms = forms[forms.index(form) :]  # what the server refused is not tried again
+                self._forms = forms[forms.index(form) :]  # formats that the server rejected are not tried again
             return text
         raise AssertionError("unreachable")
 
@@ -153,7 +153,7 @@ def _without_thoughts(text: str) -> str:
 
 def _why_empty(choice: Mapping[str, Any]) -> str:
     if choice.get("finish_reason") == "length":
-        return "the reply is empty: all its tokens went into reasoning. Raise max_tokens, or turn thinking off"
+        return "the reply is empty because reasoning used all tokens; raise max_tokens or turn thinking off"
     refusal = choice["message"].get("refusal")
     return f"refused: {str(refusal)[:200]}" if refusal else "the reply is empty"
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.daemon_threads import run_in_daemon_thread
 
 T = TypeVar("T")
 

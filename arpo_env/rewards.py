@@ -1,11 +1,12 @@
-r"""What an episode earns: `Rewards`, a composition of named terms, applied by `grade_episode`.
+r"""Computes the reward of an episode: `Rewards`, a composition of named terms, applied by `grade_episode`.
 
-`paper` is the papers' hierarchical reward (ARPO eq. 8) on our graders and on tools that really ran; `reference` is the
-published code's text reward, bug for bug, on the transcript; a dict of weights is a weighted sum of your own terms:
+`paper` is the papers' hierarchical reward (ARPO eq. 8), based on our graders and on tool calls that really ran.
+`reference` is the text reward of the published code, including its bugs, applied to the transcript. A dict of weights
+is a weighted sum of your own terms:
 
     Rewards.of({"accuracy": 1.0, "format": 0.2, "short": (lambda episode: len(episode.turns) < 5, 0.5)})
 
-A term that fails makes the sample invalid (`GradingError`); it is never a 0.
+A failing term voids the sample (`GradingError`); it is never scored as 0.
 """
 
 from __future__ import annotations
@@ -36,18 +37,19 @@ RewardFunction = Callable[[Episode], float | Awaitable[float | None] | None]
 class Grade:
     """A reward and what it is made of; `components` holds each term's own value, unweighted."""
 
+    """A reward and its parts; `components` contains the unweighted value of each term."""
     reward: float
     components: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RewardTerm:
-    """A named part of a reward.
+    """A named term of a reward.
 
     Attributes:
-        name: its key in `components`.
-        function: of the finished episode; may be asynchronous.
-        weight: in the sum.
+        name: key in `components`.
+        function: computes the value of the finished episode; may be asynchronous.
+        weight: weight in the sum.
     """
 
     name: str
@@ -59,12 +61,12 @@ def paper_reward(accuracy: float, format_ok: bool, multi_tool: bool) -> float:
     """Return ARPO's hierarchical reward (eq. 8).
 
     Args:
-        accuracy: of the answer, 0 to 1.
-        format_ok: whether the episode keeps to the format.
-        multi_tool: whether search and python both really ran, and without an error.
+        accuracy: accuracy of the answer, 0 to 1.
+        format_ok: whether the episode follows the format.
+        multi_tool: whether both search and python ran without an error.
 
     Returns:
-        -1 for a bad format; 0 for a wrong answer; else the accuracy, plus 0.1 if both tools were used.
+        -1 for a bad format, 0 for a wrong answer, else the accuracy, plus 0.1 if both tools were used.
     """
     if not format_ok:
         return -1.0
@@ -75,13 +77,13 @@ def paper_reward(accuracy: float, format_ok: bool, multi_tool: bool) -> float:
 
 @dataclass(frozen=True)
 class ReferenceReward:
-    """What the published text reward says.
+    """The result of the published text reward.
 
     Attributes:
         score: the reward.
-        reason: why, in one word (our names).
-        answer: what was read as the answer, or "".
-        f1: of the answer.
+        reason: the reason in one word (our names).
+        answer: the extracted answer, or "".
+        f1: token F1 of the answer.
     """
 
     score: float
@@ -91,11 +93,11 @@ class ReferenceReward:
 
 
 def reference_reward(text: str, golds: str | Sequence[str]) -> ReferenceReward:
-    """Return the published reward of a whole response text, tool results included, bug for bug.
+    """Return the published reward of a whole response text including tool results, with the published bugs.
 
     Args:
         text: everything after the prompt.
-        golds: the gold answer, or several.
+        golds: one gold answer, or several.
     """
     fault = _format_fault(text)
     if fault:
@@ -158,10 +160,10 @@ class Rewards:
     """A weighted sum of terms; `format`, `accuracy` and `multi_tool` are always among the components.
 
     Args:
-        terms: what is added up, each name once. `Rewards.of` knows the compositions with a name.
+        terms: terms with unique names. `Rewards.of` creates the named compositions.
 
     Raises:
-        ValueError: a name twice, or a weight that is no number.
+        ValueError: a name occurs twice, or a weight is not a finite number.
     """
 
     def __init__(self, terms: Sequence[RewardTerm]) -> None:
@@ -180,7 +182,7 @@ class Rewards:
         A weight is a number for a term of `BUILT_IN`, or a pair `(function, weight)`.
 
         Raises:
-            ValueError: an unknown name, or a weight that cannot be read.
+            ValueError: a name is unknown or a weight is invalid.
         """
         if isinstance(what, Rewards):
             return what
@@ -191,18 +193,18 @@ class Rewards:
         if isinstance(what, Mapping) and what:
             return cls([_term(name, weight) for name, weight in what.items()])
         hint = nearest_hint(what, ("paper", "reference"))
-        raise ValueError(f"a reward is 'paper', 'reference' or a dict of weights, not {what!r}{hint}")
+        raise ValueError(f"reward must be 'paper', 'reference' or a dict of weights, not {what!r}{hint}")
 
     async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
         """Return the reward of a finished episode.
 
         Args:
-            episode: it.
-            score: of its answer.
-            format_ok: whether it keeps to the format and has an answer.
+            episode: the episode.
+            score: score of its answer.
+            format_ok: whether the episode follows the format and has an answer.
 
         Raises:
-            GradingError: a term gave no finite number.
+            GradingError: a term did not return a finite number.
         """
         components = _base_components(episode, score, format_ok)
         total = 0.0
@@ -216,28 +218,28 @@ class Rewards:
 
 
 class PaperRewards(Rewards):
-    """The hierarchical reward of the papers; not a sum, so it takes no terms."""
+    """The hierarchical reward of the papers. It is not a sum and has no terms."""
 
     def __init__(self) -> None:
         super().__init__([])
 
     async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
-        """Return eq. 8; the bonus only where search and python both ran without an error."""
+        """Return the reward of eq. 8, with the bonus only if both search and python ran without an error."""
         components = _base_components(episode, score, format_ok)
         return Grade(paper_reward(score.value, format_ok, components["multi_tool"] > 0), components)
 
 
 async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rewards: Rewards) -> Grade:
-    """Score a finished episode.
+    """Grade a finished episode.
 
     Args:
-        episode: with task and answer; no answer counts as a wrong one in a bad format.
-        well_formed: whether the text keeps to the protocol.
-        grader: compares the answer.
-        rewards: what is made of it.
+        episode: the episode with its task and answer; a missing answer counts as wrong, in a bad format.
+        well_formed: whether the text follows the protocol.
+        grader: grades the answer.
+        rewards: computes the reward from the score.
 
     Raises:
-        GradingError: it could not be decided: the sample is invalid.
+        GradingError: the answer could not be graded; the sample is void.
     """
     answer = episode.answer
     score = Score(0.0) if answer is None else await grader.grade(answer, episode.task)
@@ -245,7 +247,7 @@ async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rew
 
 
 def is_correct(answer: str, task: Task) -> bool:
-    """Say whether an answer is plainly one of the gold answers: numbers and words, no algebra, no processes."""
+    """Return whether an answer plainly equals a gold answer, by numbers and words, without algebra or processes."""
     if task.kind == "math":
         return any(decide(answer, gold, task.question) is True for gold in task.answers)
     return qa_scores(answer, task.answers, task.question)[0] == 1.0
@@ -258,7 +260,7 @@ def _base_components(episode: Episode, score: Score, format_ok: bool) -> dict[st
 
 
 def _builtin(episode: Episode) -> float:
-    """Mark a term whose value comes from the components."""
+    """Marker of a term whose value comes from the components."""
     raise GradingError(f"a built-in reward term was called for task {episode.task.id!r}")
 
 
@@ -273,17 +275,17 @@ def _term(name: str, weight: Any) -> RewardTerm:
         case int() | float() if name in BUILT_IN:
             return RewardTerm(name, _reference_term if name == "reference" else _builtin, float(weight))
         case int() | float():
-            cure = f"for your own give {{{name!r}: (function, weight)}}"
+            cure = f"use {{{name!r}: (function, weight)}} for a term of your own"
             hint = nearest_hint(name, BUILT_IN, "did you mean {!r}?", cure)
-            raise ValueError(f"no reward term is called {name!r} ({', '.join(BUILT_IN)}); {hint}")
+            raise ValueError(f"unknown reward term {name!r}; available: {', '.join(BUILT_IN)}; {hint}")
     raise ValueError(f"reward term {name!r} takes a weight or (function, weight), not {weight!r}")
 
 
 def _component(name: str, components: Mapping[str, float], episode: Episode) -> float:
     if name not in components and episode.answer is None:
-        return 0.0  # nothing was graded
+        return 0.0  # no answer, so nothing was graded
     if name not in components:
-        raise ValueError(f"this grader gives no {name!r}, only {', '.join(sorted(components))}: weigh one of those")
+        raise ValueError(f"this grader has no component {name!r}; available: {', '.join(sorted(components))}")
     return components[name]
 
 
@@ -292,9 +294,9 @@ async def _value(term: RewardTerm, episode: Episode) -> float:
         value = term.function(episode)
         if inspect.isawaitable(value):
             value = await value
-        number = float("nan") if value is None else float(value)
+        number = float("nan") if value is None else float(value)  # None, as NaN, is refused below
     except Exception as error:
         raise GradingError(f"reward term {term.name!r} failed: {type(error).__name__}: {error}") from error
     if not math.isfinite(number):
-        raise GradingError(f"reward term {term.name!r} gave {value!r}, not a finite number")
+        raise GradingError(f"reward term {term.name!r} returned {value!r}, not a finite number")
     return number

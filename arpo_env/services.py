@@ -21,7 +21,7 @@ from envs_registry import TaskSource
 if TYPE_CHECKING:
     from arpo_env.cache.cache import Cache
     from arpo_env.chat_model import ChatModel
-    from arpo_env.pages.cached_pages import CachedPages, Reader
+    from arpo_env.pages.cached_pages import CachedPages, PageSource
     from arpo_env.pages.page_summary import PageSummariser
 
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
@@ -58,7 +58,7 @@ class Services:
     cache: str | Path | Cache | None = None
     cache_mode: str | None = None
     pages: str = "snippets"
-    page_reader: Reader | None = None
+    page_reader: PageSource | None = None
     page_model: str = ""
     judge_model: str = ""
     model_url: str | None = field(default=None, repr=False)
@@ -121,7 +121,7 @@ class Services:
 
     def _world(self, source: Any) -> SearchBackend:
         if self._world_search is None:
-            from arpo_env.search.local.generated_world import WorldSearch
+            from arpo_env.search.local.world_search import WorldSearch
 
             self._world_search = WorldSearch(source.passages, source.seed)
         return self._world_search
@@ -136,7 +136,7 @@ class Services:
         return backend if self.record is None else CachedSearch(backend, self.record)
 
     @functools.cached_property
-    def reader(self) -> Reader | CachedPages | None:
+    def reader(self) -> PageSource | CachedPages | None:
         """The page reader; None if only snippets are used."""
         if self.pages == "snippets":
             return None

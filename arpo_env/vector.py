@@ -1,4 +1,4 @@
-"""`ToolVectorEnv`: many episodes at once in one process, played on one event loop.
+"""`ToolVectorEnv`: many concurrent episodes in one process, on one event loop.
 
     import arpo_env, gymnasium as gym
     envs = gym.make_vec("arpo/Arithmetic-v0", num_envs=64)
@@ -6,9 +6,9 @@
     results, rewards, terminated, truncated, infos = envs.step(turns)
 
 Observations are tuples of texts. All episodes share the loaded tasks, the sandbox, the search backend and the graders.
-An episode whose machinery fails does not harm the others: its reward is NaN, it is truncated, and `infos["error"]` says
-what happened. One that cannot be started has the observation "" and the same entry. The next `step` ignores its action
-and tries again, with another task; in autoreset mode DISABLED you reset it yourself.
+An infrastructure failure affects only its own episode: the reward is NaN, the episode is truncated, and
+`infos["error"]` describes the failure. An episode that cannot be started has the observation "" and the same entry. The
+next `step` ignores its action and starts another task; in autoreset mode DISABLED you call `reset` yourself.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Batch = tuple[Texts, np.ndarray[Any, np.dtype[np.float64]], Flags, Flags, dict[s
 
 
 class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
-    """`num_envs` episodes of one environment.
+    """`num_envs` concurrent episodes of one environment.
 
     Args:
-        env_id: a registered id.
-        num_envs: episodes at once.
-        autoreset_mode: Gymnasium's: NEXT_STEP (the step after the last one starts a new episode), SAME_STEP (the last
-            step does, and the infos hold `final_obs` and `final_info`), or DISABLED (you call `reset` with a
+        env_id: a registered environment id.
+        num_envs: number of concurrent episodes.
+        autoreset_mode: Gymnasium's modes: NEXT_STEP (the step after the last one starts a new episode), SAME_STEP (the
+            last step does, and the infos contain `final_obs` and `final_info`), or DISABLED (you call `reset` with a
             `reset_mask`).
-        options: of `ToolEnv`.
+        options: options of `ToolEnv`.
 
     Raises:
-        ValueError: num_envs below 1, or what `ToolEnv` raises.
+        ValueError: `num_envs` is below 1; also all errors of `ToolEnv`.
     """
 
     def __init__(
@@ -70,24 +70,24 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         self.observation_space = batch_space(first.observation_space, num_envs)
         self.action_space = batch_space(first.action_space, num_envs)
         self._texts: list[str] = [""] * num_envs
-        self._waiting = np.ones(num_envs, dtype=np.bool_)  # for a reset, before which nothing can be played
+        self._waiting = np.ones(num_envs, dtype=np.bool_)  # episodes that must be reset before they can be stepped
         self._begun = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Texts, dict[str, Any]]:
-        """Start all episodes, or those of `options["reset_mask"]`, and return the questions.
+        """Start all episodes, or those in `options["reset_mask"]`, and return the questions.
 
-        One that cannot be started leaves the others alive; see the module's text. Where none is alive, the exception
-        is raised.
+        An episode that cannot be started does not affect the others; see the module docstring. If none can be started,
+        the exception is raised.
 
         Args:
-            seed: for the first, the second has one more, and so on; or one for each.
-            options: `reset_mask` (a Boolean array), `tasks` (one for each), and what `ToolEnv.reset` takes.
+            seed: seed of the first episode; each following episode uses the next number. Or one seed per episode.
+            options: `reset_mask` (a Boolean array), `tasks` (one per episode), and the options of `ToolEnv.reset`.
 
         Raises:
-            ValueError: a list of another length than `num_envs`, or options that `ToolEnv.reset` does not take.
-            ClosedEnvironmentError: after `close`.
+            ValueError: a list does not have `num_envs` entries, or `ToolEnv.reset` does not accept an option.
+            ClosedEnvironmentError: the environments are closed.
         """
         self._check_open()
         given = dict(options or {})
@@ -112,13 +112,13 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         return tuple(self._texts), infos
 
     def step(self, actions: Sequence[str]) -> Batch:
-        """Take one turn in each episode, all at once.
+        """Take one turn in each episode, concurrently.
 
         Raises:
-            ValueError: not one action for each episode.
-            TypeError: an action is no string.
+            ValueError: the number of actions is not `num_envs`.
+            TypeError: an action is not a string.
             ResetNeeded: an episode has ended, in autoreset mode DISABLED.
-            ClosedEnvironmentError: after `close`.
+            ClosedEnvironmentError: the environments are closed.
         """
         self._check_open()
         if len(actions) != self.num_envs:
@@ -140,11 +140,11 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         return tuple(self._texts), np.array([step[1] for step in steps]), terminated, truncated, infos
 
     def render(self) -> Any:
-        """Return each episode's transcript, in render mode "ansi"."""
+        """Return the transcript of each episode in render mode "ansi"."""
         return None if self.render_mode is None else tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End all episodes and give back their interpreters."""
+        """End all episodes and release their interpreters."""
         run(_all(env.aclose() for env in self.envs))
 
     async def _one(self, i: int, action: str) -> Step:
@@ -164,7 +164,7 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ClosedEnvironmentError("these environments are closed, and Gymnasium closes once; make a new one")
+            raise ClosedEnvironmentError("the environments are closed and cannot be reopened; create new ones")
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:
@@ -181,7 +181,7 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
 
 @dataclass(frozen=True)
 class _Start:
-    """What came of a reset: question and info, or the error, which the info then tells."""
+    """The result of a reset: question and info, or the error, which is also in the info."""
 
     text: str
     info: dict[str, Any]
@@ -189,22 +189,22 @@ class _Start:
 
 
 async def _started(env: ToolEnv, **options: Any) -> _Start:
-    """Reset; a failure of the machinery leaves this episode without a beginning, and no other."""
+    """Reset one episode; an infrastructure failure affects only this episode."""
     try:
         return _Start(*await env.areset(**options))
     except gymnasium.error.Error:
         raise  # the caller's mistake, such as a seed below 0
-    except Exception as error:  # whatever breaks behind a tool
+    except Exception as error:  # any failure of the infrastructure behind a tool
         return _Start("", _failure(error), error)
 
 
 async def _contained(env: ToolEnv, action: str) -> Step:
-    """Step; a failure of the machinery ends this episode and no other."""
+    """Step one episode; an infrastructure failure ends only this episode."""
     try:
         return await env.astep(action)
     except ResetNeeded:
         raise  # the caller's mistake
-    except Exception as error:  # whatever breaks behind a tool or a grader voids this sample alone
+    except Exception as error:  # any failure behind a tool or grader voids only this sample
         return *_FAILED, _failure(error)
 
 
@@ -216,7 +216,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 async def _all(coroutines: Any) -> list[Any]:
-    """Run them all to their ends, and then raise what one of them raised."""
+    """Await all coroutines, and only then raise the first exception, so that no episode is left half-way."""
     results = await asyncio.gather(*coroutines, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

@@ -1,4 +1,4 @@
-"""Which extra of the package brings which library: for errors that name the command to run, and for `arpo doctor`."""
+"""The libraries of each extra of the package, for errors that name the command to run, and for `arpo doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 from collections.abc import Iterator
 
-EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: module that is imported}
+EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module}
     "train": {
         "torch": "torch",
         "transformers": "transformers",
@@ -40,10 +40,10 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {library as pip knows it: modu
 
 
 def require(extra: str) -> None:
-    """Refuse to go on without the libraries of an extra; nothing is imported.
+    """Check that the libraries of an extra are installed; nothing is imported.
 
     Raises:
-        ModuleNotFoundError: some are not installed; names them and the extra.
+        ModuleNotFoundError: some are missing; the error names them and the extra.
     """
     lacking = [module for module in EXTRAS[extra].values() if importlib.util.find_spec(module) is None]
     if lacking:
@@ -52,10 +52,10 @@ def require(extra: str) -> None:
 
 @contextlib.contextmanager
 def naming_extras() -> Iterator[None]:
-    """Let a failed import of a library name the extra that brings it.
+    """Add the name of the extra to the error of a failed import.
 
     Raises:
-        ModuleNotFoundError: as it was raised, with the command to run if an extra brings the library.
+        ModuleNotFoundError: the original error, with the command to run if an extra contains the library.
     """
     try:
         yield

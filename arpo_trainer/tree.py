@@ -1,11 +1,11 @@
-"""`RolloutTree`: everything that was sampled for one prompt, as one object. The only trajectory type there is.
+"""`RolloutTree`: everything that was sampled for one prompt, as one object. There is no other trajectory type.
 
 A tree's nodes are *spans* of token ids. A span was written either by the model (with a sampling log-probability
 and an entropy for each token) or by the environment (a tool's result). A *trajectory* is the path from the prompt
 to one leaf. A plain GRPO group is a tree whose branches all start at the prompt.
 
-Ids are the truth: `text` is for people only and is never tokenised again. What this module does not do: generate
-(see `engine`), score (`advantages`), or draw (`report`).
+The ids are what counts: `text` is for people and is never tokenised again. `rollout.engine` generates trees,
+`algorithms.advantages` scores them, and `report` draws them.
 
     tree = RolloutTree.from_json(line)        # one line of traces.jsonl
     [span.text for span in tree.path(0)]
@@ -28,19 +28,19 @@ Origin = Literal["root", "branch", "top-up"]
 
 @dataclass
 class Decision:
-    """What was decided about branching at the end of an environment span (ARPO, eq. 4-5).
+    """The branching decision after an environment span (ARPO, eq. 4-5).
 
     Attributes:
         entropy: of the first k tokens after the result, on the scale of `entropy.entropy_level`; in reference modes
             that of the published code.
-        delta: the rise of that entropy over the trajectory's first turn.
-        score: the branch score P, compared with `threshold`; of a draw, what was drawn.
-        threshold: tau; of a draw, what it was compared with.
-        branches: how many branches left here.
+        delta: the rise of that entropy over that of the first turn.
+        score: the branch score P; for a draw, the drawn number.
+        threshold: tau; for a draw, the number it was compared with.
+        branches: number of branches that leave here.
         reason: why, in a few words: "entropy rose", "score above threshold" (without a rise), "score not above
             threshold", "next to no entropy left", "drawn", "not drawn", "budget spent", "quota of the root used",
-            "fork failed: ...". One that names budget or quota would have branched otherwise.
-        consecutive: l, how many high-entropy steps came just before in a row.
+            "fork failed: ...". A point with a reason of budget or quota would have branched otherwise.
+        consecutive: l, the number of consecutive high-entropy steps just before.
     """
 
     entropy: float
@@ -53,7 +53,7 @@ class Decision:
 
     @property
     def passed(self) -> bool:
-        """Whether it branched, or would have if there had been budget and quota for it, and a copy could be made."""
+        """Whether it branched, or would have with budget, quota and a working fork."""
         return self.branches > 0 or self.reason.startswith(REFUSALS)
 
 
@@ -64,14 +64,14 @@ class Span:
     Attributes:
         index: position in `RolloutTree.spans`.
         parent: index of the span before it, or None if it follows the prompt.
-        kind: who wrote it.
+        kind: who wrote it: the model or the environment.
         ids: token ids, shape (n,).
         logprobs: log-probability of each token when it was sampled, shape (n,); empty for the environment.
-        entropies: entropy of the distribution each token was drawn from, in nats, shape (n,); empty likewise.
+        entropies: entropy of the distribution of each token, in nats, shape (n,); empty for the environment.
         text: the decoded ids, for people.
         finish: how a model span ended: "stop" (a stop string), "eos" or "length".
         tool: of an environment span: {"name", "status", "seconds"} of the call it answers; "withheld" if its result did
-            not fit, and the model read only that.
+            not fit and the model was only told so.
         decision: of an environment span: the branching decision taken after it.
     """
 
@@ -96,12 +96,12 @@ class Trajectory:
         origin: "root" (planned start), "branch" (forked off `parent`), "top-up" (a start from unused budget).
         parent: index of the trajectory it was forked from, or None.
         fork_span: the environment span it was forked after, or None.
-        reward: the environment's reward; None when it is not valid.
+        reward: of the environment; None if the trajectory is not valid.
         components: the reward's named parts.
         outcome: how the episode ended ("answered", "no answer", "truncated", "failed").
-        error: of a failed one: what broke. Such a sample is masked, never scored 0.
+        error: what failed, for a failed trajectory. Such a sample is masked, never scored 0.
         answer: the answer it gave, or None.
-        tool_calls: calls made along its path.
+        tool_calls: number of calls along its path.
     """
 
     leaf: int
@@ -117,20 +117,20 @@ class Trajectory:
 
     @property
     def valid(self) -> bool:
-        """Whether it has a reward to learn from."""
+        """Whether it has a reward."""
         return self.reward is not None
 
 
 @dataclass
 class Row:
-    """One trajectory as flat lists of one length n, the completion side of a training row.
+    """One trajectory as flat lists of the same length n: the completion of a training row.
 
     Attributes:
         ids: token ids.
-        mask: 1 for the model's tokens, 0 for the environment's.
-        logprobs: sampling log-probabilities, 0.0 at the environment's tokens.
-        entropies: entropies in nats, 0.0 at the environment's tokens.
-        span: for each token the index of the span it belongs to; equal in all rows that share the token.
+        mask: 1 for tokens of the model, 0 for those of the environment.
+        logprobs: sampling log-probabilities, 0.0 at tokens of the environment.
+        entropies: entropies in nats, 0.0 at tokens of the environment.
+        span: index of the span of each token; equal in all rows that share the token.
     """
 
     ids: list[int]
@@ -142,7 +142,7 @@ class Row:
 
 @dataclass
 class RolloutTree:
-    """One prompt with all that was sampled for it.
+    """One prompt and everything that was sampled for it.
 
     Attributes:
         prompt_ids: token ids of the prompt, shape (n,).
@@ -151,7 +151,7 @@ class RolloutTree:
         task: the task as plain data (id, question, answers, level, ...).
         prompt: the prompt's text, for people.
         meta: seed, step, group, algorithm and the like, as plain data.
-        timeline: when each trajectory did and waited for what; two trees are equal whatever it says.
+        timeline: what each trajectory did and waited for, and when; it does not count for equality.
     """
 
     prompt_ids: list[int]
@@ -166,7 +166,7 @@ class RolloutTree:
         """Append a span after `parent` (None: after the prompt) and return it.
 
         Raises:
-            ValueError: `parent` is no span of this tree, the span is empty, or a model span lacks a
+            ValueError: `parent` is not a span of this tree, the span is empty, or a model span lacks a
                 log-probability or entropy for some token.
         """
         if parent is not None and not 0 <= parent < len(self.spans):
@@ -174,6 +174,7 @@ class RolloutTree:
         span = Span(len(self.spans), parent, kind, list(ids), **fields)
         if not span.ids:
             raise ValueError(f"a {kind} span must hold at least one token")
+        # the environment samples nothing: its spans have no log-probabilities and entropies
         wanted = len(span.ids) if kind == "model" else 0
         if len(span.logprobs) != wanted or len(span.entropies) != wanted:
             raise ValueError(
@@ -196,7 +197,7 @@ class RolloutTree:
         return steps[::-1]
 
     def leaves_below(self) -> list[list[int]]:
-        """Return for each span the trajectories that pass through it: `d` of the papers is its length."""
+        """Return for each span the trajectories that pass through it; their number is d in the papers."""
         below: list[list[int]] = [[] for _ in self.spans]
         for number in range(len(self.trajectories)):
             for span in self.path(number):
@@ -216,15 +217,16 @@ class RolloutTree:
         return row
 
     def starts(self) -> list[int]:
-        """Return for each trajectory its first span: the same for all that branched off one start."""
+        """Return the first span of each trajectory, which is the same for all that branched off one start."""
         return [self.path(number)[0].index for number in range(len(self.trajectories))]
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Put the trajectories into another order, and the spans into that in which these come to them.
+        """Reorder the trajectories, and the spans by the order in which the trajectories reach them.
 
         Args:
-            order: numbers of all trajectories, as they shall stand.
+            order: the present numbers of all trajectories, in the new order.
         """
+        # walking the reordered trajectories from the prompt puts parents before children, as the tree requires
         place = {old: new for new, old in enumerate(order)}
         self.trajectories = [self.trajectories[old] for old in order]
         walked = [span.index for number in range(len(order)) for span in self.path(number)]
@@ -241,15 +243,15 @@ class RolloutTree:
 
     @property
     def rewards(self) -> list[float | None]:
-        """The trajectories' rewards, None where a trajectory is not valid."""
+        """The rewards of the trajectories, None where a trajectory is not valid."""
         return [trajectory.reward for trajectory in self.trajectories]
 
     def unique_tokens(self) -> int:
-        """Tokens after the prompt, each shared span counted once."""
+        """Return the number of tokens after the prompt, with each shared span counted once."""
         return sum(len(span.ids) for span in self.spans)
 
     def copied_tokens(self) -> int:
-        """Tokens after the prompt when every trajectory is written out in full."""
+        """Return the number of tokens after the prompt, with every trajectory written out in full."""
         return sum(len(span.ids) for i in range(len(self.trajectories)) for span in self.path(i))
 
     def to_json(self) -> str:
@@ -258,11 +260,11 @@ class RolloutTree:
 
     @classmethod
     def from_json(cls, line: str) -> RolloutTree:
-        """Read back what `to_json` wrote: the result equals the original."""
+        """Read what `to_json` wrote; the result equals the original."""
         data = json.loads(line)
         data["spans"] = [_span(entry) for entry in data["spans"]]
         data["trajectories"] = [Trajectory(**entry) for entry in data["trajectories"]]
-        data["timeline"] = [Event(**entry) for entry in data.get("timeline", [])]
+        data["timeline"] = [Event(**entry) for entry in data.get("timeline", [])]  # older traces have none
         return cls(**data)
 
 
@@ -272,7 +274,7 @@ def _span(entry: dict[str, Any]) -> Span:
 
 
 def write_traces(path: str | Path, trees: Iterable[RolloutTree]) -> None:
-    """Append trees to a JSONL file, one a line."""
+    """Append trees to a JSONL file, one per line."""
     with open(path, "a", encoding="utf-8") as file:
         for tree in trees:
             file.write(tree.to_json() + "\n")

@@ -17,8 +17,8 @@ that is out of reach. `Sandbox.isolation` says what was found of it; docs/refere
 the threat model.
 """
 
-from sandbox.backends.docker_check import DockerDiagnosis, check_docker
 from sandbox.config.limits import Limits
+from sandbox.docker_engine.check import DockerDiagnosis, check_docker
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionEnded, SessionLost
 from sandbox.execution import Execution, Status
 from sandbox.files.directory_listing import FileInfo

@@ -1,7 +1,7 @@
 """Old names of this package's modules, which can be imported for one more version; see `sandbox.moved_names`."""
 
 MOVED = {
-    "admin": "backends.docker_admin",
+    "admin": "docker_engine.admin",
     "arguments": "validation",
     "base_image": "images.from_base",
     "bubblewrap": "backends.bubblewrap",
@@ -10,14 +10,14 @@ MOVED = {
     "container": "pool.container",
     "default": "sandbox",
     "docker_backend": "backends.docker",
-    "docker_check": "backends.docker_check",
-    "docker_socket": "backends.docker_socket",
+    "docker_check": "docker_engine.check",
+    "docker_socket": "docker_engine.hijacked_socket",
     "endpoint": "http.run_code_endpoint",
     "family": "pool.session_group",
     "fleet": "pool.fleet",
     "fresh": "fresh_interpreter",
     "host_image": "images.from_host",
-    "hosts": "backends.docker_hosts",
+    "hosts": "docker_engine.hosts",
     "image": "images.build",
     "image_store": "images.image_store",
     "initial_files": "files.initial_files",

@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from sandbox.backends.docker_hosts import Host, hosts_of
 from sandbox.config.limits import Limits
 from sandbox.config.options import PoolPlan, ServerOptions
+from sandbox.docker_engine.hosts import Host, hosts_of
 from sandbox.execution import Execution
 from sandbox.files.initial_files import Files, checked_files
 from sandbox.fresh_interpreter import FreshInterpreter

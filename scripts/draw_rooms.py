@@ -19,15 +19,52 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 
-# package -> floors from the top down; the packages themselves stand from the top down as well
-FLOORS: dict[str, list[str]] = {}
-
-# the only rooms of a lower package that an upper package may use directly, where that is not all of it
-BELOW = {
-    "arpo_trainer": {"arpo_env", "envs_registry", "sandbox"},
-    "arpo_env": {"envs_registry", "sandbox"},
-    "envs_registry": set[str](),
-    "sandbox": set[str](),
+# package -> its floors from the top down; an upper package stands on the lower ones
+FLOORS: dict[str, list[str]] = {
+    "arpo_trainer": [
+        "cli",
+        "run",
+        "costs report",
+        "training",
+        "rollout",
+        "backends",
+        "algorithms packing",
+        "tree",
+        "timeline validation optional_dependencies",
+    ],
+    "arpo_env": [
+        "vector",
+        "env",
+        "turn",
+        "protocols",
+        "tools",
+        "services rewards",
+        "grading pages",
+        "search chat_model",
+        "net cache worker_pool registration",
+        "event_loop budget",
+        "episode daemon_threads errors lazy_names nearest_name option_checks same_definition text text_space",
+    ],
+    "envs_registry": [
+        "catalogue user_tasks",
+        "datasets generated",
+        "contamination setup_check",
+        "sources",
+        "spec task",
+    ],
+    "sandbox": [
+        "http",
+        "sandbox",
+        "fresh_interpreter",
+        "interpreter",
+        "session_opener",
+        "files",
+        "pool",
+        "backends",
+        "images",
+        "docker_engine cache_directory validation execution server.supervisor server.session",
+        "config server server.kernel errors sync_async",
+    ],
 }
 OLD_NAMES = {"moved_names", "moved_modules"}  # keep old import paths alive; any module may use them
 

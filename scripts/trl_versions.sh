@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Tries the releases of TRL that we say we work with, or those given: the tests of the seams, of the losses that go
+# Tries the releases of TRL that we say we work with, or those given: the tests of the hooks, of the losses that go
 # through them, and of the trainer. Each release is laid over .venv, which stays as it is. About 5 minutes a release.
 # Usage: scripts/trl_versions.sh [VERSION ...]    (TRL_OVERLAYS=folder keeps what was downloaded)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PY=${PY:-.venv/bin/python}
-tests=(tests/arpo_trainer/test_trl_seams.py tests/arpo_trainer/test_reanchoring.py tests/arpo_trainer/test_trainer.py)
+tests=(tests/arpo_trainer/training/test_trl_hooks.py tests/arpo_trainer/training/test_trl_losses.py tests/arpo_trainer/training/test_trainer.py)
 overlays=${TRL_OVERLAYS:-$(mktemp -d)}
 [ -n "${TRL_OVERLAYS:-}" ] || trap 'rm -rf "$overlays"' EXIT
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false ARPO_SANDBOX=${ARPO_SANDBOX:-$(cat .venv/.sandbox)}

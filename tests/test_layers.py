@@ -1,4 +1,4 @@
-"""The packages keep to their layers: imports run downwards only, heavy ones stay out, public names are listed."""
+"""Packages and rooms keep to their layers: imports run downwards only, heavy ones stay out, modules stay short."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import ast
 import importlib
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from scripts.draw_rooms import PICTURE, draw, floors, imported, modules, room_imports
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("sandbox", "envs_registry", "arpo_env", "arpo_trainer")
@@ -39,6 +42,65 @@ def test_imports_run_downwards_only(package: str) -> None:
     for path in modules:
         upwards = (imports(path) & set(LAYERS)) - ALLOWED[package]
         assert not upwards, f"{path.relative_to(ROOT)} imports {upwards}"
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_a_room_imports_only_rooms_of_lower_floors(package: str) -> None:
+    floor = {room: number for number, rooms in enumerate(floors(package)) for room in rooms}
+    seen = 0
+    for room, others in room_imports().items():
+        if room.partition(".")[0] == package:
+            assert room in floor, f"add {room} to FLOORS in scripts/draw_rooms.py"
+            within = {other for other in others if other.partition(".")[0] == package}
+            upwards = {other for other in within if floor.get(other, -1) <= floor[room]}
+            assert not upwards, f"{room} imports {upwards}, which are not on a lower floor"
+            seen += len(within)
+    assert seen > 5
+    assert {room for room in floor if not (ROOT / room.replace(".", "/")).exists()} == {
+        room for room in floor if (ROOT / (room.replace(".", "/") + ".py")).exists()
+    }
+
+
+def test_no_module_is_in_a_circle_of_imports() -> None:
+    graph = {name: imported(file) - {name} for name, file in modules() if file.name != "__init__.py"}
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join([*above[above.index(name) :], name])
+        if name not in done:
+            for other in graph.get(name, ()):
+                visit(other, (*above, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_the_picture_of_the_rooms_is_up_to_date() -> None:
+    assert PICTURE.read_text(encoding="utf-8") == draw(), "run: python scripts/draw_rooms.py"
+    assert "images/rooms.svg" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_modules_and_functions_are_short() -> None:
+    lengths = []
+    for _, file in modules():
+        text = file.read_text(encoding="utf-8")
+        assert text.count("\n") <= 400, file
+        defined = (
+            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        )
+        lengths += [node.end_lineno - node.lineno + 1 for node in defined if node.end_lineno]
+    assert sorted(lengths)[len(lengths) * 9 // 10] <= 25
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_names_of_modules_and_public_classes_are_unique_in_a_package(package: str) -> None:
+    own = [(name, file) for name, file in modules() if name.startswith(f"{package}.") and file.name != "__init__.py"]
+    names = Counter(file.stem for _, file in own)
+    for _, file in own:
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+        names.update(node.name for node in body if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+    assert not [name for name, count in names.items() if count > 1]
 
 
 @pytest.mark.parametrize("package", LAYERS[:3])

@@ -29,7 +29,7 @@ from arpo_env.cache.sqlite_connections import checkpoint
 from arpo_env.cache.sqlite_open import CacheError
 from arpo_env.cache.sqlite_store import Record, Store, canonical
 from arpo_env.nearest_name import nearest_hint
-from arpo_env.text.normalize import fold
+from arpo_env.text import normalise_unicode
 
 __all__ = ["KINDS", "MODES", "Cache", "CacheError", "CacheMiss", "normalise_query"]
 
@@ -92,7 +92,7 @@ class Cache:
     ) -> None:
         _one_of(mode, MODES, "mode")
         for kind in ttl or {}:
-            _one_of(kind, (*KINDS, "negative"), "ttl: kind")
+            _one_of(kind, (*KINDS, "negative"), "kind in ttl:")
         self.path, self.mode = Path(path), mode
         self.ttl: dict[str, float | None] = {"negative": NEGATIVE_SECONDS, **(ttl or {})}
         self.store = Store(self.path, read_only=mode == "replay")
@@ -272,7 +272,7 @@ def normalise_query(text: str) -> str:
     Width, case and white space are normalised; quotes around the whole query and a leading "search query:" are removed.
     Punctuation is kept: "C++ history" is not "C history", and 3.14 is not 314. Applying it twice changes nothing.
     """
-    query = fold(text)
+    query = normalise_unicode(text)
     while True:  # prefixes and quotes may be nested: "search query: 'search query: x'"
         match = _PREFIX.match(query)
         inner = query[match.end() :].strip() if match else query
@@ -285,4 +285,4 @@ def normalise_query(text: str) -> str:
 
 def _one_of(given: str, known: Sequence[str], what: str) -> None:
     if given not in known:
-        raise ValueError(f"{what} {given!r}: there are {', '.join(known)}{nearest_hint(given, known)}")
+        raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}{nearest_hint(given, known)}")

@@ -1,4 +1,4 @@
-"""Graders: is this answer the gold answer? `make_grader` gives one by name; all raise `GradingError` if undecided."""
+"""Graders compare answers with gold answers. `make_grader` returns one by name; undecided ones raise `GradingError`."""
 
 from arpo_env.errors import GradingError
 from arpo_env.grading.grader import Grader, Score

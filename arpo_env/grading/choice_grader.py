@@ -1,6 +1,6 @@
-"""`ChoiceGrader`: the letter of a multiple-choice answer; `GaiaGrader`: GAIA's quasi-exact match.
+"""`ChoiceGrader` grades the letter of a multiple-choice answer; `GaiaGrader` applies GAIA's quasi-exact match.
 
-Source of the second: the rules of GAIA's official scorer, written anew.
+Source of the latter: the rules of GAIA's official scorer, implemented from scratch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["ChoiceGrader", "GaiaGrader", "gaia_match", "read_letter", "read_opti
 
 
 class ChoiceGrader(Grader):
-    """Multiple choice: "B", "(B)", "答案是B", "B." with its text, that text, or "A, B, D" if all are asked for.
+    """Multiple choice: "B", "(B)", "答案是B", "B." with its text, only the text, or "A, B, D" if several are correct.
 
     Args:
-        pool: where formulas of options are compared; None is the one of this process.
+        pool: processes that compare formulas of options; None uses the pool of this process.
     """
 
     def __init__(self, pool: CheckPool | None = None) -> None:
@@ -34,11 +34,11 @@ class ChoiceGrader(Grader):
     async def grade(self, answer: str, task: Task) -> Score:
         """Score 1 for the letter of a gold answer, for all its letters, or for the text of its option."""
         for gold in task.answers:
-            if await self._meets(answer, gold, task.question):
+            if await self._matches(answer, gold, task.question):
                 return Score(1.0)
         return Score(0.0)
 
-    async def _meets(self, answer: str, gold: str, question: str) -> bool:
+    async def _matches(self, answer: str, gold: str, question: str) -> bool:
         plain = strip_phrases(prepare(gold))
         if plain_text(answer) == plain_text(gold) or same_labels(strip_phrases(prepare(answer[:2000])), plain):
             return bool(answer.strip())
@@ -56,27 +56,27 @@ class ChoiceGrader(Grader):
                 return False
             text = labelled[1]
         content = content if letter is not None else plain
-        stem = re.split(r"\(?(?<![A-Za-z])A\s*[.:)]", question)[0]  # its formulas are no answers
+        stem = re.split(r"\(?(?<![A-Za-z])A\s*[.:)]", question)[0]  # formulas of the stem are copied, not answered
         if not content or re.fullmatch(r"\(?[A-Z]\)?", content):
             return False
         return same_option(text, content) if _is_prose(content) else await self._math.equal(text, content, stem)
 
 
 def _is_prose(text: str) -> bool:
-    """Say whether an option is a sentence rather than a formula."""
+    """Return whether an option is a sentence rather than a formula."""
     return re.search(r"(?<![\\a-z])[a-z]{3,}\s+[a-z]{2,}", text) is not None
 
 
 class GaiaGrader(Grader):
-    """GAIA: a number as a number, a list item by item, else letters and digits only."""
+    """GAIA: numbers are compared as numbers, lists item by item, other answers by letters and digits."""
 
     async def grade(self, answer: str, task: Task) -> Score:
-        """Score 1 if one of the gold answers is met."""
+        """Score 1 if the answer matches one of the gold answers."""
         return Score(float(any(gaia_match(answer, gold) for gold in task.answers)))
 
 
 def gaia_match(answer: str, gold: str) -> bool:
-    """Say whether an answer meets a gold answer; what the gold looks like decides how they are compared."""
+    """Return whether an answer matches a gold answer; the form of the gold answer decides how they are compared."""
     if _float(gold) is not None:
         return _gaia_number(answer) == _float(gold)
     if not re.search("[,;]", gold):
@@ -101,7 +101,8 @@ def _float(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return None if math.isnan(number) else number  # "nan" is a word here: as a number it would equal nothing
+    # "nan" is a word here; as a number it would equal nothing, not even itself
+    return None if math.isnan(number) else number
 
 
 def _gaia_text(text: str, punctuation: bool = False) -> str:

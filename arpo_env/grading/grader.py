@@ -1,4 +1,4 @@
-"""What a grader is: `Grader.grade(answer, task)` gives a `Score`, or raises `GradingError` if it could not decide."""
+"""The grader interface: `Grader.grade(answer, task)` returns a `Score`, or raises `GradingError` if undecided."""
 
 from __future__ import annotations
 

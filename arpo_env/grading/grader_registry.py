@@ -1,4 +1,4 @@
-"""`make_grader`: a grader by its name. A new grader is one row of `GRADERS`."""
+"""`make_grader` returns a grader by name. A new grader is one row of `GRADERS`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from envs_registry import Task
 
 
 class KindGrader(Grader):
-    """Leaves each task to the grader of its kind.
+    """Grades each task with the grader of its kind.
 
     Args:
-        graders: by `Task.kind`.
+        graders: graders by `Task.kind`.
     """
 
     def __init__(self, graders: dict[str, Grader]) -> None:
         self.graders = graders
 
     async def grade(self, answer: str, task: Task) -> Score:
-        """Score an answer as its task's kind asks."""
+        """Score an answer with the grader of its task's kind."""
         return await self.graders[task.kind].grade(answer, task)
 
     async def close(self) -> None:
@@ -41,8 +41,8 @@ def _by_kind(**options: Any) -> Grader:
 def _judge(chat: Any = None, cache: Any = None) -> Grader:
     if chat is None:
         raise ValueError(
-            "scorer 'judge' asks a chat model, and none is set up: set OPENAI_BASE_URL and OPENAI_API_KEY and name the "
-            "model (judge_model='...'), or choose scorer='qa' (EM and F1), which needs none"
+            "scorer='judge' needs a chat model: set OPENAI_BASE_URL and OPENAI_API_KEY and name the model "
+            "(judge_model='...'), or use scorer='qa' (EM and F1), which needs none"
         )
     if isinstance(chat, str):
         chat = importlib.import_module("arpo_env.chat_model").ChatModel(chat)
@@ -66,21 +66,21 @@ def make_grader(name: str = "auto", **options: Any) -> Grader:
 
     Args:
         name: one of `GRADERS`: "auto" (by the task's kind), "math", "qa", "em", "mcq", "gaia", "judge".
-        options: of that grader: `pool` for "math" and "auto"; `chat` (a `ChatModel` or a model's name) and `cache` for
-            "judge".
+        options: options of that grader: `pool` for "math" and "auto"; `chat` (a `ChatModel` or a model name) and
+            `cache` for "judge".
 
     Raises:
-        ValueError: an unknown name, or "judge" without a model.
+        ValueError: the name is unknown, or "judge" was chosen without a model.
     """
     check_name(name)
     return GRADERS[name](**options)
 
 
 def check_name(name: str) -> None:
-    """Make sure that there is a grader of this name.
+    """Check that a grader of this name exists.
 
     Raises:
         ValueError: there is none.
     """
     if name not in GRADERS:
-        raise ValueError(f"no grader is called {name!r}: there are {', '.join(GRADERS)}{nearest_hint(name, GRADERS)}")
+        raise ValueError(f"unknown grader {name!r}; available: {', '.join(GRADERS)}{nearest_hint(name, GRADERS)}")

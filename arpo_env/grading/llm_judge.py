@@ -1,7 +1,7 @@
-"""A chat model as judge: is the answer right, wrong, or missing? For answers that no rule can compare.
+"""A chat model as judge: is the answer correct, incorrect or missing? For answers that no rule can compare.
 
-One JSON field comes back, read strictly: words like "not incorrect" in running text decide nothing. The answer is shown
-as data, since a policy that is paid for verdicts will write them into its answers.
+The verdict is one JSON field that is parsed strictly, so phrases such as "not incorrect" in running text have no
+effect. The answer is quoted as data, because a policy that is rewarded for verdicts will write them into its answers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from arpo_env.cache.cache import Cache, CacheError
 from arpo_env.chat_model import ChatModel, Message
 from arpo_env.errors import GradingError, ServiceError
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.text.normalize import fold
-from arpo_env.text.quoting import Fence, shortened
+from arpo_env.text import Fence, cut_middle, normalise_unicode
 from envs_registry import Task
 
-VERSION = 1  # of the prompt
+VERSION = 1  # of the prompt; part of the cache key
 VERDICTS = ("CORRECT", "INCORRECT", "NOT_ATTEMPTED")
 _ANSWER_CHARACTERS = 8000
 _MAX_TOKENS = 4096  # reasoning included
@@ -57,13 +56,13 @@ _REPAIR = (
 
 
 class Judge(Grader):
-    """Grades by a chat model.
+    """Grades with a chat model.
 
     The score's value is 1 for CORRECT, else 0; its parts are `correct` and `attempted`.
 
     Args:
-        chat: the model that judges.
-        cache: where verdicts are kept, as "judge".
+        chat: the judging model.
+        cache: where verdicts are recorded, with the kind "judge".
     """
 
     def __init__(self, chat: ChatModel, cache: Cache | None = None) -> None:
@@ -74,23 +73,23 @@ class Judge(Grader):
 
         Raises:
             GradingError: the model failed, or gave no verdict twice.
-            CacheError: it is a replay without this verdict, or the cache's file can not be used.
+            CacheError: a replay has no record of this verdict, or the cache file cannot be used.
         """
         verdict = await self.verdict(task.question, task.answers, answer)
         correct = float(verdict == "CORRECT")
         return Score(correct, {"correct": correct, "attempted": float(verdict != "NOT_ATTEMPTED")})
 
     async def verdict(self, question: str, golds: Sequence[str], prediction: str) -> str:
-        """Return one of VERDICTS. A blank prediction, or one equal to an accepted answer, is not sent to the model.
+        """Return one of VERDICTS. Blank predictions and those equal to an accepted answer are not sent to the model.
 
         Raises:
             GradingError: as for `grade`.
         """
         if not prediction.strip():
             return "NOT_ATTEMPTED"
-        if fold(prediction) in {fold(gold) for gold in golds}:
+        if normalise_unicode(prediction) in {normalise_unicode(gold) for gold in golds}:
             return "CORRECT"
-        shown = shortened(prediction.strip(), _ANSWER_CHARACTERS)
+        shown = cut_middle(prediction.strip(), _ANSWER_CHARACTERS)
         messages = [{"role": "user", "content": _prompt(question, golds, shown)}]
         try:
             if self.cache is None:
@@ -111,8 +110,10 @@ class Judge(Grader):
             reply = await self._complete(again)
             verdict = read_verdict(reply)
         if verdict is None:
-            raise GradingError(f"the judge {self.chat.model} gave no verdict, asked twice: {reply[:200]!r}. "
-                               "Take a model that writes JSON, or raise its max_tokens")  # fmt: skip
+            raise GradingError(
+                f"the judge {self.chat.model} gave no verdict, asked twice: {reply[:200]!r}. "
+                "Use a model that writes JSON, or raise its max_tokens"
+            )
         return verdict
 
     async def _complete(self, messages: Sequence[Message]) -> str:
@@ -130,7 +131,7 @@ def _prompt(question: str, golds: Sequence[str], prediction: str) -> str:
 
 
 def read_verdict(reply: str) -> str | None:
-    """Return the verdict of a reply that is a JSON object, perhaps in a Markdown fence; None for anything else."""
+    """Return the verdict of a reply that is a JSON object, optionally in a Markdown fence; None for anything else."""
     text = reply.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text.strip("`").removeprefix("json")
@@ -145,5 +146,5 @@ def read_verdict(reply: str) -> str | None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("duplicate field")
     return fields

@@ -1,8 +1,8 @@
-r"""`MathGrader`: is this the gold answer, as mathematics?
+r"""`MathGrader`: is this the gold answer, mathematically?
 
-Where the gold answer is a number, only a number is right, or a chain of equations that ends in it: "984 \cdot 78" is a
-task, not an answer. Numbers and equal texts are decided at once, in this process; answers that nobody should evaluate
-(`9^{9^{9^{9}}}`) are wrong; everything else is compared in a supervised process. No partial credit.
+If the gold answer is a number, only a number is correct, or a chain of equations that ends in it: "984 \cdot 78" is a
+task, not an answer. Numbers and equal texts are decided immediately in this process. Answers that are too expensive to
+evaluate (`9^{9^{9^{9}}}`) are wrong. All others are compared in a supervised process. There is no partial credit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from arpo_env.errors import GradingError
 from arpo_env.grading.answer_text.allowed_words import words_of
+from arpo_env.grading.answer_text.exact_numbers import BASES, Value, as_value, same_value
 from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options, without_options
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.option_letters import option, same_labels
@@ -25,14 +26,13 @@ from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_check.answer_shapes import is_name, read_shape, sides
 from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_without_library
-from arpo_env.grading.math_check.complexity_guard import LONGEST, is_absurd
-from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, stands_in
-from arpo_env.grading.math_check.exact_numbers import BASES, Value, as_value, same_value
+from arpo_env.grading.math_check.complexity_guard import LONGEST, is_too_expensive
+from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, is_in_question
 from arpo_env.grading.math_check.measure_names import is_measure
-from arpo_env.grading.math_check.read_gold import ABOUT, Gold, has_unknowns, read_gold, squeezed
+from arpo_env.grading.math_check.read_gold import ABOUT, Gold, has_unknowns, read_gold, without_spaces
 from envs_registry import Task
 
-_RAW = 2000  # characters of an answer as it was written
+_RAW = 2000  # characters of an unprocessed answer
 _SPLIT_NUMBER = re.compile(r"\d\s+\.?\d")
 _APPROXIMATE = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])\s*|^(?:approximately|about|around|roughly|大约|约)\s*")
 _SAME = re.compile(r"(?:,\s*|\s+)(?:i\.e\.,?|or equivalently|equivalently|that is,?|or)\s+|(?:,\s*)?(?:或|即)")
@@ -51,10 +51,10 @@ _ASKS_PERCENT = re.compile(r"(?<!\d)(?<!\d )percent|百分比|百分率|百分�
 
 
 class MathGrader(Grader):
-    """Math answers by exact numbers, then by the shape and the values of formulas.
+    """Grades math answers by exact numbers, then by the shapes and values of formulas.
 
     Args:
-        pool: where symbolic checks run; None is the one of this process.
+        pool: processes for symbolic checks; None uses the pool of this process.
     """
 
     def __init__(self, pool: CheckPool | None = None) -> None:
@@ -66,7 +66,7 @@ class MathGrader(Grader):
         """Score 1 if the answer equals one of the gold answers, else 0.
 
         Raises:
-            GradingError: a check took too long or took its process down, and no other gold answer was met.
+            GradingError: a check timed out or crashed its process, and no other gold answer matched.
         """
         undecided: GradingError | None = None
         for gold in task.answers:
@@ -80,10 +80,12 @@ class MathGrader(Grader):
         return Score(0.0, {"math": 0.0})
 
     async def equal(self, answer: str, gold: str, question: str = "") -> bool:
-        """Say whether an answer equals a gold answer; the question tells copies of itself, units and percentages.
+        """Return whether an answer equals a gold answer.
+
+        The question is used to recognise copied formulas and the expected units and percentages.
 
         Raises:
-            GradingError: it could not be decided.
+            GradingError: the comparison could not be decided.
         """
         verdict = decide(answer, gold, question)
         if isinstance(verdict, bool):
@@ -93,26 +95,31 @@ class MathGrader(Grader):
 
 @dataclass(frozen=True)
 class Undecided:
-    """Two prepared answers that need algebra."""
+    """Two prepared answers whose comparison needs algebra."""
 
     answer: str
     gold: str
 
 
 def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
-    """Compare two answers as far as that needs no algebra."""
+    """Compare two answers as far as possible without algebra."""
     if answer.strip() == gold.strip():
         return bool(gold.strip())
     if len(answer) > _RAW + len(gold):
         return False
     right, plain = read_gold(gold), prepare(answer)
-    if squeezed(plain) == squeezed(right.plain) or same_words(plain, right.plain) or same_labels(plain, right.plain):
+    if (
+        without_spaces(plain) == without_spaces(right.plain)
+        or same_words(plain, right.plain)
+        or same_labels(plain, right.plain)
+    ):
         return bool(plain)
     known = words_of(question) if question else frozenset()
     text = strip_phrases(plain, known)
     if same_words(text, right.plain) or same_labels(text, right.plain):
         return True
     if (labelled := option(right.plain)) is not None:
+        # An option such as "C. 20 mph" is decided by its letter or its content, before any mathematics.
         return _decide_option(text, labelled, question)
     if question and (letter := read_letter(text)) is not None and (options := read_options(question)):
         if same_labels(letter, right.plain):
@@ -120,20 +127,25 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         text = prepare(options[letter]) if read_letter(text, question) == letter and letter in options else text
     if isinstance(said := claims(text, right.plain), tuple):
         return Undecided(*said)
-    question = without_options(question)  # an option may be repeated
+    question = without_options(question)  # repeating an option is not copying the question
     named = _without_name(text)
-    decided = (same_angle(named, right.plain), said, same_clock(named, right.plain, question),
-               same_ratio(named, right.plain))  # fmt: skip
+    # The first comparison that knows the form of the gold answer decides; None means "another form".
+    decided = (
+        same_angle(named, right.plain),
+        said,
+        same_clock(named, right.plain, question),
+        same_ratio(named, right.plain),
+    )
     for same in decided:
         if same is not None:
-            return same and not stands_in(text, question)
+            return same and not is_in_question(text, question)
     if right.number is not None:
         return _decide_number(text, right, right.number, question, known)
     return _decide_formula(text, right, question, known)
 
 
 def _decide_option(text: str, gold: tuple[str, str], question: str) -> bool | Undecided:
-    """Compare with a gold answer like "C. 20 mph": its letter will do, or what stands there."""
+    """Compare with a gold answer like "C. 20 mph": its letter or its content is accepted."""
     letter, content = gold
     if same_labels(text, letter):
         return True
@@ -144,14 +156,16 @@ def _decide_option(text: str, gold: tuple[str, str], question: str) -> bool | Un
 
 
 def _decide_number(text: str, gold: Gold, number: Value, question: str, known: frozenset[str]) -> bool | Undecided:
-    """Compare with a number: the answer is one, or a chain of equations that ends in it."""
+    """Compare with a gold number: the answer must be a number, or a chain of equations that ends in it."""
     if len(same := _SAME.split(text)) > 1:
+        # "1/2, i.e. 0.5" gives the number in several ways, all of which must be correct
         verdicts = [_decide_number(part.strip(" ,()"), gold, number, question, known) for part in same]
         return all(verdict is True for verdict in verdicts)
     if "=" in text:
         text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
-        text = _put_in(match) if (match := _WHERE.fullmatch(text)) else text
+        text = _substitute_bound(match) if (match := _WHERE.fullmatch(text)) else text
     text = ABOUT.sub("", text) if gold.about else text
+    # "x = 4 + 5 = 9": the last side is the answer; "9 = x" is turned around
     chain = sides(text)
     if len(chain) == 2 and (is_name(chain[1]) or is_quantity(chain[1], known)):
         chain = chain[::-1]
@@ -161,23 +175,31 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
         text = match["value"]
     last = strip_phrases(chain[-1] if chain else text, known)
     last = re.sub(r"^(\d+)\s*:\s*(\d+)$", r"\1/\2", last) if chain and ":" in chain[0] else last
-    if gold.name and chain and is_name(chain[0]) and squeezed(chain[0]) != gold.name:
+    if gold.name and chain and is_name(chain[0]) and without_spaces(chain[0]) != gold.name:
         return False
-    if chain and is_name(chain[0]) and squeezed(chain[0]) != gold.measure and squeezed(chain[0]) in gold.measure:
+    if (
+        chain
+        and is_name(chain[0])
+        and without_spaces(chain[0]) != gold.measure
+        and without_spaces(chain[0]) in gold.measure
+    ):
         return False
     if not _equals(last, gold, number, question, known):
         return False
+    # the other sides must not contradict it: "2 + 2 = 5 = 4" is wrong
     rest = [
-        side for side in _to_check(chain, gold, question, known) if not _equals(side, gold, number, question, known)
+        side
+        for side in _sides_to_check(chain, gold, question, known)
+        if not _equals(side, gold, number, question, known)
     ]
     if not rest:
         return True
-    checked = Undecided(" = ".join([*rest, _write(number)]), _write(number))
-    return all(_is_readable(side, gold) for side in rest) and checked
+    checked = Undecided(" = ".join([*rest, _number_text(number)]), _number_text(number))
+    return all(_is_checkable(side, gold) for side in rest) and checked
 
 
-def _put_in(match: re.Match[str]) -> str:
-    """Write "m+n=5, where m=2 and n=3" as "(2)+(3) = m+n = 5", so that it is checked; other answers stay."""
+def _substitute_bound(match: re.Match[str]) -> str:
+    """Rewrite "m+n=5, where m=2 and n=3" as "(2)+(3) = m+n = 5", so that it is checked; keep other answers."""
     bound = [_BOUND.fullmatch(part) for part in re.split(r",?\s*and\s|,", match["bound"])]
     chain = sides(match["main"])
     if not chain or (is_name(chain[0]) and len(chain[0]) == 1) or not all(bound):
@@ -196,18 +218,19 @@ def _decide_approximation(
         return False
     if not exact or is_name(exact):
         return number.decimals > 0 and _equals(parts[-1].strip(), gold, number, question, known)
+    # the approximation must agree with the number to its own last digit
     gap = abs(last.number / (100 if last.percent else 1) - (number.number / 100 if number.percent else number.number))
     return gap < Fraction(1, 10 ** (last.decimals + 2 * last.percent)) and _decide_number(
         exact, gold, number, question, known
     )
 
 
-def _to_check(chain: list[str], gold: Gold, question: str, known: frozenset[str]) -> Iterator[str]:
-    """Yield the sides before the last of "x = 4 + 5 = 9" that have to be right: no names, nor what was asked for."""
+def _sides_to_check(chain: list[str], gold: Gold, question: str, known: frozenset[str]) -> Iterator[str]:
+    """Yield the sides before the last of "x = 4 + 5 = 9" that must be correct: neither names nor what was asked for."""
     named = False
     for side in chain[:-1]:
-        name = is_measure(side) and not (question and _RATIO.match(side) and not stands_in(side, question))
-        name = name or squeezed(side) == gold.measure or is_quantity(side, known)
+        name = is_measure(side) and not (question and _RATIO.match(side) and not is_in_question(side, question))
+        name = name or without_spaces(side) == gold.measure or is_quantity(side, known)
         name = name or _is_asked(side, question)
         named = named or name
         if side.startswith("(") or (not name and not (named and has_unknowns(side))):
@@ -215,7 +238,7 @@ def _to_check(chain: list[str], gold: Gold, question: str, known: frozenset[str]
 
 
 def _is_asked(side: str, question: str) -> bool:
-    r"""Say whether the question asks for a formula with letters: "\cos A" in "find \cos A"."""
+    r"""Return whether the question asks for a formula with letters: "\cos A" in "find \cos A"."""
     if not question or not re.search("[A-Za-z]", re.sub(r"\\[a-z]+", "", side)):
         return False
     spaced = r"\s*".join(map(re.escape, re.sub(r"\s", "", side)))
@@ -229,9 +252,10 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
     value, unit = mine
     if unit and gold.unit and not same_unit(unit, gold.unit):
         converted = convert(value.number, unit, gold.unit)
-        return converted is not None and converted == number.number and not stands_in(text, question)
+        return converted is not None and converted == number.number and not is_in_question(text, question)
     if value.base is not None and number.base is None and _asks_base(value.base, question):
         value = replace(value, base=None)
+    # "20%" equals 20 if the question asks for a percentage, else 0.2; a gold "20%" accepts both 20 and 0.2
     if value.percent == number.percent:
         return same_value(value, number)
     if value.percent:
@@ -241,13 +265,13 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
 
 
 def _asks_base(base: int, question: str) -> bool:
-    """Say whether the question asks for digits in a base."""
+    """Return whether the question asks for digits in a base."""
     names = "|".join((str(base), *(name for name, number in BASES.items() if number == base)))
     return re.search(rf"(?:in|to|into)\s+base[\s-]*\\?\$?(?:{names})(?!\w)", question, re.IGNORECASE) is not None
 
 
 def _as_answer(text: str, known: frozenset[str]) -> tuple[Value, str] | None:
-    """Read a number with its unit, or one that is said twice: "five (5)"."""
+    """Parse a number with its unit, or one that is given twice: "five (5)"."""
     if match := re.fullmatch(r"([^()]+?)(?:\s+|(?=\([^\d()]))\(([^()]+)\)", text):
         first, second = (_as_answer(part, known) for part in match.groups())
         twice = first is not None and second is not None and first[0].number == second[0].number
@@ -274,36 +298,36 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     if unit == "degree" and not gold.unit:
         value = rf"({value}) \cdot \frac{{\pi}}{{180}}"
     if (equation := sides(gold.value)) and not is_name(equation[0]) and not has_unknowns(gold.value):
-        return False  # an equation without an unknown means its own text
+        return False  # an equation without unknowns only equals its own text, compared above
     said = value
     if (chain := sides(value)) and not sides(gold.value):
         turned = len(chain) == 2 and is_name(chain[1]) and not is_name(chain[0])
         said = chain[0] if turned else chain[-1]
-        value = said if turned else " = ".join([*_to_check(chain, gold, question, known), said])
+        value = said if turned else " = ".join([*_sides_to_check(chain, gold, question, known), said])
     if _ASKS_ORDER.search(question) and read_shape(gold.value).kind == "list" and not sides(value):
         value, wanted = (f"({_AND.sub(',', text)})" for text in (value, gold.value))
-        return _is_readable(value, gold) and Undecided(value, wanted)
+        return _is_checkable(value, gold) and Undecided(value, wanted)
     if is_copied(said, gold.value, question):
         return False
-    return _is_readable(value, gold) and Undecided(value, gold.value)
+    return _is_checkable(value, gold) and Undecided(value, gold.value)
 
 
 def _without_name(text: str) -> str:
-    """Drop "x =" before a value."""
+    """Remove "x =" before a value."""
     chain = sides(text)
     return chain[1] if len(chain) == 2 and is_name(chain[0]) else text
 
 
-def _is_readable(value: str, gold: Gold) -> bool:
-    """Keep from the symbolic check what is no one answer, and what would never end."""
+def _is_checkable(value: str, gold: Gold) -> bool:
+    """Return whether the symbolic check should see a value: it is one answer, and its evaluation terminates."""
     if not value or len(value) > max(LONGEST, 3 * len(gold.value)) or value.count("{") != value.count("}"):
         return False
     spaced = re.sub(r"(?<=\d)\s+(?=\d{1,9}/\d)|_\s*\d+", "", value)  # "1 1/2" and "\\log_2 3"
     if as_value(value) is None and _SPLIT_NUMBER.search(spaced):
         return False
-    return not (gold.ordinary and is_absurd(value))
+    return not (gold.ordinary and is_too_expensive(value))
 
 
-def _write(number: Value) -> str:
+def _number_text(number: Value) -> str:
     exact = Fraction(number.number, 100) if number.percent else number.number
     return f"{exact.numerator}" if exact.denominator == 1 else f"{exact.numerator}/{exact.denominator}"

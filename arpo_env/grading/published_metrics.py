@@ -1,8 +1,8 @@
-r"""The published measures, bug for bug: for comparison with printed numbers, not for judging answers well.
+r"""The published metrics, including their bugs, for comparison with printed numbers rather than for accurate grading.
 
-Training reward and evaluation script normalise differently: the reward deletes ASCII punctuation (so "-9" equals "9"
-and "1.2" equals "12"), the evaluation keeps it (so "Paris." is not "Paris"). Both are here as they are. Source: ARPO's
-deep_research.py, metrics.py, math_equivalence.py, llm_evaluator_sds.py, evaluator.py.
+The training reward and the evaluation script normalise differently: the reward deletes ASCII punctuation (so "-9"
+equals "9" and "1.2" equals "12"), the evaluation keeps it (so "Paris." is not "Paris"). Both are reproduced. Source:
+ARPO's deep_research.py, metrics.py, math_equivalence.py, llm_evaluator_sds.py, evaluator.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CLOSED = ("yes", "no", "noanswer")
 
 
 def reward_f1(prediction: str, golds: Sequence[str]) -> float:
-    """Return the training reward's token F1, the best over the gold answers."""
+    """Return the token F1 of the training reward, the maximum over the gold answers."""
     mine = _normalised(prediction, punctuation=False)
     best = 0.0
     for gold in golds:
@@ -29,30 +29,30 @@ def reward_f1(prediction: str, golds: Sequence[str]) -> float:
 
 
 def evaluation_scores(prediction: str, gold: str, task: str) -> dict[str, float]:
-    """Return the evaluation script's `em`, `acc` (gold within the prediction) and `f1`.
+    """Return `em`, `acc` (gold contained in the prediction) and `f1` of the evaluation script.
 
     Args:
         prediction: the answer.
         gold: one gold answer.
-        task: "qa" (articles are dropped) or "math" (they are not).
+        task: "qa" (articles are removed) or "math" (articles are kept).
     """
     mine, other = (_normalised(text, punctuation=True, articles=task == "math") for text in (prediction, gold))
     return {"em": float(mine == other), "acc": float(other in mine), "f1": _token_f1(mine, other)}
 
 
 def judge_says_correct(reply: str) -> bool:
-    """Read a judge's reply as the evaluation script does: by substrings, so "not incorrect" is wrong."""
+    """Parse a judge's reply as the evaluation script does: by substrings, so "not incorrect" counts as wrong."""
     reply = reply.lower()
     return "correct" in reply and not any(word in reply for word in ("incorrect", "wrong", "not correct"))
 
 
 def tool_productivity(accuracy: float, mean_tool_calls: float) -> float:
-    """Return ARPO's tool productivity: accuracy in [0, 1] times T / (T + 0.1) times 100, T the mean calls a sample."""
+    """Return ARPO's tool productivity: accuracy in [0, 1] * T / (T + 0.1) * 100, with T mean calls per sample."""
     return accuracy * mean_tool_calls / (mean_tool_calls + 0.1) * 100
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Return the unbiased estimate of pass@k from `c` right ones of `n` samples; with n = k, "any was right".
+    """Return the unbiased estimate of pass@k from `c` correct of `n` samples; for n = k, "any was correct".
 
     Raises:
         ValueError: not 0 <= c <= n, or not 1 <= k <= n.
@@ -63,11 +63,11 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def strings_equivalent(first: str, second: str) -> bool:
-    """Compare answers as the evaluation script does: normalised LaTeX strings, nothing symbolic."""
+    """Compare answers as the evaluation script does: as normalised LaTeX strings, without symbolic checks."""
     try:
         return _latex_string(first) == _latex_string(second)
     except (ValueError, IndexError):
-        return first == second
+        return first == second  # the published code compares the raw strings if its normalisation raises
 
 
 def _normalised(text: str, *, punctuation: bool, articles: bool = False) -> str:

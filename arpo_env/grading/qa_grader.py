@@ -1,13 +1,13 @@
-"""`QaGrader`: exact match and token F1 over all aliases, paid for one claim only. `ExactGrader`: exact match alone.
+"""`QaGrader`: exact match and token F1 over all aliases, for one claim only. `ExactGrader`: exact match only.
 
-Exact match means the same answer in whatever form (`words`, `dates`, `quantities`), with or without a sentence around
-it (`claims`). Short of that the score is F1, as in the papers, for a part of the gold answer or a fuller name. Nothing
-is paid where the answer
+Exact match means the same answer in any form (`answer_tokens`, `dates`, `quantities`), with or without a sentence
+around it (`claims`). Otherwise the score is F1, as in the papers, for a part of the gold answer or a fuller name. The
+score is 0 if the answer
 
-- negates or hedges, or names something beside the gold answer: candidates pay only as far as they are one;
+- negates or hedges, or names another candidate beside the gold answer;
 - has another number, date, unit, currency or sign than the gold answer, or lacks its number;
-- shares nothing with the gold answer but grammar and words that the question says;
-- is partly right on a question that names its candidates: there the choice itself is the answer.
+- shares only grammar and words of the question with the gold answer;
+- is partly correct on a question that names its candidates, where the choice itself is the answer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from arpo_env.grading.qa_text.claims import (
     NEGATIONS,
     Asked,
     evades,
+    has_content,
     is_content,
     is_yes,
     read_question,
-    says_something,
-    unframed,
+    without_frame,
 )
 from arpo_env.grading.qa_text.dates import agrees
 from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, units_in
@@ -35,8 +35,8 @@ from envs_registry import Task
 
 __all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
 
-_LONGEST = 4_000  # characters of an answer that are looked at
-_PROSE = 8  # a gold answer with more words of content is a sentence or two, not a name
+_LONGEST = 4_000  # characters of an answer that are considered
+_PROSE = 8  # a gold answer with more content words is prose, not a name
 _CLOSED = ("yes", "no", "noanswer")
 _TITLE_WORDS = """
 mr mrs ms dr prof sir dame lord lady president king queen prince princess emperor empress pope rev captain general
@@ -44,11 +44,17 @@ colonel senator governor judge count duke st
 """
 _TITLES = frozenset(_TITLE_WORDS.split())
 _COUNTRIES = {
-    ("us",): "united states", ("usa",): "united states", ("united", "states", "of", "america"): "united states",
-    ("uk",): "united kingdom", ("ussr",): "soviet union", ("uae",): "united arab emirates",
-    ("peoples", "republic", "of", "china"): "china", ("prc",): "china", ("un",): "united nations",
+    ("us",): "united states",
+    ("usa",): "united states",
+    ("united", "states", "of", "america"): "united states",
+    ("uk",): "united kingdom",
+    ("ussr",): "soviet union",
+    ("uae",): "united arab emirates",
+    ("peoples", "republic", "of", "china"): "china",
+    ("prc",): "china",
+    ("un",): "united nations",
     ("eu",): "european union",
-}  # fmt: skip
+}
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
 _ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与", re.IGNORECASE)
 _ASIDE = re.compile(r"^(.*\S)\s*[(（]([^()（）]*)[)）]\W*$", re.DOTALL)
@@ -56,30 +62,30 @@ _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "�
 
 
 class QaGrader(Grader):
-    """Answers in words: `Score.value` is F1, `parts` has `em` and `f1`."""
+    """Grades answers in words: `Score.value` is F1, `parts` has `em` and `f1`."""
 
     async def grade(self, answer: str, task: Task) -> Score:
-        """Score an answer against the best of the gold answers."""
+        """Score an answer by its best match among the gold answers."""
         em, f1 = qa_scores(answer, task.answers, task.question)
         return Score(f1, {"em": em, "f1": f1})
 
 
 class ExactGrader(Grader):
-    """Answers in words that are right or wrong: `Score.value` is exact match, `parts` has `em` and `f1`."""
+    """Grades answers in words as right or wrong: `Score.value` is exact match, `parts` has `em` and `f1`."""
 
     async def grade(self, answer: str, task: Task) -> Score:
-        """Score 1 for an answer that is one of the gold answers, else 0."""
+        """Score 1 for an answer that exactly matches a gold answer, else 0."""
         em, f1 = qa_scores(answer, task.answers, task.question)
         return Score(em, {"em": em, "f1": f1})
 
 
 def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[float, float]:
-    """Return exact match and token F1 of an answer, each the best over the gold answers.
+    """Return exact match and token F1 of an answer, each the maximum over the gold answers.
 
     Args:
-        answer: what is compared.
+        answer: the answer.
         golds: the accepted answers.
-        question: what was asked; without it, its words count as words of the answer.
+        question: the question; without it, words copied from it count as words of the answer.
     """
     answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
     if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds):
@@ -104,15 +110,15 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     return (
         any(_same(form, tuple(other)) for form in plain)
         or any(_same(form, _untitled(tuple(other))) for form in forms)
-        or _items(unframed(answer)) == _items(gold) != ()
+        or _items(without_frame(answer)) == _items(gold) != ()
     )
 
 
 def _answer_forms(answer: str, gold: Sequence[str], asked: Asked) -> Iterator[tuple[str, ...]]:
-    """Yield what an answer may say: as it is, without its frame, without what the question says."""
+    """Yield the readings of an answer: unchanged, without its frame, and without words of the question."""
     closed, fillers = asked.closed(gold), asked.fillers(gold)
     units = units_in(asked.words)
-    for text in _texts(unframed(answer), asked):
+    for text in _texts(without_frame(answer), asked):
         words = tokens(text)
         yield tuple(words)
         core = asked.core(words, fillers, closed)
@@ -134,7 +140,7 @@ def _texts(text: str, asked: Asked) -> Iterator[str]:
 
 @lru_cache(maxsize=8192)
 def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
-    """Return what a gold answer comes to: qualifiers and what the question says may be left out, as may an aside."""
+    """Return the accepted forms of a gold answer: without qualifiers, words of the question, or a bracketed aside."""
     asked = read_question(question)
     texts = [gold, gold.translate(_SPELLED_OUT)]
     if match := _ASIDE.match(gold):
@@ -166,9 +172,9 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
 
 
 def _initials_stand_for(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
-    """Say whether two names differ in initials alone: "J. R. R. Tolkien", "George W. Bush" and the full names.
+    """Return whether two names differ only in initials: "J. R. R. Tolkien", "George W. Bush" and the full names.
 
-    A surname with one initial is not enough in an answer ("J. Smith"): it would name John and James.
+    A surname with one initial ("J. Smith") is not enough, since it would match both John and James.
     """
     if mine[-1] != gold[-1] or len(gold[-1]) < 3 or min(len(mine), len(gold)) < 2:
         return False
@@ -208,15 +214,15 @@ def _untitled(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _items(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the items of a list, sorted; () for what is no list. Dates and numbers keep their commas."""
+    """Return the sorted items of a list; () if the text is not a list. Dates and numbers keep their commas."""
     parts = [tuple(tokens(re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE))) for part in _ITEMS.split(text)]
     parts = [part for part in parts if part]
     return tuple(sorted(parts)) if len(parts) > 1 and not re.search(r"\d\s*[,/]\s*\d", text) else ()
 
 
 def _names_aliases(answer: str, golds: Sequence[str]) -> bool:
-    """Say whether an answer is several of the gold answers, such as a name with its short form behind it."""
-    parts = [part for part in re.split(r"[,;()/\n]|\baka\b|\balso known as\b", unframed(answer)) if part.strip()]
+    """Return whether an answer consists of several gold answers, such as a name followed by its short form."""
+    parts = [part for part in re.split(r"[,;()/\n]|\baka\b|\balso known as\b", without_frame(answer)) if part.strip()]
     known = {tuple(tokens(gold)) for gold in golds}
     return len(parts) > 1 and all(tuple(tokens(part)) in known for part in parts)
 
@@ -226,9 +232,9 @@ def _is_closed(words: Sequence[str]) -> bool:
 
 
 def _f1(answer: str, gold: str, question: str) -> float:
-    """Return token F1, or 0 where there is more than one claim, or none that is the answer's own."""
+    """Return token F1, or 0 if the answer contains several claims or none of its own."""
     other, asked = tokens(gold), read_question(question)
-    mine, in_prose = tokens(unframed(answer)), _size(other) > _PROSE
+    mine, in_prose = tokens(without_frame(answer)), _size(other) > _PROSE
     if not in_prose:
         mine = asked.core(mine, asked.fillers(other), asked.closed(other))
     if not other or _is_closed(mine) or _is_closed(other) or (len(other) == 1 and has_digit(other[0])):
@@ -238,14 +244,15 @@ def _f1(answer: str, gold: str, question: str) -> float:
         return 0.0
     if not _adds_no_candidate(mine, other, in_prose) or _is_cut_up(answer, gold, extra):
         return 0.0
+    # words of the question earn nothing: F1 is the smaller of all words and of the answer's own words
     own, due = ([word for word in words if word not in asked.copied] for words in (mine, other))
-    if not says_something(Counter(own) & Counter(due)):
+    if not has_content(Counter(own) & Counter(due)):
         return 0.0
     return min(_overlap(mine, other), _overlap(own, due))
 
 
 def _numbers_match(extra: Counter[str], missing: Counter[str], gold: Sequence[str], in_prose: bool) -> bool:
-    """Say whether numbers agree: the answer's are in the gold answer, and those that are part of a name are there.
+    """Return whether the numbers agree: the answer's are in the gold answer, and those of a gold name are present.
 
     The same holds for a "not" that is part of a name, and for a letter at its end ("Vitamin C").
     """
@@ -256,10 +263,10 @@ def _numbers_match(extra: Counter[str], missing: Counter[str], gold: Sequence[st
 
 
 def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool) -> bool:
-    """Say whether what an answer has beside the gold answer leaves no room for another candidate.
+    """Return whether the additional words of an answer leave no room for another candidate.
 
-    More than half of its words must be in the gold answer, so that no answer is paid for two gold answers that share
-    nothing. In a name the others stand within it ("Barack Hussein Obama"); before it, only a title.
+    More than half of its words must be in the gold answer, so that no answer scores for two gold answers without common
+    words. Additional words of a name must be inside it ("Barack Hussein Obama"); only a title may precede it.
     """
     ours, theirs = ([word for word in words if is_content(word)] for words in (mine, gold))
     extra, missing = Counter(ours) - Counter(theirs), Counter(theirs) - Counter(ours)
@@ -276,18 +283,18 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool)
 
 
 def _is_cut_up(answer: str, gold: str, extra: Counter[str]) -> bool:
-    """Say whether there are more separators than in the gold answer, and words of the answer's own between them."""
+    """Return whether the answer has more separators than the gold answer, with its own words between them."""
     if not any(map(is_content, extra)):
         return False
     if _size(tokens(gold)) <= _PROSE:
-        return len(_SEPARATORS.findall(unframed(answer).strip())) > len(_SEPARATORS.findall(gold.strip()))
+        return len(_SEPARATORS.findall(without_frame(answer).strip())) > len(_SEPARATORS.findall(gold.strip()))
     known = set(tokens(gold))
     parts = [set(filter(is_content, tokens(part))) for part in re.split(r"[;|•\n]", answer)]
     return len(parts) > 1 and any(part and 2 * len(part & known) < len(part) for part in parts)
 
 
 def _size(words: Sequence[str]) -> float:
-    """Return how many words of content there are; a Chinese word has about two characters."""
+    """Return the number of content words; a Chinese word has about two characters."""
     return sum(0.5 if "\u3040" <= word[0] <= "\u9fff" else 1.0 for word in words if is_content(word))
 
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.errors import ServiceError as ServiceError
 from arpo_env.event_loop import background_loop, run, run_on_loop
-from arpo_env.net.http_client import CannotConnect, open_client
 from arpo_env.net.http_errors import Failure, from_exception, from_response
+from arpo_env.net.proxies_and_certificates import CannotConnect, open_client
 from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.net.redaction import redact, strip_credentials
 

@@ -58,6 +58,6 @@ class RateLimiter:
             if start - now > patience:
                 raise RateLimited(start - now)
             self._next[key] = start + interval
-            if len(self._next) > _MANY:  # keys whose time has passed hold nobody back
+            if len(self._next) > _MANY:  # keys whose time has passed delay no request
                 self._next = {each: when for each, when in self._next.items() if when > now}
             return start - now

@@ -1,4 +1,4 @@
-"""Addresses that a user gave: checked, and brought to one form."""
+"""Checks and normalises addresses of services that a user gave."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def checked_address(service: str, address: str) -> str:
     """Return the address without white space, trailing slashes, query and fragment.
 
     Raises:
-        ValueError: it is no http(s) address with a host.
+        ValueError: it is not an http or https address with a host.
     """
     try:
         parts = urllib.parse.urlsplit(address.strip())
@@ -17,12 +17,12 @@ def checked_address(service: str, address: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise ValueError(f"{service} needs an address like http://127.0.0.1:8000, not {hidden(address)!r}")
+        raise ValueError(f"{service} needs an address like http://127.0.0.1:8000, not {printable_address(address)!r}")
     return parts._replace(path=parts.path.rstrip("/"), query="", fragment="").geturl()
 
 
 def with_path(address: str, endpoint: str) -> str:
-    """Return the address with the path of an endpoint, which is appended unless it is there already."""
+    """Return the address with the path of an endpoint appended, unless it ends with it already."""
     path = urllib.parse.urlsplit(endpoint).path
     return address if address.endswith(path) else address + path
 
@@ -33,15 +33,15 @@ def without_login(address: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def hidden(address: str) -> str:
-    """Return the address for a message: what may be a password is left out, even if the address is no good."""
+def printable_address(address: str) -> str:
+    """Return the address for a message, without what may be a password, even if the address is not valid."""
     before, _, rest = address.rpartition("@")
     protocol, cut, _ = before.partition("://")
     return (protocol + cut if cut else "") + rest.partition("?")[0]
 
 
-def server_of(address: str) -> str:
-    """Return a checked address in the one form that names its server: no login, host in lower case, no usual port."""
+def canonical_address(address: str) -> str:
+    """Return a checked address in canonical form: no login, host in lower case, no default port."""
     parts = urllib.parse.urlsplit(address)
     host = (parts.hostname or "").lower()
     host = f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""Pages of the web: fetched safely, read as text."""
+"""Web pages: fetched safely and read as text."""
 
 from arpo_env.pages.page import Page, PageError
 from arpo_env.pages.passages import passage

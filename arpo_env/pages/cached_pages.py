@@ -1,7 +1,7 @@
 """Pages that are recorded and replayed: `CachedPages` around a reader.
 
-That a page is gone, refused, or no text is kept for a short time (for ever in a replay). Time-outs and failures of the
-site are never kept, and asked for again: they are noted for a replay alone, whose episode went on without that page.
+That a page is gone, refused, or not text is kept for a short time (forever in a replay). Time-outs and failures of the
+site are not kept; the page is fetched again. They are only noted for a replay, where the episode went on without it.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ _LASTING = re.compile(
 )
 
 
-class Reader(Protocol):
-    """What reads pages, such as `PageReader`."""
+class PageSource(Protocol):
+    """Anything that reads pages, such as `PageReader`."""
 
     @property
     def name(self) -> str:
-        """Says in the cache who read."""
+        """Names the reader in the cache."""
 
     @property
     def version(self) -> int:
-        """Pages that another version read do not count."""
+        """Recorded pages of another version are not used."""
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides the address decides the text, as JSON."""
+        """What determines the text besides the address, as JSON."""
 
     async def read(self, url: str) -> Page:
-        """Return a page, or raise PageError."""
+        """Return a page, or raise `PageError`."""
 
     async def close(self) -> None:
-        """Give back what it holds."""
+        """Release connections and processes."""
 
 
 class CachedPages:
     """A reader whose pages go through a cache.
 
     Args:
-        reader: is closed with this one; the cache, which others may use, is not.
-        cache: whose mode decides whether the web is asked.
+        reader: is closed together with this one; the cache is not, since others may use it.
+        cache: its mode decides whether the page is fetched.
     """
 
-    def __init__(self, reader: Reader, cache: Cache) -> None:
+    def __init__(self, reader: PageSource, cache: Cache) -> None:
         self.reader, self.cache = reader, cache
 
     async def read(self, url: str) -> Page:
-        """Return the recorded page, or that of the reader; what follows "#" in the address does not matter.
+        """Return the recorded page, or read it. The fragment of the address is ignored.
 
         Raises:
-            PageError: it can not be read, now or when it was recorded; the reason is for the model.
+            PageError: the page cannot be read, or could not when it was recorded; the reason is for the model.
             CacheMiss: it is a replay, and the page was not recorded.
             ServiceError: the machinery failed.
         """

@@ -1,7 +1,7 @@
-"""Bytes of a page to text: byte order mark, header, the page's own word, and if all fail a guess.
+"""`decode`: the text of a page, by byte order mark, header, the page's own declaration, or a guess, in this order.
 
-A page that says nothing, or something wrong, is told by what its text would look like: kana, Hangul, or the most
-frequent Chinese characters. Statistics alone take a short page in GBK for Korean.
+The guess looks at what the text would contain in each charset: kana, Hangul, or the most frequent Chinese characters.
+Statistical detection alone takes a short page in GBK for Korean.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 
-# Names of the web that Python reads more narrowly than browsers do.
+# Charsets that Python reads more narrowly than browsers do.
 _WIDER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -24,7 +24,7 @@ _WIDER = {
     "utf-8-sig": "utf-8",
     "utf-16": "utf-16-le",
 }
-# Python also has "encodings" that are no charsets, some of them slow; a page must not choose one of those.
+# Python also has codecs that are not charsets, some of them slow; a page must not choose one of those.
 _KNOWN = re.compile(
     r"utf-8|utf-16-[lb]e|gb18030|hz|big5|big5hkscs|cp(874|932|949|950|866|125\d)|euc_jp|iso2022_(jp|kr).*"
     r"|shift_jis.*|iso8859-\d+|koi8-[ru]|mac-(roman|cyrillic)|johab"
@@ -70,12 +70,12 @@ def decode(body: bytes, header: str = "") -> str:
 
 
 def _fitting(body: bytes, name: str) -> str | None:
-    """Return the text if a declared charset fits the bytes, but for a few broken characters."""
+    """Return the text if a declared charset fits the bytes, except for a few broken characters; else None."""
     if not name:
         return None
     if name.startswith("cp125") and not body.isascii():
         try:
-            return body.decode("utf-8")  # nothing else looks like it; servers say latin-1 without looking
+            return body.decode("utf-8")  # valid UTF-8 is never an accident; servers claim latin-1 by default
         except UnicodeDecodeError:
             pass
     text = body.decode(name, "replace")
@@ -84,7 +84,7 @@ def _fitting(body: bytes, name: str) -> str | None:
 
 
 def _codec(name: str) -> str:
-    """Return Python's name of a charset, or "" for what is none."""
+    """Return Python's name of a charset, or "" if there is no such charset."""
     try:
         found = codecs.lookup(name.strip().lower().removeprefix("x-")).name if name else ""
     except (LookupError, ValueError, UnicodeError):
@@ -98,7 +98,8 @@ def _declared(body: bytes) -> str:
     if found is None:
         return ""
     name = (found.group(1) or found.group(2)).decode("ascii", "replace")
-    return "utf-8" if name.lower().startswith("utf-16") else name  # ASCII was read just now: it is not UTF-16
+    # A declaration that is readable as ASCII cannot be in UTF-16.
+    return "utf-8" if name.lower().startswith("utf-16") else name
 
 
 def _guess(body: bytes) -> str:
@@ -120,7 +121,7 @@ def _guess(body: bytes) -> str:
 
 
 def _wide(body: bytes) -> str:
-    """Tell UTF-16 without a mark: markup has a zero in every second byte."""
+    """Recognise UTF-16 without a byte order mark: in markup every second byte is zero."""
     for name, start in (("utf-16-le", 1), ("utf-16-be", 0)):
         zeros = body[start:400:2]
         if len(zeros) >= 4 and zeros.count(0) > 0.4 * len(zeros) and not body[1 - start : 400 : 2].count(0):
@@ -129,7 +130,7 @@ def _wide(body: bytes) -> str:
 
 
 def _plausibility(body: bytes, name: str) -> float:
-    """Return which share of the foreign letters is what the language of a charset mostly writes."""
+    """Return the share of the non-ASCII characters that is typical of the charset's language."""
     text = _fitting(body[:_SAMPLE], name)
     if text is None:
         return 0.0
@@ -147,7 +148,7 @@ def _plausibility(body: bytes, name: str) -> float:
 
 
 def _western(body: bytes) -> bool:
-    """Tell a language of western Europe: few foreign letters, and those its own. Statistics take it for Polish."""
+    """Recognise languages of western Europe, which statistics take for Polish: few non-ASCII letters, all western."""
     text = _TAGS.sub(" ", body.decode("cp1252", "replace"))
     foreign = [character for character in text if character > "\x7f"]
     letters = sum(map(str.isalpha, text))

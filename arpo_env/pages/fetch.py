@@ -1,7 +1,7 @@
-"""One request for a page, without following redirects: total time, size after decompression, type, address.
+"""`fetch`: one request for a page, with limits on total time, decompressed size and media type; no redirects.
 
-Bodies are decompressed here and not by `requests`: a few kilobytes can hold gigabytes, and how much of them older
-versions of urllib3 unpack at a time cannot be set.
+Bodies are decompressed here and not by `requests`: a few kilobytes can expand to gigabytes, and older versions of
+urllib3 have no limit on how much they unpack at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from urllib.parse import urljoin
 
 from arpo_env.pages.deadline import TooLarge, TooSlow
 from arpo_env.pages.page import PageError
-from arpo_env.pages.pinned_connection import guarded_session
-from arpo_env.pages.url_safety import Address, Refused
+from arpo_env.pages.pinned_connection import pinned_session
+from arpo_env.pages.url_safety import Address, AddressRefused
 
 if TYPE_CHECKING:
     import requests
@@ -46,17 +46,17 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """What a server answered.
+class FetchResult:
+    """The answer of a server.
 
     Attributes:
-        url: that was asked.
-        status: of HTTP.
-        location: where it redirects to, or None.
+        url: address of the request.
+        status: HTTP status.
+        location: target of a redirect, or None.
         media_type: in lower case, as in "text/html", or "".
-        charset: that the header names, or "".
-        body: decompressed; empty for a redirect or a fault.
-        seconds: it took.
+        charset: named by the header, or "".
+        body: decompressed; empty for a redirect or an error.
+        seconds: duration of the request.
     """
 
     url: str
@@ -69,15 +69,15 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Of one request.
+class FetchLimits:
+    """Limits and identity of one request.
 
     Attributes:
-        max_bytes: of a body, as sent and decompressed.
-        allow_private: ask also addresses that are not public.
+        max_bytes: of a body, both as sent and decompressed.
+        allow_private: connect also to addresses that are not public.
         proxy: address of a proxy, or None.
         user_agent: as the server sees it.
-        any_body: take any type, and cut what is too long, instead of refusing it.
+        any_body: accept any type, and cut a body that is too long instead of refusing it.
     """
 
     max_bytes: int
@@ -87,30 +87,30 @@ class Limits:
     any_body: bool = False
 
 
-def fetch(address: Address, seconds: float, limits: Limits, cookies: Any = None) -> Fetched:
-    """Ask once.
+def fetch(address: Address, seconds: float, limits: FetchLimits, cookies: Any = None) -> FetchResult:
+    """Send one GET request.
 
     Args:
         address: of the page.
-        seconds: for all of it.
+        seconds: for the whole request.
         limits: of size and address.
-        cookies: a `requests` cookie jar that is used and filled, or None.
+        cookies: a `requests` cookie jar that is read and updated, or None.
 
     Raises:
-        PageError: no complete answer, or none that is text.
+        PageError: there was no complete answer, or it is not text.
     """
     import requests
 
     started = time.monotonic()
     try:
-        with guarded_session(seconds, limits.allow_private, limits.proxy) as session:
+        with pinned_session(seconds, limits.allow_private, limits.proxy) as session:
             if cookies is not None:
                 session.cookies = cookies
             with session.get(
                 address.url, headers=_headers(limits), timeout=seconds, stream=True, allow_redirects=False
             ) as response:
                 return _read(address, response, limits, started)
-    except Refused as error:
+    except AddressRefused as error:
         raise PageError(address.url, str(error)) from error
     except TooSlow as error:
         raise PageError(address.url, "no complete answer within the time limit") from error
@@ -124,13 +124,13 @@ def fetch(address: Address, seconds: float, limits: Limits, cookies: Any = None)
         raise PageError(address.url, "this is no valid address") from error
 
 
-def why(status: int) -> str:
-    """Return what a status of 400 or more means, for the model."""
+def explain_status(status: int) -> str:
+    """Return what a status of 400 or more means, as a clause for the model."""
     known = _REASONS.get(status, "the site failed" if status >= 500 else "the site refused the request")
     return f"{known} (status {status})"
 
 
-def _headers(limits: Limits) -> dict[str, str]:
+def _headers(limits: FetchLimits) -> dict[str, str]:
     return {
         "User-Agent": limits.user_agent,
         "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/plain;q=0.8,*/*;q=0.5",
@@ -139,7 +139,7 @@ def _headers(limits: Limits) -> dict[str, str]:
     }
 
 
-def _read(address: Address, response: requests.Response, limits: Limits, started: float) -> Fetched:
+def _read(address: Address, response: requests.Response, limits: FetchLimits, started: float) -> FetchResult:
     status, headers = response.status_code, response.headers
     media_type, charset = _content_type(headers.get("Content-Type", ""))
     location = _location(address, headers.get("Location")) if status in _REDIRECTS else None
@@ -148,7 +148,7 @@ def _read(address: Address, response: requests.Response, limits: Limits, started
         if not limits.any_body:
             _refuse_early(address, media_type, headers.get("Content-Length", ""), limits.max_bytes)
         body = _body(address, response, limits)
-    return Fetched(address.url, status, location, media_type, charset, body, time.monotonic() - started)
+    return FetchResult(address.url, status, location, media_type, charset, body, time.monotonic() - started)
 
 
 def _content_type(header: str) -> tuple[str, str]:
@@ -174,7 +174,7 @@ def _refuse_early(address: Address, media_type: str, length: str, max_bytes: int
         raise TooLarge
 
 
-def _body(address: Address, response: requests.Response, limits: Limits) -> bytes:
+def _body(address: Address, response: requests.Response, limits: FetchLimits) -> bytes:
     coding = response.headers.get("Content-Encoding", "").strip().lower()
     body = bytearray()
     try:
@@ -206,7 +206,7 @@ def _raw(response: requests.Response, max_bytes: int) -> Iterator[bytes]:
 
 
 class _UnknownCoding(Exception):
-    """A compression that was not asked for."""
+    """The body has a compression that was not asked for."""
 
 
 def _decoded(chunks: Iterator[bytes], coding: str, most: int) -> Iterator[bytes]:
@@ -223,12 +223,12 @@ def _decoded(chunks: Iterator[bytes], coding: str, most: int) -> Iterator[bytes]
         while chunk and not inflate.eof:
             yield inflate.decompress(chunk, most)
             chunk = inflate.unconsumed_tail
-            if inflate.eof and inflate.unused_data.startswith(b"\x1f\x8b"):  # gzip files may follow one another
+            if inflate.eof and inflate.unused_data.startswith(b"\x1f\x8b"):  # a further gzip member
                 chunk, inflate = inflate.unused_data, zlib.decompressobj(31)
 
 
 def _window(coding: str, start: bytes) -> int:
-    """Return zlib's code of the format; what is called deflate comes with and without zlib's header."""
+    """Return zlib's code for the format; servers send "deflate" with and without zlib's header."""
     if coding != "deflate":
         return 31
     zlib_header = len(start) >= 2 and start[0] & 15 == 8 and (start[0] << 8 | start[1]) % 31 == 0

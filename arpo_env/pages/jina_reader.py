@@ -1,6 +1,6 @@
-"""Pages through Jina's reader service, which fetches and renders them on its side: JINA_API_KEY, or 20 pages a minute.
+"""Pages through Jina's reader service, which fetches and renders them: with JINA_API_KEY, or 20 pages per minute.
 
-The service looks at robots.txt and at where an address leads by its own rules; our checks of the address's form stay.
+The service has its own rules for robots.txt and for where an address may lead; our checks of the address still apply.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _HEADING = re.compile(r"Title: (?P<title>[^\n]*)\n.*?Markdown Content:\n(?P<text
 
 
 class JinaReader:
-    """The service.
+    """Client of the service.
 
     Args:
-        address: of the service, or of one's own copy of it.
+        address: of the service, or of a copy that the user runs.
         timeout: seconds for one page.
         max_bytes: of an answer.
     """
@@ -58,7 +58,7 @@ class JinaReader:
             await self._limiter.acquire(_PATIENCE)
             reply = await self._http.request("GET", f"{self.address}/{address.url}", headers=self._headers)
         except RateLimited as error:
-            raise ServiceError("jina", f"too many pages wait for it ({error}). {_CURES[429]}", 429) from error
+            raise ServiceError("jina", f"too many pages are waiting for it ({error}). {_CURES[429]}", 429) from error
         except ServiceError as error:
             if error.status in _FAULTS_OF_THE_PAGE:
                 raise PageError(address.url, f"the page could not be read (status {error.status})") from error
@@ -71,7 +71,7 @@ class JinaReader:
 
 
 def _content(reply: Reply) -> tuple[str, str, str]:
-    """Return title, date and markdown of an answer: JSON, or text with or without a heading."""
+    """Return title, date and markdown of an answer, which is JSON, or text with or without a heading."""
     if reply.headers.get("Content-Type", "").startswith("application/json"):
         answer = reply.json()
         data = answer.get("data") if isinstance(answer, dict) else None
@@ -84,5 +84,5 @@ def _content(reply: Reply) -> tuple[str, str, str]:
 
 
 def strip_targets(markdown: str) -> str:
-    """Replace links and pictures of markdown by their texts."""
+    """Replace links and images of markdown by their texts."""
     return _LINK.sub(r"\1", _IMAGE.sub(r"\1", markdown))

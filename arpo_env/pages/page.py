@@ -1,4 +1,4 @@
-"""What reading gives: a `Page`, or a `PageError` whose reason the model can read."""
+"""The results of reading a page: a `Page`, or a `PageError` whose reason the model can read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Page:
     """The text of one page.
 
     Attributes:
-        url: where it was found in the end, after redirects.
+        url: its address after redirects.
         title: from its metadata, or "".
         text: its main text.
-        date: of publication where the page tells it, as YYYY-MM-DD, or "".
-        kind: what it was: "html", "pdf" or "text".
+        date: of publication, as YYYY-MM-DD, or "" if the page does not tell it.
+        kind: "html", "pdf" or "text".
     """
 
     url: str
@@ -38,11 +38,11 @@ class Page:
 
 
 class PageError(Exception):
-    """Raised when a page cannot be read: its fault or its address's, not the machinery's.
+    """Raised when a page cannot be read because of the page or its address. Failures on our side are other errors.
 
     Attributes:
-        url: of the page that was asked for.
-        reason: a clause the model can read, as in "there is no such page (status 404)"; no text of the page.
+        url: of the requested page.
+        reason: a clause for the model, as in "there is no such page (status 404)", without text of the page.
     """
 
     def __init__(self, url: str, reason: str) -> None:
@@ -51,6 +51,6 @@ class PageError(Exception):
 
 
 def shown(url: str) -> str:
-    """Return an address for a message: on one line, and not endless."""
+    """Return an address for a message, on one line and not too long."""
     line = "".join(character if character.isprintable() else "?" for character in url)
     return line if len(line) <= _LONGEST_URL else line[:_LONGEST_URL] + "..."

@@ -1,7 +1,7 @@
-"""The browser-agent step: another model reads the pages and says what they hold for the query.
+"""The browser-agent step: another model reads the pages and reports what they contain for the query.
 
-As in the papers' evaluation: previous reasoning, the query and the pages go in; what follows **Final Information**
-comes out. Pages are marked as data: what they tell a reader to do is not to be done. It fetches nothing.
+As in the papers' evaluation, the previous reasoning, the query and the pages go in, and what follows
+**Final Information** comes out. Pages are marked as data, so that the model does not follow instructions in them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from arpo_env.cache.sqlite_store import canonical
 from arpo_env.chat_model import ChatModel
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page
-from arpo_env.text.quoting import Fence, shortened
+from arpo_env.text import Fence, cut_middle
 
 VERSION = 1  # of the prompts
 _KEPT_STEPS = 5
@@ -75,14 +75,14 @@ _RULE_ZH = (
 
 
 class PageSummariser:
-    """Condenses pages for a query.
+    """Summarises pages for a query.
 
     Args:
-        chat: the model that reads.
-        cache: where summaries are kept, as "summary".
-        page_characters: most of one page.
-        characters: most of all pages; the first pages have precedence.
-        temperature: the papers' 0.6; with a cache the first sample is kept.
+        chat: the model that reads the pages.
+        cache: where summaries are kept, as records of the kind "summary".
+        page_characters: most characters of one page.
+        characters: most characters of all pages; the first pages have precedence.
+        temperature: the papers use 0.6; with a cache the first sample is kept.
         max_tokens: of the reply.
     """
 
@@ -101,12 +101,12 @@ class PageSummariser:
         self.temperature, self.max_tokens = temperature, max_tokens
 
     async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Page]) -> str:
-        """Return what the pages hold for the query.
+        """Return what the pages contain for the query.
 
         Args:
             query: the current search.
             steps: the reasoning so far, with its searches and results.
-            pages: best first. Without any text among them the model is not asked.
+            pages: best first. If none has text, the model is not asked.
 
         Raises:
             ServiceError: the model failed.
@@ -156,21 +156,22 @@ def _prompt(language: str, query: str, steps: Sequence[str], pages: Sequence[dic
 
 
 def _as_json(page: dict[str, str]) -> str:
-    """Return a page as JSON that can not hold our marker: a model that quotes it would end its reasoning too early."""
+    """Return a page as JSON without our marker: a model that quotes the marker would end its reasoning too early."""
     return json.dumps({name: _MARKER.sub("Final Information", text) for name, text in page.items()}, ensure_ascii=False)
 
 
 def reasoning_context(steps: Sequence[str]) -> str:
-    """Return the steps that matter, numbered: beyond five the first, the last four, and those with a search or result.
+    """Return the reasoning steps that matter, numbered.
 
-    What is left out shows as "...". The papers' evaluation does the same.
+    Of more than five steps these are the first, the last four, and those with a search or a result; "..." stands for
+    the others. The papers' evaluation does the same.
     """
     lines: list[str] = []
     for number, step in enumerate(steps, 1):
         near = number == 1 or number > len(steps) - (_KEPT_STEPS - 1)
         if len(steps) <= _KEPT_STEPS or near or _TOOLS.search(step):
             lines.append(
-                f"Step {number}: {_MARKER.sub('Final Information', shortened(step.strip(), _STEP_CHARACTERS))}"
+                f"Step {number}: {_MARKER.sub('Final Information', cut_middle(step.strip(), _STEP_CHARACTERS))}"
             )
         elif lines[-1] != "...":
             lines.append("...")

@@ -1,4 +1,4 @@
-"""`Parser`: pages are parsed in child processes, so that a page that crashes a parser costs only that page."""
+"""`PageParser` parses pages in child processes, so that a page which crashes the parser costs only itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ParsingFailed(Exception):
 
 
 def check_libraries() -> None:
-    """Make sure that a parser could start; nothing is imported.
+    """Check that the libraries of the parser are installed; nothing is imported.
 
     Raises:
         ModuleNotFoundError: a library is missing; says how to install it.
@@ -34,7 +34,7 @@ def check_libraries() -> None:
         raise ModuleNotFoundError(f"{_CURE} (without {', '.join(lacking)})", name=lacking[0])
 
 
-class Parser:
+class PageParser:
     """Parses pages in a few processes, started when they are first needed.
 
     Args:
@@ -60,12 +60,12 @@ class Parser:
         Args:
             kind: "html" (the body is UTF-8) or "pdf".
             body: of the page.
-            max_characters: after which a parser may stop.
+            max_characters: number of characters after which a parser may stop.
 
         Raises:
-            ParsingFailed: the page is at fault.
+            ParsingFailed: the page cannot be parsed.
             ImportError: a library is missing.
-            ServiceError: no process could be started.
+            ServiceError: no process could be started, or the parser was closed.
         """
         head = json.dumps({"kind": kind, "max_characters": max_characters}).encode()
         try:

@@ -1,8 +1,8 @@
-"""The process that parses pages: a script that runs apart, with limits that the kernel keeps.
+"""The child process that parses pages: a script with limits that the kernel enforces.
 
-Markup and PDFs of the web can be made so that a parser never ends, eats all memory or crashes. Here that is the end
-of a process that holds nothing else: no keys, no network use, one page at a time. `parser_pool` starts it; it
-imports nothing of this project, so that it starts fast.
+Markup and PDFs from the web can be made so that a parser never ends, takes all memory or crashes. Here only a process
+is lost that has no keys, uses no network and parses one page at a time. `parser_pool` starts it. It imports nothing of
+this project, so that it starts fast.
 
 Jobs arrive as `arpo_env.worker_pool` sends them. A job is four bytes (length of the head), a JSON head
 {kind, max_characters}, and the body. A reply is JSON {title, date, text} or {fault}.
@@ -34,15 +34,15 @@ _NO_TEXT = ["script", "style", "template", "svg", "iframe", "noscript", "nav", "
 
 
 class SlowParser(BaseException):
-    """A quarter of the time has gone; a BaseException, so that no parser catches it by the way."""
+    """Raised after a quarter of the time. It is a BaseException, so that no parser catches it with other errors."""
 
 
 def parse_html(markup: str) -> dict[str, str]:
-    """Return title, date and main text of a page's first MAX_TAGS tags; if that is hardly any, all their text."""
+    """Return title, date and main text of a page's first MAX_TAGS tags; if there is hardly any main text, all text."""
     markup = _start(markup)
     try:
         found = _main_text(markup)
-    except (SlowParser, Exception):  # whatever trafilatura stumbles over; the simpler way may still work
+    except (SlowParser, Exception):  # the simpler way may work where trafilatura fails
         found = {"title": "", "date": "", "text": ""}
     _calm()
     if len(found["text"]) < SHORT:
@@ -53,7 +53,7 @@ def parse_html(markup: str) -> dict[str, str]:
 
 
 def _start(markup: str) -> str:
-    """Return the markup up to the tag after MAX_TAGS others: the parsers take 50 to 100 microseconds for each."""
+    """Return the markup up to the tag after MAX_TAGS others: the parsers take 50 to 100 microseconds per tag."""
     for last in itertools.islice(re.finditer("<", markup), MAX_TAGS, MAX_TAGS + 1):
         return markup[: last.start()]
     return markup
@@ -80,9 +80,9 @@ def strip_tags(markup: str) -> tuple[str, str]:
 
 
 def _pieces(soup: Any) -> Iterator[str]:
-    """Give the texts of a tree in their order, with marks where lines and cells end.
+    """Yield the texts of a tree in order, with marks where lines and cells end.
 
-    By hand, since inserting marks into the tree takes time that grows with the square of its size.
+    The tree is walked by hand, since inserting marks into it takes time that grows with the square of its size.
     """
     from bs4.element import CData, NavigableString, Tag
 
@@ -93,7 +93,7 @@ def _pieces(soup: Any) -> Iterator[str]:
             mark = _BREAK if _LINE_BREAKING.fullmatch(node.name) else " | " if node.name in ("td", "th") else ""
             yield _BREAK if mark == _BREAK else ""
             waiting += [mark, *reversed(node.contents)]
-        elif type(node) in (str, NavigableString, CData):  # not comments, which are strings too
+        elif type(node) in (str, NavigableString, CData):  # comments are strings too, of another type
             yield str(node)
 
 
@@ -139,23 +139,23 @@ def _pdf_metadata(reader: Any) -> tuple[str, str]:
 
 
 def parse(kind: str, body: bytes, max_characters: int) -> dict[str, str]:
-    """Do one job; a fault of the page becomes {"fault": reason}."""
+    """Parse one page; a fault of the page becomes {"fault": reason}."""
     try:
         found = parse_pdf(body, max_characters) if kind == "pdf" else parse_html(body.decode("utf-8"))
     except MemoryError:
         return {"fault": "reading it needs too much memory"}
     except SlowParser:
         return {"fault": "reading it takes too long"}
-    except Exception as error:  # whatever a parser raises about a broken page
+    except Exception as error:  # parsers raise anything about a broken page
         locked = str(error) if "password" in str(error) else f"it is broken ({type(error).__name__})"
         return {"fault": locked[:100]}
     return {"title": found["title"][:300], "date": found["date"][:10], "text": found["text"][: 2 * max_characters]}
 
 
 def _alarm(seconds: float) -> None:
-    """Order the kernel to end this process; after a quarter of the time, as CPU time, it may still save a part."""
+    """Let the kernel end this process after the time, and raise `SlowParser` after a quarter of it as CPU time."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds / 4, 1.0)  # again: some code of C swallows an exception
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds / 4, 1.0)  # repeated, since some C code swallows an exception
 
 
 def _calm() -> None:
@@ -167,7 +167,7 @@ def _slow(*_: object) -> None:
 
 
 def _lock(memory: int) -> None:
-    """Give up what parsing does not need."""
+    """Import the parsers, then give up the memory and rights that parsing does not need."""
     import bs4
     import pypdf  # noqa: F401  (its memory is taken before there is a limit)
     import trafilatura
@@ -177,7 +177,7 @@ def _lock(memory: int) -> None:
     for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(what, (most, most))
     signal.signal(signal.SIGVTALRM, _slow)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that feeds this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
 
 
 def _send(replies: BinaryIO, reply: bytes) -> None:
@@ -189,11 +189,11 @@ def main(seconds: float, memory: int) -> None:
     """Serve jobs until standard input ends.
 
     Args:
-        seconds: of wall time a job may take; then the kernel ends this process.
-        memory: bytes of address space.
+        seconds: wall time of one job, after which the kernel ends this process.
+        memory: most bytes of address space.
     """
     jobs, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing that a library prints may get between the replies
+    os.dup2(2, 1)  # what a library prints must not get between the replies
     try:
         _lock(memory)
     except ImportError as error:

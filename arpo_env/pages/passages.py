@@ -1,7 +1,7 @@
-"""The passage of a page that a search result was about: the sentence nearest to its snippet, with its surroundings.
+"""`passage`: the part of a page that a search result is about: the sentence most like the snippet, with its context.
 
-The rule is that of the papers' search tool: best word-set F1 above 0.2, 3,000 characters either side. Sentences are
-found by their marks and line ends, in English and in Chinese; there is no list of abbreviations.
+The rule is that of the papers' search tool: best word-set F1 above 0.2, 3,000 characters on either side. Sentences end
+at punctuation marks and line ends, in English and in Chinese; there is no list of abbreviations.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def passage(text: str, snippet: str, characters: int = 3000) -> str:
     Args:
         text: of the page.
         snippet: of the search result.
-        characters: kept on either side of the best sentence; if none is near the snippet, twice as many from the
-            start of the text are returned.
+        characters: kept on either side of the best sentence. If no sentence is like the snippet, twice as many from
+            the start of the text are returned.
     """
     wanted = words(snippet)
     best, place = _THRESHOLD, None
@@ -40,7 +40,7 @@ def passage(text: str, snippet: str, characters: int = 3000) -> str:
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Give start and end of each sentence; one that never ends is cut."""
+    """Yield start and end of each sentence; very long ones are cut."""
     start = 0
     for end in [*(found.end() for found in _END.finditer(text)), len(text)]:
         for piece in range(start, end, _LONGEST_SENTENCE):
@@ -49,7 +49,7 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def words(text: str) -> set[str]:
-    """Return the words of a text in lower case; each Chinese, Japanese or Korean character is one."""
+    """Return the words of a text in lower case; each Chinese, Japanese or Korean character is one word."""
     return set(_WORD.findall(text.lower()))
 
 

@@ -1,7 +1,7 @@
 """A `requests` session whose connections go to the very address that was checked, and end on time.
 
-A name is looked up once, all its addresses are checked, and the socket is connected to one of them: a name server
-that answers differently the next time is never asked a next time. Host header and certificate stay those of the name.
+A name is looked up once, all its addresses are checked, and the socket is connected to one of them. A name server that
+answers differently the next time is never asked again. Host header and certificate stay those of the name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.pages.deadline import TooSlow, deadline_session, watch
+from arpo_env.pages.deadline import TooSlow, deadline, watch
 from arpo_env.pages.url_safety import resolve
 
 if TYPE_CHECKING:
@@ -22,19 +22,25 @@ _MOST_TRIED = 4
 
 
 @contextlib.contextmanager
-def guarded_session(seconds: float, allow_private: bool, proxy: str | None) -> Iterator[requests.Session]:
+def pinned_session(seconds: float, allow_private: bool, proxy: str | None) -> Iterator[requests.Session]:
     """Give a session for pages: no proxy of the environment, no netrc, only public addresses.
 
     Args:
         seconds: from now until its sockets are shut.
-        allow_private: connect also to what is not public.
-        proxy: address of a proxy that the user trusts to refuse private addresses; it looks the names up.
+        allow_private: connect also to addresses that are not public.
+        proxy: address of a proxy that the user trusts to refuse private addresses; it looks names up.
 
     Raises:
-        Refused: a host leads to an address that is not public.
+        AddressRefused: a host leads to an address that is not public.
         TooSlow: the time was up before the block was done.
+        ModuleNotFoundError: `requests` is not installed.
     """
-    with deadline_session(seconds) as session:
+    try:
+        import requests
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("requests is not installed: pip install 'arpo-gym[search]'") from error
+
+    with deadline(seconds), requests.Session() as session:
         session.trust_env = False
         if proxy is not None:
             session.proxies = {"http": proxy, "https": proxy}
@@ -45,23 +51,18 @@ def guarded_session(seconds: float, allow_private: bool, proxy: str | None) -> I
 
 
 def _adapter(end: float, allow_private: bool) -> Any:
-    """Return an adapter whose connections are looked up and checked, and watched."""
+    """Return an adapter whose connections are looked up, checked and watched."""
     from requests.adapters import HTTPAdapter
     from urllib3.connection import HTTPConnection, HTTPSConnection
     from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-    def watched(opened: socket.socket) -> socket.socket:
-        try:
-            watch(opened)
-        except TooSlow:
-            opened.close()
-            raise
-        return opened
-
     def checked(connection: HTTPConnection) -> socket.socket:
         if connection.proxy is not None:
-            return watched(HTTPConnection._new_conn(connection))
-        return watched(_connect(connection.host, connection.port, end, allow_private))
+            opened = HTTPConnection._new_conn(connection)
+        else:
+            opened = _connect(connection.host, connection.port, end, allow_private)
+        watch(opened)
+        return opened
 
     class Plain(HTTPConnection):
         def _new_conn(self) -> socket.socket:

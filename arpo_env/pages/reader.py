@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_env.net.daemon_threads import DaemonThreads
+from arpo_env.daemon_threads import DaemonThreads
 from arpo_env.net.http import ServiceError
 from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.net.urls import without_login
 from arpo_env.pages import jina_reader as jina_service
 from arpo_env.pages.charset import decode
 from arpo_env.pages.deadline import TooSlow
-from arpo_env.pages.fetch import Fetched, Limits, fetch, why
+from arpo_env.pages.fetch import FetchLimits, FetchResult, explain_status, fetch
 from arpo_env.pages.page import Kind, Page, PageError, shown
-from arpo_env.pages.parser_pool import Parser, ParsingFailed
-from arpo_env.pages.robots_txt import MAX_BYTES, Robots
-from arpo_env.pages.url_safety import PORTS, Address, Refused, parse_address, resolve
+from arpo_env.pages.parser_pool import PageParser, ParsingFailed
+from arpo_env.pages.robots_txt import MAX_BYTES, RobotsCache
+from arpo_env.pages.url_safety import PORTS, Address, AddressRefused, parse_address, resolve
 
 USER_AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
 _REDIRECTS = 5
@@ -87,17 +87,19 @@ class PageReader:
         self.timeout, self.max_characters = timeout, max_characters
         self._ports, self._concurrency, self._obeys_robots = ports, concurrency, robots
         self._per_host_per_second, self._parse_seconds = per_host_per_second, parse_seconds
-        self._limits = Limits(max_bytes, allow_private, proxy, user_agent)
+        self._limits = FetchLimits(max_bytes, allow_private, proxy, user_agent)
         self._jina = jina_service.JinaReader(jina_address, timeout, max_bytes) if jina else None
         self._begin()
         _readers.add(self)
 
     def _begin(self) -> None:
         self._threads = DaemonThreads(self._concurrency, "arpo-page")
-        self._parser = Parser(min(4, os.cpu_count() or 1), self._parse_seconds)
+        self._parser = PageParser(min(4, os.cpu_count() or 1), self._parse_seconds)
         self._limiter = RateLimiter(self._per_host_per_second)
         agent = self._limits.user_agent
-        self._robots = Robots(self._fetch_robots, self._ports, agent, self._threads) if self._obeys_robots else None
+        self._robots = (
+            RobotsCache(self._fetch_robots, self._ports, agent, self._threads) if self._obeys_robots else None
+        )
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -139,12 +141,12 @@ class PageReader:
         look_up = functools.partial(resolve, address.host, address.port, self.timeout, False)
         try:
             await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
-        except Refused as error:
+        except AddressRefused as error:
             raise PageError(address.url, str(error)) from error
         except TooSlow as error:
             raise PageError(address.url, "no complete answer within the time limit") from error
 
-    async def _follow(self, address: Address) -> Fetched:
+    async def _follow(self, address: Address) -> FetchResult:
         """Fetch a page through its redirects, each of them checked like the first address."""
         from requests.cookies import RequestsCookieJar
 
@@ -165,7 +167,7 @@ class PageReader:
             raise PageError(visit.url, "no complete answer within the time limit") from error
         raise PageError(visit.url, f"it redirects more than {_REDIRECTS} times")
 
-    async def _visit(self, address: Address, visit: _Visit) -> Fetched:
+    async def _visit(self, address: Address, visit: _Visit) -> FetchResult:
         delay = await self._permission(address, visit)
         try:
             await self._limiter.acquire(self.timeout, address.host, delay)
@@ -176,7 +178,7 @@ class PageReader:
         )
         visit.seconds -= fetched.seconds
         if fetched.location is None and not 200 <= fetched.status < 300:
-            raise PageError(address.url, why(fetched.status))
+            raise PageError(address.url, explain_status(fetched.status))
         return fetched
 
     async def _permission(self, address: Address, visit: _Visit) -> float:
@@ -202,12 +204,12 @@ class PageReader:
             raise PageError(address.url, "the site's robots.txt does not allow programs to read it")
         return rules.delay
 
-    def _fetch_robots(self, address: Address) -> Fetched:
+    def _fetch_robots(self, address: Address) -> FetchResult:
         return fetch(
             address, min(self.timeout, _ROBOTS_SECONDS), replace(self._limits, max_bytes=MAX_BYTES, any_body=True)
         )
 
-    async def _parse(self, url: str, kind: Kind, fetched: Fetched) -> dict[str, str]:
+    async def _parse(self, url: str, kind: Kind, fetched: FetchResult) -> dict[str, str]:
         body = fetched.body
         if kind != "pdf":
             loop = asyncio.get_running_loop()
@@ -256,7 +258,7 @@ class _Visit:
         return PageError(self.url, f"it redirects to {shown(error.url)}: {error.reason}")
 
 
-def _kind(url: str, fetched: Fetched) -> Kind:
+def _kind(url: str, fetched: FetchResult) -> Kind:
     """Tell what a body is, by its header and its first bytes.
 
     Raises:

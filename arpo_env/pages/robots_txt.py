@@ -13,7 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from arpo_env.pages.fetch import Fetched
+from arpo_env.pages.fetch import FetchResult
 from arpo_env.pages.page import PageError
 from arpo_env.pages.url_safety import Address, parse_address
 
@@ -31,13 +31,13 @@ _GENERIC = frozenset({"mozilla", "compatible", "http", "https"})
 
 
 @dataclass(frozen=True)
-class Rules:
+class RobotsRules:
     """What a site allows one reader.
 
     Attributes:
         file: the file, or None if there is none.
         user_agent: the products of the reader, for which the file is asked.
-        fault: why nothing may be read at all, or "".
+        fault: explain_status nothing may be read at all, or "".
     """
 
     file: protego.Protego | None = None
@@ -54,7 +54,7 @@ class Rules:
         return (self.file.crawl_delay(self.user_agent) or 0.0) if self.file is not None else 0.0
 
 
-def parse_robots(text: str, user_agent: str) -> Rules:
+def parse_robots(text: str, user_agent: str) -> RobotsRules:
     """Read the rules for a user agent.
 
     Args:
@@ -68,10 +68,10 @@ def parse_robots(text: str, user_agent: str) -> Rules:
     lines = (line for line in text.removeprefix("\ufeff").splitlines() if line.partition("#")[0].strip())
     # Looking an address up takes time in proportion to the rules, and happens on the event loop.
     file = Protego.parse("\n".join(itertools.islice(lines, _MOST_LINES)))
-    return Rules(file, " ".join(products))
+    return RobotsRules(file, " ".join(products))
 
 
-class Robots:
+class RobotsCache:
     """The rules of many sites. Each file is fetched once an hour, by whoever comes first.
 
     Args:
@@ -83,16 +83,16 @@ class Robots:
 
     def __init__(
         self,
-        fetch: Callable[[Address], Fetched],
+        fetch: Callable[[Address], FetchResult],
         ports: Sequence[int] | None,
         user_agent: str,
         threads: Executor,
     ) -> None:
         self._fetch, self._ports, self._user_agent, self._threads = fetch, ports, user_agent, threads
-        self._known: OrderedDict[str, tuple[float, Future[Rules]]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[float, Future[RobotsRules]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def rules(self, address: Address) -> Future[Rules]:
+    def rules(self, address: Address) -> Future[RobotsRules]:
         """Return a future with the rules of an address's site."""
         with self._lock:
             until, known = self._known.get(address.origin, (0.0, None))
@@ -105,7 +105,7 @@ class Robots:
         future.add_done_callback(functools.partial(self._keep_shorter, address.origin))
         return future
 
-    def _keep_shorter(self, origin: str, future: Future[Rules]) -> None:
+    def _keep_shorter(self, origin: str, future: Future[RobotsRules]) -> None:
         """Keep a fault for a shorter time, since the site may come back."""
         if future.cancelled() or (future.exception() is None and not future.result().fault):
             return
@@ -113,20 +113,20 @@ class Robots:
             if origin in self._known:
                 self._known[origin] = (time.monotonic() + _KEPT_FAULT, future)
 
-    def _load(self, address: Address) -> Rules:
+    def _load(self, address: Address) -> RobotsRules:
         try:
             return self._read(parse_address(address.origin + "/robots.txt", self._ports))
         except PageError as error:
-            return Rules(fault=error.reason)
+            return RobotsRules(fault=error.reason)
 
-    def _read(self, address: Address) -> Rules:
+    def _read(self, address: Address) -> RobotsRules:
         for _ in range(_REDIRECTS + 1):
             fetched = self._fetch(address)
             if fetched.location is None:
                 break
             address = parse_address(fetched.location, self._ports)
         if fetched.status >= 500:
-            return Rules(fault=f"the site cannot say what may be read (robots.txt: status {fetched.status})")
+            return RobotsRules(fault=f"the site cannot say what may be read (robots.txt: status {fetched.status})")
         if fetched.status >= 300:
-            return Rules()
+            return RobotsRules()
         return parse_robots(fetched.body.decode("utf-8", "replace"), self._user_agent)

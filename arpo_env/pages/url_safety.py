@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.pages.deadline import TooSlow
 from arpo_env.pages.page import PageError
 
@@ -41,7 +41,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
-class Refused(Exception):
+class AddressRefused(Exception):
     """Raised when a host leads to an address that is not public; the text is the reason."""
 
 
@@ -147,7 +147,7 @@ def resolve(host: str, port: int, seconds: float, allow_private: bool) -> list[t
         allow_private: do not refuse what is not public.
 
     Raises:
-        Refused: one of the addresses is not public, or the name does not exist.
+        AddressRefused: one of the addresses is not public, or the name does not exist.
         TooSlow: the look-up took too long.
     """
     look_up = run_in_daemon_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), "arpo-resolve")
@@ -156,10 +156,10 @@ def resolve(host: str, port: int, seconds: float, allow_private: bool) -> list[t
     except TimeoutError as error:
         raise TooSlow from error
     except (socket.gaierror, UnicodeError, ValueError) as error:
-        raise Refused("its host was not found") from error
+        raise AddressRefused("its host was not found") from error
     found = [(int(family), (str(where[0]), int(where[1]))) for family, _, _, _, where in answers]
     if not found:
-        raise Refused("its host was not found")
+        raise AddressRefused("its host was not found")
     if not allow_private and not all(public(ipaddress.ip_address(where[0].split("%")[0])) for _, where in found):
-        raise Refused("it leads to a private or reserved network address, which is never read")
+        raise AddressRefused("it leads to a private or reserved network address, which is never read")
     return list(dict.fromkeys(found))

@@ -1,8 +1,8 @@
-"""Protocols: how a turn is read and a result is written.
+"""Protocols define how a turn is parsed and how a tool result is rendered.
 
-`arpo-tags` is the papers' own, `arpo-tags-reference` the same with results as the published code writes them; `hermes`
-(Qwen2.5, Qwen3, Hermes) and `llama3` (Llama 3.1 and later) are what the models' chat templates speak.
-`register_protocol` adds one of your own.
+`arpo-tags` is the protocol of the papers; `arpo-tags-reference` renders results exactly as the published code does.
+`hermes` (Qwen2.5, Qwen3, Hermes) and `llama3` (Llama 3.1 and later) use the format of the models' chat templates.
+`register_protocol` adds your own.
 
     from arpo_env.protocols import make_protocol
     make_protocol("hermes").parse('<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>', tools)
@@ -25,42 +25,42 @@ _registered: dict[str, Callable[[], Protocol]] = {}
 
 
 def register_protocol(name: str, make: Callable[[], Protocol], *, overwrite: bool = False) -> None:
-    """Add a protocol of your own; `protocol=name` then works wherever an environment is made.
+    """Register a protocol of your own, so that `protocol=name` works wherever an environment is created.
 
     Args:
-        name: of the protocol.
-        make: its class, or a function that returns one. See `arpo_env.Protocol` for what it has to have.
-        overwrite: replace one that is registered already. A class that is defined again, as by a reload, replaces
-            itself.
+        name: name of the protocol.
+        make: its class, or a function that returns an instance. See `arpo_env.Protocol` for the required members.
+        overwrite: replace a protocol that is already registered. A class that is defined again, for example by a
+            reload, replaces itself without this.
 
     Raises:
-        ValueError: the name is taken, or what is made lacks a part of a protocol.
+        ValueError: the name is taken, or the protocol lacks a required member.
     """
     if not callable(make):
         raise ValueError(
             f"register_protocol takes the class of a protocol or a function that makes one, not {make!r:.80}"
         )
-    _checked(make(), name)
+    _check_members(make(), name)
     known = _registered.get(name)
     same = known is None or same_content(content_of(known), content_of(make))
     if not overwrite and (name in PROTOCOLS or name in _ALIASES or not same):
-        raise ValueError(f"a protocol {name!r} exists already: take another name, or give overwrite=True to replace it")
+        raise ValueError(f"protocol {name!r} exists already; choose another name, or set overwrite=True to replace it")
     _registered[name] = make
 
 
 def make_protocol(name: str | Protocol) -> Protocol:
     """Return the protocol of this name: one of `PROTOCOLS`, "qwen2.5" or "qwen3" for hermes, or a registered one.
 
-    A protocol itself is returned as it is.
+    A protocol object is returned unchanged.
 
     Raises:
-        ValueError: there is none of this name; names the nearest. Or an object that is no protocol.
+        ValueError: the name is unknown (the message suggests a similar one), or the object is not a protocol.
     """
     from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
     from arpo_env.protocols.chat_template import Hermes, Llama3
 
     if not isinstance(name, str) and any(hasattr(name, attribute) for attribute in _ATTRIBUTES):
-        return _checked(name() if isinstance(name, type) else name, "protocol=")
+        return _check_members(name() if isinstance(name, type) else name, "protocol=")
     rows: tuple[type[Protocol], ...] = (ArpoTags, ArpoTagsReference, Hermes, Llama3)
     made: dict[str, Callable[[], Protocol]] = {**{row.name: row for row in rows}, **_registered}
     home = name if name in made else _ALIASES.get(str(name), name)
@@ -69,12 +69,12 @@ def make_protocol(name: str | Protocol) -> Protocol:
     return made[home]()
 
 
-def _checked(protocol: Protocol, name: str) -> Protocol:
+def _check_members(protocol: Protocol, name: str) -> Protocol:
     lacking = [attribute for attribute in _ATTRIBUTES if not hasattr(protocol, attribute)]
     if lacking:
         raise ValueError(
-            f"{name} is no protocol: {type(protocol).__name__} lacks {', '.join(lacking)}; see arpo_env.Protocol, or "
-            "derive from arpo_env.ArpoTags"
+            f"{name} is not a protocol: {type(protocol).__name__} lacks {', '.join(lacking)}; see arpo_env.Protocol, "
+            "or derive from arpo_env.ArpoTags"
         )
     return protocol
 
@@ -82,4 +82,4 @@ def _checked(protocol: Protocol, name: str) -> Protocol:
 def _unknown(name: object) -> str:
     names = [*PROTOCOLS, *sorted(_registered.keys() - set(PROTOCOLS)), *sorted(_ALIASES)]
     hint = nearest_hint(str(name).lower(), names, otherwise=".", likeness=0.4)
-    return f"no protocol {name!r}{hint} There are: {', '.join(names)}"
+    return f"unknown protocol {name!r}{hint} Available: {', '.join(names)}"

@@ -1,11 +1,11 @@
-r"""`ArpoTags`: the tag protocol of the ARPO papers; `ArpoTagsReference` writes results as the published code does.
+r"""`ArpoTags`: the tag protocol of the ARPO papers; `ArpoTagsReference` renders results as the published code does.
 
-One assistant message goes on and on; the model writes `<python> code </python>`, the environment appends
-`<result> ... </result>`, the model goes on until `<answer> \boxed{...} </answer>`.
+The whole episode is one assistant message: the model writes `<python> code </python>`, the environment appends
+`<result> ... </result>`, and the model continues until `<answer> \boxed{...} </answer>`.
 
-The first closing tag of a tool or of the answer ends a turn, because that is where generation stops; what comes after
-it changes nothing. It counts only if its own opening tag is the first one that stands open outside thoughts. A closing
-tag within a thought has ended the turn all the same: it runs nothing, and the model is told.
+The first closing tag of a tool or of the answer ends a turn, because generation stops there; text after it has no
+effect. The tag only counts if its own opening tag is the first one that is open outside thoughts. A closing tag inside
+a thought ends the turn as well, but runs nothing, and the model is told so.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from arpo_env.tools.json_schema import JsonSchema
 _RESERVED = ("think", "answer", "result")
 _LONGEST_TAG = 64
 _TAG = re.compile(rf"<(/?)([\w.-]{{1,{_LONGEST_TAG}}})>")
+# also in environments without these tools, so that results are the same for every set of tools
 _ALWAYS_DEFUSED = ("think", "answer", "result", "search", "python")
 
 
@@ -65,29 +66,28 @@ class ArpoTags:
         return tag_prompt(tools, language, style)
 
     def stop_strings(self, tools: Sequence[JsonSchema]) -> list[str]:
-        """Return the closing tag of each tool, and of the answer."""
+        """Return the closing tags of all tools and of the answer."""
         return [f"</{name}>" for name in (*tool_names(tools), "answer")]
 
     def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
-        """Read the first closing tag that ends a turn, with the opening tag before it; a turn holds one call."""
+        """Parse the first closing tag that ends a turn, with the opening tag before it; a turn holds one call."""
         try:
             return _read(text, tools)
         except UnreadableCall as fault:
             return Malformed(str(fault))
 
     def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
-        """Return the text with the `<` of every tag of the protocol, in whatever spelling, written as `&lt;`."""
-        return _dangerous(tuple(tool_names(tools))).sub("&lt;", text)
+        """Return the text with the `<` of every tag of the protocol, in any spelling, replaced by `&lt;`."""
+        return _tag_starts(tuple(tool_names(tools))).sub("&lt;", text)
 
     def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
         """Return each text between result tags, defused."""
         return "".join(f"\n<result>\n{self.defuse(text, tools)}\n</result>\n" for text in texts)
 
     def well_formed(self, turns: Sequence[str]) -> bool:
-        """Every turn that thinks closes its thought, at least one thinks, and there is exactly one answer.
+        """Return whether every thought is closed, at least one turn thinks, and there is exactly one answer.
 
-        A result that the model wrote itself is malformed. What stands inside a tool call is the tool's business and is
-        not looked at.
+        A tool result that the model wrote itself is malformed. The content of tool calls is not checked.
         """
         outer = [_outer_tags(turn) for turn in turns]
         stray = any(tag in tags for tags in outer for tag in ("think", "/think", "result"))
@@ -96,9 +96,9 @@ class ArpoTags:
 
 
 class ArpoTagsReference(ArpoTags):
-    """The same tags, and results white space for white space as the published code wrote them in training.
+    """The same tags, with results in exactly the white space of the published training code.
 
-    For checkpoints that were trained with it. Tags inside a result are defused here too.
+    For checkpoints trained with that code. Tags inside a result are defused here as well.
     """
 
     name = "arpo-tags-reference"
@@ -109,15 +109,17 @@ class ArpoTagsReference(ArpoTags):
 
 
 @functools.lru_cache(maxsize=64)
-def _dangerous(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return what finds the `<` of the tags of the protocol and of these tools."""
+def _tag_starts(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Return a pattern that finds the `<` of the tags of the protocol and of these tools."""
     words = "|".join(map(re.escape, sorted({*_ALWAYS_DEFUSED, *names})))
+    # possessive quantifiers (*+) keep the search linear, since tool results are written by others
     return re.compile(rf"<(?=\s*+/?+\s*+(?:{words})(?!\w))", re.IGNORECASE)
 
 
 def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
     ends = {*tool_names(tools), "answer"}
     thought, opened = False, None
+    # only the first tool tag outside thoughts can open a call; inside it, "<think>" is content
     for tag in _TAG.finditer(text):
         closes, name = bool(tag[1]), tag[2]
         if closes and name in ends:
@@ -128,7 +130,7 @@ def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
             thought = not closes
         elif opened is None and not thought and name in ends:
             opened = tag
-    return _nothing(text, tools)
+    return _nothing_or_unknown_tool(text, tools)
 
 
 def _complete(text: str, tools: Sequence[JsonSchema], opened: re.Match[str] | None, closing: re.Match[str]) -> Action:
@@ -162,8 +164,8 @@ def _call(name: str, content: str, tools: Sequence[JsonSchema]) -> ToolCall:
     return checked_call(name, arguments, tools)
 
 
-def _nothing(text: str, tools: Sequence[JsonSchema]) -> Action:
-    """Tell a turn that ends with the call of a tool that does not exist from one that asks for nothing."""
+def _nothing_or_unknown_tool(text: str, tools: Sequence[JsonSchema]) -> Action:
+    """Return `Nothing`, or raise if the turn ends with the call of a tool that does not exist."""
     last = list(_TAG.finditer(text.rstrip()[-_LONGEST_TAG - 3 :]))
     if not last or not text.rstrip().endswith(last[-1][0]):
         return Nothing()
@@ -182,8 +184,8 @@ def _encodable(text: str) -> bool:
 
 
 def _outer_tags(turn: str) -> list[str]:
-    """Return the tags that stand outside thoughts and calls, in order; a whole thought is the entry "thought"."""
-    closings = {tag[2]: tag.start() for tag in _TAG.finditer(turn) if tag[1]}  # where each is closed last
+    """Return the tags outside thoughts and calls, in order; a complete thought is the entry "thought"."""
+    closings = {tag[2]: tag.start() for tag in _TAG.finditer(turn) if tag[1]}  # last closing position per name
     found, position = [], 0
     while tag := _TAG.search(turn, position):
         closes, name = tag[1], tag[2]

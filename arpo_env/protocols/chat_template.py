@@ -1,9 +1,9 @@
-r"""Tool calls as the models' own chat templates write them: `Hermes` (Qwen2.5, Qwen3, Hermes) and `Llama3`.
+r"""Tool calls in the format of the models' own chat templates: `Hermes` (Qwen2.5, Qwen3, Hermes) and `Llama3`.
 
-The template shows the tools and carries the results; the model's end token ends a turn. A turn with calls runs them
-all, or none if one of them cannot be read. A turn without a call ends the episode: its answer is the last `\boxed{}`
-after the thoughts, or else all the text there. What stands in a thought is neither a call nor an answer; text before a
-`</think>` that was never opened is a thought too, since some templates open it in the prompt.
+The template shows the tools and carries the results; the model's end token ends a turn. If a turn has several calls,
+all are executed, or none if one of them cannot be parsed. A turn without a call ends the episode; its answer is the
+last `\boxed{}` after the thoughts, or else all the text after them. Text inside a thought is neither a call nor an
+answer. Text before an unopened `</think>` is a thought too, since some templates open it in the prompt.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ _THINK = re.compile(r"<think>|</think>")
 _END_TOKENS = re.compile(r"(?:<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|endoftext\|>)\Z")
 
 
-class _Native:
-    """What the two have in common: thoughts, answers, and calls between an opening and a closing mark."""
+class _ChatTemplate:
+    """Common parts of both protocols: thoughts, answers, and calls between an opening and a closing mark."""
 
     native = True
     _opening: ClassVar[str]
     _closing: ClassVar[str]
-    _result: ClassVar[str]  # how a result begins
-    _keys: ClassVar[tuple[str, ...]]  # of a call: the name's, the arguments', and others that are ignored
+    _result: ClassVar[str]  # beginning of a tool result
+    _keys: ClassVar[tuple[str, ...]]  # keys of a call: name, arguments, and ignored ones
     _marks: ClassVar[re.Pattern[str]]
-    _dangerous: ClassVar[re.Pattern[str]]
+    _delimiters: ClassVar[re.Pattern[str]]
 
     def system_prompt(self, tools: Sequence[JsonSchema], language: Language = "en", style: Style = "short") -> str:
-        """Return the instructions; the tools and the form of a call come from the chat template."""
+        """Return the instructions; the chat template adds the tools and the format of a call."""
         return native_prompt(tools, language, style)
 
     def stop_strings(self, tools: Sequence[JsonSchema]) -> list[str]:
-        """Return nothing: the model's end token ends its turn."""
+        """Return no strings, since the model's end token ends its turn."""
         return []
 
     def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
-        """Read all calls of the turn, or its answer; an end token at the end is no part of it."""
+        """Parse all calls of the turn, or its answer; a final end token is ignored."""
         try:
             return self._read(_END_TOKENS.sub("", text[-20:]).join((text[:-20], "")), tools)
         except UnreadableCall as fault:
             return Malformed(str(fault))
 
     def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
-        """Return the text with the `<` of every delimiter of the templates, in whatever spelling, as `&lt;`."""
-        return self._dangerous.sub("&lt;", text)
+        """Return the text with the `<` of every delimiter of the templates, in any spelling, replaced by `&lt;`."""
+        return self._delimiters.sub("&lt;", text)
 
     def well_formed(self, turns: Sequence[str]) -> bool:
-        """Every thought is closed, and the model wrote no result of its own."""
+        """Return whether every thought is closed and the model wrote no tool result itself."""
         return all(self._turn_well_formed(turn) for turn in turns)
 
     def _read(self, text: str, tools: Sequence[JsonSchema]) -> Action:
         calls: list[ToolCall] = []
         visible = position = _prompted_thought_end(text)
         while True:
-            if not calls and position == visible and (call := self._bare(text, position, tools)):
+            if not calls and position == visible and (call := self._unmarked_call(text, position, tools)):
                 return ToolCalls((call,))
             mark = self._marks.search(text, position)
             if mark is None:
@@ -105,8 +105,8 @@ class _Native:
             raise UnreadableCall(f'a call is {{"{name}": ..., "{arguments}": {{...}}}}, this has the keys: {keys}')
         return checked_call(value[name], value.get(arguments, {}), tools)
 
-    def _bare(self, text: str, position: int, tools: Sequence[JsonSchema]) -> ToolCall | None:
-        """Return the call that the rest of the turn is, without marks."""
+    def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema]) -> ToolCall | None:
+        """Return the call if the rest of the turn is a call without marks."""
         return None
 
     def _turn_well_formed(self, turn: str) -> bool:
@@ -119,39 +119,39 @@ class _Native:
         return turn.find(self._result, position) < 0
 
 
-class Hermes(_Native):
-    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, several a turn; results in `<tool_response>`."""
+class Hermes(_ChatTemplate):
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, several per turn; results in `<tool_response>`."""
 
     name = "hermes"
     _opening, _closing, _result = "<tool_call>", "</tool_call>", "<tool_response>"
     _keys = ("name", "arguments")
     _marks = re.compile(r"<think>|<tool_call>|</tool_call>")
-    _dangerous = re.compile(
+    _delimiters = re.compile(
         r"<(?=\s*+/?+\s*+(?:tool_response|tool_call|tools|think)\b|\|(?:im_start|im_end|endoftext)\|>)", re.IGNORECASE
     )
 
     def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
-        """Return each text as the templates show it, defused."""
+        """Return each text in the format of the templates, defused."""
         return "".join(f"\n<tool_response>\n{self.defuse(text)}\n</tool_response>" for text in texts)
 
 
-class Llama3(_Native):
-    """`<|python_tag|>{"name": ..., "parameters": {...}}`, or that JSON alone as the whole turn."""
+class Llama3(_ChatTemplate):
+    """`<|python_tag|>{"name": ..., "parameters": {...}}`, or only that JSON as the whole turn."""
 
     name = "llama3"
     _opening, _closing, _result = "<|python_tag|>", "", "<|start_header_id|>"
     _keys = ("name", "parameters", "type")
     _marks = re.compile(r"<think>|<\|python_tag\|>")
-    _dangerous = re.compile(
+    _delimiters = re.compile(
         r"<(?=\s*+/?+\s*+think\b|\|(?:python_tag|eot_id|eom_id|start_header_id|end_header_id|begin_of_text)\|>)",
         re.IGNORECASE,
     )
 
     def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
-        """Return the texts, defused; the template marks them by special tokens only."""
+        """Return the defused texts; the template marks results by special tokens only."""
         return "\n".join(self.defuse(text) for text in texts)
 
-    def _bare(self, text: str, position: int, tools: Sequence[JsonSchema]) -> ToolCall | None:
+    def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema]) -> ToolCall | None:
         if not _LOOKS_LIKE_A_CALL.match(text, position):
             return None
         value, end = read_object(text, position)
@@ -166,7 +166,7 @@ _LOOKS_LIKE_A_CALL = re.compile(r'\s*+\{\s*+"(?:name|type|parameters)"')
 
 
 def _prompted_thought_end(text: str) -> int:
-    """Return where a thought ends that was opened in the prompt; 0 if there is none."""
+    """Return the end of a thought that was opened in the prompt; 0 if there is none."""
     first = _THINK.search(text)
     return first.end() if first and first[0] == "</think>" else 0
 

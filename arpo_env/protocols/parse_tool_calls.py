@@ -1,7 +1,8 @@
-"""Calls out of what a model wrote: strict JSON, checked against the tool's schema. Every fault is an `UnreadableCall`.
+"""Parses calls that a model wrote: strict JSON, checked against the tool's schema. All faults are `UnreadableCall`.
 
-Reading is total and linear: deep nesting, NaN, numbers out of range, keys given twice and halves of surrogate pairs
-are faults like any other. One leniency: a line break may stand unescaped in a string, as models write code that way.
+Parsing never fails otherwise and takes linear time: deep nesting, NaN, numbers out of range, duplicate keys and halves
+of surrogate pairs are faults like any other. One exception to strict JSON: line breaks may be unescaped in strings,
+since models write code that way.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class UnreadableCall(ValueError):
-    """Raised for what is meant as a call and cannot be read; the text is told to the model."""
+    """Raised for text that is meant as a call but cannot be parsed; the message is shown to the model."""
 
 
 def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
-    """Read one JSON object that begins at `start`, after white space.
+    """Parse one JSON object that begins at `start`, after white space.
 
     Returns:
-        The object, and the position after it and the white space that follows.
+        The object, and the position after the object and the following white space.
 
     Raises:
-        UnreadableCall: it is no JSON object.
+        UnreadableCall: the text is not a JSON object.
     """
     begin = _space_end(text, start)
     if text[begin : begin + 1] != "{":
@@ -56,16 +57,16 @@ def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
         raise UnreadableCall(f"the JSON cannot be read: {error.msg} at character {error.pos - begin}") from None
     except UnreadableCall:
         raise
-    except ValueError:  # Python reads no number of so many digits
+    except ValueError:  # Python limits the number of digits
         raise UnreadableCall("the JSON holds a number that is too long") from None
     return value, _space_end(text, end)
 
 
 def checked_call(name: object, arguments: object, tools: Sequence[JsonSchema]) -> ToolCall:
-    """Return the call if there is such a tool and it takes these arguments.
+    """Return the call if the tool exists and accepts these arguments.
 
     Raises:
-        UnreadableCall: what was given, and what was expected.
+        UnreadableCall: the tool is unknown or an argument is wrong; the message names what was expected.
     """
     schema = find_tool(name, tools)
     if not isinstance(arguments, dict):
@@ -91,7 +92,7 @@ def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
     """Return the schema of a tool.
 
     Raises:
-        UnreadableCall: there is no such tool; names the nearest.
+        UnreadableCall: there is no such tool; the message suggests a similar name.
     """
     names = tool_names(tools)
     if not isinstance(name, str):
@@ -104,12 +105,12 @@ def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
 
 
 def tool_names(tools: Sequence[JsonSchema]) -> list[str]:
-    """Return the names, in order."""
+    """Return the names of the tools, in order."""
     return [tool["function"]["name"] for tool in tools]
 
 
 def tag_parameter(tool: JsonSchema) -> str | None:
-    """Return the parameter that plain text can fill: the first string, if nothing else is required; else None."""
+    """Return the parameter that plain text can fill: the first string if nothing else is required; else None."""
     parameters = tool["function"].get("parameters") or {}
     for key, schema in (parameters.get("properties") or {}).items():
         if "string" in _allowed(schema):
@@ -118,9 +119,9 @@ def tag_parameter(tool: JsonSchema) -> str | None:
 
 
 def text_arguments(text: str, parameter: str, tool: JsonSchema) -> dict[str, Any]:
-    """Return the arguments that a text gives to a tool whose `tag_parameter` this is.
+    """Return the arguments of a call by plain text, where `parameter` is the tool's `tag_parameter`.
 
-    The text is the parameter's value, unless it is a JSON object with names of several parameters.
+    The text is the value of that parameter, unless it is a JSON object with the names of several parameters.
     """
     parameters = tool["function"]["parameters"]
     names, required = set(parameters["properties"]), set(parameters.get("required") or [])
@@ -164,10 +165,10 @@ def _fits(value: object, schema: Any) -> bool:
     if isinstance(schema, dict) and isinstance(schema.get("enum"), list) and value not in schema["enum"]:
         return False
     allowed = _allowed(schema)
-    if not allowed:  # a schema of another kind (anyOf, $ref): the tool itself has to look
+    if not allowed:  # another kind of schema (anyOf, $ref), which the tool must check itself
         return True
     kinds = {kind for kind in allowed if isinstance(value, _TYPES.get(kind, ()))}
-    if isinstance(value, bool):  # which Python takes for an integer
+    if isinstance(value, bool):  # bool is a subclass of int in Python
         kinds &= {"boolean"}
     if kinds == {"array"} and isinstance(value, list):
         return all(_fits(item, schema.get("items")) for item in value)

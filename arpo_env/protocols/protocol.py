@@ -1,7 +1,7 @@
-r"""What a turn can ask for (the actions), and what reads it and writes the results: the `Protocol`.
+r"""The interface of a protocol, which parses turns and renders results: `Protocol` and the actions of a turn.
 
-The protocols themselves are in `arpo_env.protocols`. All of them read only what the model wrote in this one turn: a
-tag in the prompt's own example or in a tool's result can be neither executed nor counted.
+The protocols themselves are in `arpo_env.protocols`. They parse only what the model wrote in this one turn, so that a
+tag in the example of a prompt or in a tool result is neither executed nor counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Style = Literal["short", "paper"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call; its arguments fit the tool's schema."""
+    """One call whose arguments match the tool's schema."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -28,14 +28,14 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolCalls:
-    """The turn asks for tools: one or more calls, in the order they were written."""
+    """The turn calls tools: one or more calls, in the order they were written."""
 
     calls: tuple[ToolCall, ...]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The turn ends the episode with an answer; `value` is what is scored, `boxed` whether it stood in a box."""
+    """The turn ends the episode with an answer: `value` is scored, `boxed` says whether it was in a box."""
 
     value: str
     boxed: bool
@@ -43,55 +43,56 @@ class Answer:
 
 @dataclass(frozen=True)
 class Malformed:
-    """The turn tries something that cannot be read; `reason` is told to the model, and so it spells no tags itself."""
+    """The turn attempts an action that cannot be parsed. `reason` is shown to the model, so it contains no tags."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """The turn holds no action at all: the model just stopped."""
+    """The turn contains no action; the model stopped without one."""
 
 
 Action = ToolCalls | Answer | Malformed | Nothing
 
 
 class Protocol(TypingProtocol):
-    """The way an episode is written.
+    """The format in which an episode is written.
 
     Attributes:
-        name: as `make_protocol` knows it.
-        native: True if the model's own chat template shows the tools and carries the results, as messages of the
-            role "tool", and the model's end token ends a turn. False if all of an episode is one assistant message.
+        name: name for `make_protocol`.
+        native: True if the model's own chat template shows the tools and carries results as messages of the role
+            "tool", and the model's end token ends a turn. False if the whole episode is one assistant message.
     """
 
     name: str
     native: bool
 
     def system_prompt(self, tools: Sequence[JsonSchema], language: Language = "en", style: Style = "short") -> str:
-        """Return the instructions, given the tools' schemas."""
+        """Return the instructions for the given tool schemas."""
 
     def stop_strings(self, tools: Sequence[JsonSchema]) -> list[str]:
-        """Return the strings after which the model's turn is over; none if only its end token ends it."""
+        """Return the strings that end the model's turn; empty if only its end token does."""
 
     def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
-        """Read what one turn of the model asks for; never raises, whatever the text is."""
+        """Parse one turn of the model; never raises, whatever the text is."""
 
     def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
-        """Return a tool's result in which nothing looks like a delimiter of this protocol, or a call of these tools."""
+        """Return a tool result in which nothing looks like a delimiter of this protocol or a call of these tools."""
 
     def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
-        """Return the results of one turn's calls as they are shown, defused."""
+        """Return the results of one turn's calls as the model sees them, defused."""
 
     def well_formed(self, turns: Sequence[str]) -> bool:
-        """Say whether the model's turns, taken together, keep to the format."""
+        """Return whether the model's turns, taken together, follow the format."""
 
 
 _BOX_OR_BRACE = re.compile(r"\\boxed\s*\{|[{}]")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return what stands in the last `\boxed{...}`, braces balanced; None if there is none."""
+    r"""Return the content of the last `\boxed{...}` with balanced braces; None if there is none."""
+    # A stack of open braces gives the matching pairs in one pass; of nested boxes the innermost last one counts.
     open_braces: list[tuple[bool, int]] = []
     best: tuple[int, int] | None = None
     for match in _BOX_OR_BRACE.finditer(text):

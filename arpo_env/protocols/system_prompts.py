@@ -1,9 +1,9 @@
 r"""The system prompts: for each set of tools, in English and Chinese, in two styles.
 
-"short" is a few words, for models too small to make use of more. "paper" says what the ARPO papers' prompts say
-(`code_search` and its variants `search`, `math` and `base`), in our words: what each tag holds, one worked pattern with
-all the tools there are, and the box around the answer. The tools come from their schemas; `python` and `search` have
-texts of their own. The pattern is only read by the model: no protocol ever parses a prompt.
+"short" is a few words, for models that are too small to use more. "paper" conveys the content of the ARPO papers'
+prompts (`code_search` and its variants `search`, `math` and `base`) in our own words: the meaning of each tag, one
+worked pattern with all tools, and the box around the answer. Tools are described by their schemas; `python` and
+`search` have their own texts. Only the model reads the pattern: prompts are never parsed by a protocol.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def tag_prompt(tools: Sequence[JsonSchema], language: Language, style: Style) ->
     """Return the instructions of the tag protocol.
 
     Raises:
-        ValueError: no such language or style.
+        ValueError: the language or style is unknown.
     """
     _check(language, style)
     words = (_SHORT if style == "short" else _PAPER)[language]
@@ -135,7 +135,7 @@ def native_prompt(tools: Sequence[JsonSchema], language: Language, style: Style)
     """Return the instructions for a protocol whose chat template shows the tools itself.
 
     Raises:
-        ValueError: no such language or style.
+        ValueError: the language or style is unknown.
     """
     _check(language, style)
     words = _NATIVE[language]
@@ -145,7 +145,7 @@ def native_prompt(tools: Sequence[JsonSchema], language: Language, style: Style)
 def _check(language: str, style: str) -> None:
     for what, given, known in (("language", language, tuple(_SHORT)), ("prompt style", style, ("short", "paper"))):
         if given not in known:
-            raise ValueError(f"no {what} {given!r}; there are: {', '.join(known)}")
+            raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}")
 
 
 def _intro(tools: Sequence[JsonSchema], words: dict[str, str]) -> str:
@@ -163,7 +163,7 @@ def _tool_line(tool: JsonSchema, words: dict[str, str]) -> str:
 
 
 def _contents(tool: JsonSchema, words: dict[str, str]) -> str:
-    """Say what may stand between the tags of a tool, all forms of it."""
+    """Return what may be written between the tags of a tool, in all accepted forms."""
     parameter = tag_parameter(tool)
     keys = list((tool["function"].get("parameters") or {}).get("properties") or {})
     if parameter is None or len(keys) == 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env.nearest_name import nearest_hint
-from arpo_env.net.urls import hidden
+from arpo_env.net.urls import printable_address
 from arpo_env.search.local.corpus import SUFFIXES
 from arpo_env.search.search_backend import SearchBackend
 
@@ -90,7 +90,7 @@ def backend_names() -> list[str]:
 
 
 def _unknown(where: str, name: str) -> Exception:
-    shown = hidden(where)
+    shown = printable_address(where)
     if name in ("http", "https"):
         return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
     if "/" in name or where.endswith(SUFFIXES):

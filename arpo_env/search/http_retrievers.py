@@ -3,7 +3,7 @@
     backend = make_retriever("search-r1", "http://127.0.0.1:8000")
     backend = make_retriever("elasticsearch", "http://me:password@127.0.0.1:9200/wiki")
 
-One request a query; connections are kept.
+One request per query; connections are kept open.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.http import Http, Reply
 from arpo_env.net.urls import checked_address, with_path, without_login
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.search.web.query_length import sendable
-from arpo_env.search.web.response_parsing import SNIPPET, error_in, named, number, one_line, plain
+from arpo_env.search.web.request_formats import clean_query
+from arpo_env.search.web.response_parsing import SNIPPET, error_in, json_kind, json_text, number, one_line
 
 _ELASTIC_FIELDS = ("title^0.5", "text", "contents")
 
 
 @dataclass(frozen=True)
 class _Protocol:
-    """How a kind of server is asked.
+    """The request and reply of one kind of server.
 
     Attributes:
         path: appended to the address.
         example: of an address.
-        body: of the request, from query and k.
-        found: (document, score) pairs in the reply's JSON; raises ValueError with what is wrong.
-        key: variable with a key that may be needed; the address of such a server ends in an index.
+        body: makes the request's body from query and k.
+        found: returns the (document, score) pairs of the reply's JSON; raises ValueError for another shape.
+        key: environment variable with an optional key; the address of such a server ends in an index.
     """
 
     path: str
@@ -43,16 +43,16 @@ class _Protocol:
 
 
 def make_retriever(name: str, address: str | None, *, http: Http | None = None) -> SearchBackend:
-    """Return a retrieval server, ready to be asked.
+    """Return a search backend for a retrieval server.
 
     Args:
         name: one of `RETRIEVERS`.
         address: of the server, with or without the protocol's path; for Elasticsearch with the index. User and
             password may stand in it.
-        http: limits of time, size, pace and repeats other than the usual.
+        http: limits of time, size, rate and retries.
 
     Raises:
-        ValueError: unknown name, or an address that is none.
+        ValueError: unknown name, or no valid address.
     """
     if name not in _PROTOCOLS:
         hint = nearest_hint(name, RETRIEVERS, "did you mean {!r}?", f"there are {', '.join(RETRIEVERS)}")
@@ -87,7 +87,7 @@ class Retriever(SearchBackend):
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k passages."""
-        line = sendable(query)
+        line = clean_query(query)
         if not line or k < 1:
             return []
         body = self._protocol.body(line, k)
@@ -95,7 +95,7 @@ class Retriever(SearchBackend):
         return self._hits(reply)[:k]
 
     async def close(self) -> None:
-        """Give back connections and threads."""
+        """Close the connections."""
         self._http.close()
 
     def _hits(self, reply: Reply) -> list[Hit]:
@@ -105,27 +105,27 @@ class Retriever(SearchBackend):
             raise reply.fault(str(error)) from None
         hits = [passage(document, score) for document, score in found]
         if hits and not any(hits):
-            raise reply.fault(f"answered passages without text; the first is {named(found[0][0])}")
+            raise reply.fault(f"answered passages without text; the first is {json_kind(found[0][0])}")
         return [hit for hit in hits if hit is not None]
 
 
 def passage(document: Any, score: Any = None) -> Hit | None:
     """Return a document of a corpus as a hit, or None if it holds no text.
 
-    Its text is `text`, else `contents`, whose first line is the title (often in quotes) where it has several.
+    The text is the field `text`, else `contents`, whose first line is the title (often quoted) if it has several.
     """
     fields = document if isinstance(document, dict) else {"contents": document}
-    title, text = plain(fields.get("title")), plain(fields.get("text"))
+    title, text = json_text(fields.get("title")), json_text(fields.get("text"))
     if not text:
-        head, cut, tail = plain(fields.get("contents")).partition("\n")
+        head, cut, tail = json_text(fields.get("contents")).partition("\n")
         title, text = (title or _unquoted(head.strip()), tail.strip()) if cut else (title, head)
     if not text:
         return None
     return Hit(
         title=one_line(title),
-        url=plain(fields.get("url")) or plain(fields.get("id")),
+        url=json_text(fields.get("url")) or json_text(fields.get("id")),
         snippet=one_line(text[:SNIPPET]),
-        date=one_line(plain(fields.get("date"))),
+        date=one_line(json_text(fields.get("date"))),
         text=text,
         score=number(score),
     )
@@ -166,7 +166,7 @@ def _flashrag_found(data: Any) -> list[tuple[Any, Any]]:
 
 
 def _elastic(query: str, k: int) -> dict[str, Any]:
-    # most_fields adds the fields up, so that title and text both count
+    # most_fields adds the scores of the fields, so that title and text both count
     match = {"query": query, "fields": list(_ELASTIC_FIELDS), "type": "most_fields", "lenient": True}
     wanted = ["id", "title", "text", "contents", "url", "date"]
     return {"size": k, "query": {"multi_match": match}, "_source": wanted}
@@ -194,7 +194,7 @@ def _listed(data: Any, key: str) -> list[Any]:
 
 def _wrong(data: Any, expected: str) -> str:
     said = error_in(data) if isinstance(data, dict) else ""
-    return f"answered an error: {said}" if said else f"answered {named(data)}, expected {expected}"
+    return f"answered an error: {said}" if said else f"answered {json_kind(data)}, expected {expected}"
 
 
 _ELASTIC = _Protocol("/_search", "http://127.0.0.1:9200/index", _elastic, _elastic_found, key="ES_API_KEY")

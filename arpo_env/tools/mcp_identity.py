@@ -13,7 +13,7 @@ import shlex
 import urllib.parse
 from collections.abc import Iterable, Sequence
 
-from arpo_env.net.urls import server_of
+from arpo_env.net.urls import canonical_address
 
 _HIDDEN = "***"
 _SECRET_NAME = re.compile(
@@ -63,7 +63,7 @@ def _redact_command(command: Sequence[str]) -> list[str]:
 
 def _redact_url(url: str) -> str:
     try:
-        return _redact(server_of(_without_secret_fields(url.partition("#")[0])))
+        return _redact(canonical_address(_without_secret_fields(url.partition("#")[0])))
     except ValueError:  # invalid port; the error is raised when connecting
         return _redact(url.partition("?")[0])
 

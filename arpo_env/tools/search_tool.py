@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.errors import ServiceError
-from arpo_env.net.daemon_threads import run_in_daemon_thread
 from arpo_env.search.backend_registry import default_search, open_search
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.tools.json_schema import function_schema

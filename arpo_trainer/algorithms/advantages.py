@@ -42,6 +42,7 @@ def group_advantages(rewards: Rewards, scale: Scale = "group") -> list[float]:
         ValueError: a reward is not finite, or the scale is unknown.
     """
     check_name("scale", scale, ("group", "none", "population"))
+    # equal rewards give exactly 0: their computed mean may differ from them by rounding, which Adam would scale up
     if not has_signal(rewards):
         return [0.0] * len(rewards)
     mean, deviation = _group_moments(_valid(rewards), population=scale == "population")
@@ -65,7 +66,8 @@ def leave_one_out(rewards: Rewards) -> list[float]:
         return [0.0] * len(rewards)
     mean, _ = _group_moments(_valid(rewards))
     n = len(_valid(rewards))
-    stretch = n / (n - 1) if n > 1 else 1.0  # R - mean of the others, from R - mean of all
+    # R_i - mean of the others = (R_i - mean of all) * n / (n - 1)
+    stretch = n / (n - 1) if n > 1 else 1.0
     return [0.0 if reward is None else (reward - mean) * stretch for reward in rewards]
 
 
@@ -90,7 +92,7 @@ def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float
         raise ValueError(f"got {len(starts)} starts for {len(rewards)} trajectories")
     for start in set(starts):
         members = [number for number, own in enumerate(starts) if own == start]
-        if len(members) > 1:
+        if len(members) > 1:  # a tree of one would be compared with nothing
             for number, within in zip(members, group_advantages([rewards[i] for i in members]), strict=True):
                 result[number] += within
     return result
@@ -118,7 +120,7 @@ def reinforce_plus_plus(groups: Sequence[Rewards], lengths: Sequence[Sequence[in
             f"{[len(group) for group in lengths]}: one length per trajectory"
         )
     flat = [reward for group in groups for reward in group]
-    if len(set(_valid(flat))) < 2:
+    if len(set(_valid(flat))) < 2:  # rounding would be divided by almost nothing
         return [[0.0] * len(group) for group in groups]
     weights = [n for group in lengths for n in group]
     mean, deviation = _token_moments([(r, n) for r, n in zip(flat, weights, strict=True) if r is not None])
@@ -135,7 +137,7 @@ def _group_moments(valid: Sequence[float], population: bool = False) -> tuple[fl
 def _token_moments(rewards: Sequence[tuple[float, int]]) -> tuple[float, float]:
     """Return the mean over tokens, and sqrt(unbiased variance + 1e-8)."""
     tokens = sum(n for _, n in rewards)
-    if tokens < 2:
+    if tokens < 2:  # no variance; infinity makes the advantage 0
         return 0.0, math.inf
     mean = math.fsum(reward * n for reward, n in rewards) / tokens
     variance = math.fsum(n * (reward - mean) ** 2 for reward, n in rewards) / (tokens - 1)

@@ -143,6 +143,7 @@ def _aepo(point: Point, settings: BranchSettings) -> Score:
 
 def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score:
     alpha, beta, tau = settings.branch_alpha, settings.branch_beta, settings.branch_threshold
+    # `flat` is the score without a rise: it tells whether the rise was the reason
     value, flat = (branch_score(delta, alpha, beta, point.consecutive, penalty) for delta in (point.delta, 0.0))
     rose = point.delta > 0 and value > tau >= flat  # otherwise alpha alone is above tau, and the rise explains nothing
     return Score(value, tau, value > tau, ROSE if rose else "")
@@ -150,6 +151,7 @@ def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score
 
 def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
     score = _arpo(point, settings)
+    # a branch from a nearly deterministic point repeats the original and only costs budget
     settled = score.branch and point.entropy < NO_DOUBT_LEVEL
     return replace(score, branch=False, why=NO_DOUBT) if settled else score
 
@@ -170,6 +172,7 @@ def _aepo_reference(point: Point, settings: BranchSettings) -> Score:
 
 
 def _tree_grpo(point: Point, settings: BranchSettings) -> Score:
+    # every point is a candidate, and the highest drawn numbers win (`best`): a uniform choice among all points
     return _drawn(point.uniform, 0.0, True)
 
 

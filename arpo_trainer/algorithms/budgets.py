@@ -66,6 +66,7 @@ def _one(num_generations: int, initial_rollouts: int) -> int:
 
 
 def _balanced(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
+    # not round(), which rounds halves to even
     return math.floor(balanced_roots(num_generations, root_entropy, tool_entropy, beta) + 0.5)
 
 

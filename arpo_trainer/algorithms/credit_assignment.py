@@ -72,7 +72,7 @@ def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool
     following: list[list[tuple[float | None, float]]] = [[] for _ in tree.spans]
     for trajectory, advantage in zip(tree.trajectories, advantages, strict=True):
         if trajectory.valid:
-            following[trajectory.leaf].append((None, advantage))
+            following[trajectory.leaf].append((None, advantage))  # no next turn, so no weight of its own
     for span in reversed(tree.spans):  # children come after their parents
         if following[span.index]:
             values[span.index] = _weighted_mean(following[span.index])
@@ -99,6 +99,7 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
     check_name("attribution", attribution, ATTRIBUTIONS)
     if len(advantages) != len(tree.trajectories):
         raise ValueError(f"got {len(advantages)} advantages for {len(tree.trajectories)} trajectories")
+    # "soft" has no entry: each copy of a token has the advantage of its own trajectory
     spans = _SPANS[attribution](tree, advantages) if attribution in _SPANS else None
     rows = []
     for number, own in enumerate(advantages):

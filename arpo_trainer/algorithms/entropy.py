@@ -59,8 +59,9 @@ def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "re
     mass = math.fsum(map(math.exp, top))
     inside = _plain(top)
     if estimator == "renormalised":
+        # entropy of p / mass: -sum (p / mass) log(p / mass) = inside / mass + log(mass)
         return inside / mass + math.log(mass)
-    rest = max(0.0, 1.0 - mass)
+    rest = max(0.0, 1.0 - mass)  # rounding may put the mass slightly above 1
     return inside - (rest * math.log(rest) if rest else 0.0)
 
 

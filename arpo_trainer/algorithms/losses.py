@@ -87,6 +87,7 @@ class Loss:
         log_ratio = level_log_ratio(log_ratio, mask, self.level)
         ratio = bounded_ratio(log_ratio)
         same = torch.exp(log_ratio - log_ratio.detach())  # 1, with the gradient of log pi
+        # PPO: the minimum has gradient 0 out of bounds; `above` and `below` put a bounded gradient back
         gain = torch.minimum(ratio * advantages, ratio.clamp(1 - self.low, 1 + self.high) * advantages)
         above, below = kept(self, ratio.detach(), advantages)
         gain = torch.where(above, (1 + self.high) * same * advantages, gain)
@@ -173,10 +174,12 @@ def segment_log_ratio(log_ratio: torch.Tensor, mask: torch.Tensor, segments: tor
     Returns:
         Shape (B, T).
     """
+    # one scatter for all segments of all rows; masked tokens add 0 to sum and count
     values, counted = log_ratio.detach() * mask, mask.to(log_ratio.dtype)
     empty = values.new_zeros(len(values), int(segments.max()) + 1 if segments.numel() else 1)
     sums, counts = empty.scatter_add(1, segments, values), empty.scatter_add(1, segments, counted)
     mean = (sums / counts.clamp(min=1)).gather(1, segments)
+    # the value is the mean, the gradient that of the own log-ratio
     return (log_ratio - log_ratio.detach() + mean).clamp(max=LARGEST_MEAN_LOG_RATIO)
 
 
@@ -230,7 +233,7 @@ def aggregate(losses: torch.Tensor, mask: torch.Tensor, how: Aggregation, length
     check_name("aggregation", how, get_args(Aggregation))
     if losses.shape != mask.shape:
         raise ValueError(f"losses of shape {tuple(losses.shape)} with a mask of shape {tuple(mask.shape)}")
-    counted = torch.where(mask.bool(), losses, 0.0)
+    counted = torch.where(mask.bool(), losses, 0.0)  # not losses * mask: masked values may be NaN
     rows, sizes = counted.sum(-1), mask.sum(-1)
     if how == "token-mean":
         return rows.sum() / sizes.sum().clamp(min=1)

@@ -71,6 +71,7 @@ def get_algorithm(name: str, budget: str | None = None, branch: str | None = Non
     if branch is not None:
         check_name("branch", branch, list(BRANCHES))
     budget, branch = budget or row.budget, branch or row.branch
+    # places kept for branches need a method that makes branches, and a method needs places
     if BUDGETS[budget].keeps_branches != (branch is not None):
         alone = ", ".join(repr(name) for name, row in BUDGETS.items() if not row.keeps_branches)
         raise ValueError(

@@ -107,4 +107,5 @@ def _call_start(span: Span, decode: Callable[[Sequence[int]], str], opening: Seq
     found = [place for tag in opening if (place := text.find(tag, thought)) >= 0]
     if not found:
         return 0
+    # the decoded prefix grows with the number of tokens, so the first token behind the tag is found by bisection
     return bisect_right(range(len(span.ids)), min(found), key=lambda last: len(decode(span.ids[: last + 1])))

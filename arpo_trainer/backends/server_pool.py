@@ -52,8 +52,11 @@ class _Server:
     def answered(self) -> None:
         """Use it as usual from now on."""
         if self.unreachable:
-            logger.warning("%s answers again. If it was restarted, its weights are those it started with, not those "
-                           "of the training, until they are next sent", strip_credentials(self.url))  # fmt: skip
+            logger.warning(
+                "%s answers again. If it was restarted, its weights are those it started with, not those "
+                "of the training, until they are next sent",
+                strip_credentials(self.url),
+            )
         self.faults, self.rests_until, self.unreachable = 0, 0.0, False
 
 

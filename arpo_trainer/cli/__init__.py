@@ -1,4 +1,4 @@
-"""The `arpo` command, one module per subcommand."""
+"""The `arpo` command, with one module per subcommand."""
 
 from sandbox.moved_names import moved_members
 

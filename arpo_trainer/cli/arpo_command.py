@@ -18,12 +18,11 @@ from arpo_trainer.cli.cache_command import add_cache_command
 from arpo_trainer.cli.command_options import add_command, settle_old_names
 from arpo_trainer.cli.data_command import add_data_command
 from arpo_trainer.cli.play_command import add_play_command
-from arpo_trainer.cli.recipes_command import add_recipes_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
 from arpo_trainer.cli.sandbox_command import add_sandbox_command
 from arpo_trainer.cli.search_command import add_search_command
 from arpo_trainer.cli.text_table import write_table
-from arpo_trainer.cli.train_command import add_train_command
+from arpo_trainer.cli.train_command import add_recipes_command, add_train_command
 from arpo_trainer.cli.view_command import add_view_command
 from arpo_trainer.optional_dependencies import naming_extras
 
@@ -32,7 +31,7 @@ PACKAGES = ("arpo_trainer", "arpo_env", "envs_registry", "sandbox")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
-    if argv is None:
+    if argv is None:  # run as a program: a caller in Python has its own filters for warnings
         _show_deprecations()
     arguments = _parser().parse_args(argv)
     arguments.argv = sys.argv[1:] if argv is None else list(argv)
@@ -105,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _ShowVersion(argparse.Action):
-    """Shows the version, which is looked up only on demand."""
+    """Shows the version; argparse's own action would need it before the command line is read."""
 
     def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
         import importlib.metadata

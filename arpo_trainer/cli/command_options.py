@@ -60,7 +60,7 @@ def read_env_options(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: an option is not `name=value`, or both the old and the new flag were given.
     """
-    old = getattr(arguments, "old_env_set", [])
+    old = getattr(arguments, "old_env_set", [])  # commands without an old flag have no such value
     if not old:
         return parse_assignments(arguments.env_set, "--env-set")
     flag = arguments.old_env_flag
@@ -115,6 +115,7 @@ class OldName(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         """Note the value; whether the new option is given too is known only at the end."""
+        # argparse copies everything in a subcommand's namespace into the main one
         vars(namespace).setdefault("old_names", []).append((option, self.new, self.dest, values))
 
 

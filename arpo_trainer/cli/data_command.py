@@ -114,14 +114,15 @@ def _overlap(arguments: argparse.Namespace) -> int:
 
 
 def _held_out_split(spec: EnvSpec) -> str:
-    """Return the first split that is not trained on; "" where there are no splits."""
+    """Return the first split that is not for training; "" if there are no splits."""
     return next((split for split in spec.splits if split != "train"), next(iter(spec.splits), ""))
 
 
 def _load(text: str, default_split: Callable[[EnvSpec], str]) -> tuple[str, TaskSource]:
-    """Read [MODULE:]ENV[:SPLIT][=PATH] and return its name and tasks, of an endless source the first ones."""
+    """Return the name and the tasks of [MODULE:]ENV[:SPLIT][=PATH]; of an endless source the first ones."""
     where, _, path = text.partition("=")
     env_id, _, split = where.partition(":")
+    # MODULE:ENV and ENV:SPLIT look the same; what is no known id and reads like a module is one
     if split and not has_spec(env_id) and all(part.isidentifier() for part in env_id.split(".")):  # a module
         name, _, split = split.partition(":")
         env_id = f"{env_id}:{name}"

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for a run, each lack with the command that mends it."""
+"""`arpo doctor`: checks what this machine has and lacks for a run, with a command for each missing part."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Finding:
     """One line of the doctor's report.
 
     Attributes:
-        what: what was looked at.
-        fine: whether it is there.
+        what: the part that was checked.
+        fine: whether it is available.
         detail: what was found.
-        cure: the command to run if not.
+        cure: the command to run if it is missing.
         needed: whether a run is impossible without it.
     """
 
@@ -37,11 +37,11 @@ class Finding:
     def __str__(self) -> str:
         mark = "ok  " if self.fine else ("LACK" if self.needed else "--  ")
         text = f"{mark} {self.what:<12} {self.detail}"
-        return text if self.fine or not self.cure else f"{text}\n     {'':<12} to mend: {self.cure}"
+        return text if self.fine or not self.cure else f"{text}\n     {'':<12} to fix: {self.cure}"
 
 
 def examine() -> list[Finding]:
-    """Look at everything; takes a few seconds, changes nothing."""
+    """Check everything; this takes a few seconds and changes nothing."""
     return [*_machine(), *_packages(), *_sandbox(), *_model(), *_environments()]
 
 
@@ -60,7 +60,7 @@ def _memory() -> str:
 
 def _packages() -> Iterator[Finding]:
     cure = "make setup, or pip install 'arpo-gym[train]'"
-    if not _installed("trl"):  # environments can do without
+    if not _installed("trl"):  # environments alone do not need it
         yield Finding("training", False, "not installed: environments only", cure, needed=False)
         return
     for name in TRAINING:
@@ -71,7 +71,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _vllm() -> Finding:
-    cure = "pip install 'arpo-gym[vllm]', for `use_vllm: true`; `arpo rollout --vllm-server` needs none here"
+    cure = "pip install 'arpo-gym[vllm]', for `use_vllm: true`; `arpo rollout --vllm-server` does not need it"
     if not _installed("vllm"):
         return Finding("vLLM", False, "not installed: rollouts run on transformers", cure, needed=False)
     return Finding("vLLM", True, importlib.metadata.version("vllm"))
@@ -93,7 +93,7 @@ def _sandbox() -> Iterator[Finding]:
     docker = check_docker()
     works, bwrap = docker.state == "ok", shutil.which("bwrap")
     yield Finding("Docker", works, docker.detail, docker.cure, needed=not bwrap)
-    detail = bwrap or "not installed; used where Docker is not"
+    detail = bwrap or "not installed; it replaces Docker where there is none"
     yield Finding("bubblewrap", bool(bwrap), detail, "sudo apt-get install bubblewrap", needed=False)
 
 
@@ -102,7 +102,7 @@ def _model() -> Iterator[Finding]:
 
     folder, there = demo_model_folder(), has_demo_model()
     cure = "python -m arpo_trainer.run.demo_model  (98 MB)"
-    yield Finding("demo model", there, str(folder) if there else "not fetched yet", cure, needed=False)
+    yield Finding("demo model", there, str(folder) if there else "not downloaded yet", cure, needed=False)
 
 
 def _environments() -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def _environments() -> Iterator[Finding]:
         needed=False,
     )
     keys = [row.name for row in provider_table() if row.ready and row.variables]
-    yield Finding("web search", bool(keys), ", ".join(keys) or "no provider has its key", needed=False)
+    yield Finding("web search", bool(keys), ", ".join(keys) or "no provider has an API key", needed=False)
     judge = os.environ.get("OPENAI_BASE_URL") or ("api.openai.com" if os.environ.get("OPENAI_API_KEY") else "")
     lack = "neither OPENAI_BASE_URL nor OPENAI_API_KEY is set"
     cure = "export OPENAI_BASE_URL=http://host:8000/v1, or play with scorer='qa'"

@@ -99,6 +99,7 @@ def _rollout(arguments: argparse.Namespace) -> int:
         raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
     if arguments.tasks < 1:
         raise ValueError(f"--tasks must be at least 1, got {arguments.tasks}")
+    # settings and folder are checked before the training stack, the tasks and the model are loaded
     given, limits = _given_settings(arguments), read_counts(arguments.limit, "--limit")
     settings = _rollout_settings(given, arguments.endpoint)
     _check_folder(arguments.output)
@@ -216,6 +217,7 @@ def _facts(
     """Return the contents of run.json, without the passwords and keys that URLs may contain."""
     from arpo_env.net.redaction import strip_credentials
 
+    # the command line itself is not kept: it holds the URLs as they were typed
     shown = {name: strip_credentials(v) if isinstance(v, str) and "://" in v else v for name, v in options.items()}
     names = ("env", "tasks", "output", "model", "endpoint_model")
     settings = {

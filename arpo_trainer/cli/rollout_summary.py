@@ -1,11 +1,11 @@
-"""How a rollout went, as rows of a table: scores, branches, tool calls, waits, speed.
+"""The summary that `arpo rollout` prints: scores, branches, tool calls, waits and speed.
 
-What this module does not do: play (see `rollout_command`), or name each number for a log (see `rollout_metrics`).
+`rollout.metrics` computes the same numbers under the names of a training log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
-    """Return how a rollout went, as rows of a table: what, and how much."""
+    """Return the summary as rows of a table: name, value."""
     from arpo_trainer.rollout.metrics import invalid_causes, rollout_metrics
 
     seen = rollout_metrics(trees)
@@ -22,28 +22,44 @@ def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
     names = sorted(name.removeprefix("tool_calls/") for name in seen if name.startswith("tool_calls/"))
     calls = [f"{name} {seen[f'tool_calls/{name}']:.0f} ({seen[f'tool_seconds/{name}']:.2f} s)" for name in names]
     waits = [f"{name[5:]} {value:.2f} s" for name, value in seen.items() if name.startswith("wait/") and value >= 0.005]
-    kept = seen["branches"] + seen["top_ups"]
     return [
         ("TASKS", f"{len(trees)}, {len(trajectories)} trajectories"),
         ("NOT SCORED", causes or "none"),
         *_scores(trees),
-        ("BRANCHES", f"{seen['branches']:.0f} of {kept:.0f} that were kept for them; depth {seen['depth']:.0f}"
-                     if kept else "none: all started at the prompt"),
-        *([("FORKS", f"branches differ in reward at {100 * seen['fork_contrast']:.0f} % of them; "
-                     f"on average after result {seen['fork_result']:.1f}")] if "fork_contrast" in seen else []),
+        *_tree_rows(seen),
         ("TOOL CALLS", ", ".join(calls) or "none"),
-        *([("WITHHELD", f"{seen['withheld']:.0f} results did not fit: raise max_completion_length")]
-          if seen["withheld"] else []),
-        ("WAITS", ", ".join(waits) + " a trajectory" if waits else "none"),
-        ("WAITING", f"{100 * seen.get('wait_share', 0):.1f} % of a trajectory's life"),
-        ("MODEL", f"{seen['tokens_generated']:,.0f} tokens, {seen.get('tokens_per_second', 0):,.0f} a second; "
-                  f"idle {100 * seen.get('model_idle', 0):.1f} %; "
-                  f"context from cache {100 * seen.get('cache_hits', 0):.1f} %"),
-    ]  # fmt: skip
+        *_withheld_rows(seen),
+        ("WAITS", ", ".join(waits) + " per trajectory" if waits else "none"),
+        ("WAITING", f"{100 * seen.get('wait_share', 0):.1f} % of a trajectory's time"),
+        ("MODEL", _model_use(seen)),
+    ]
+
+
+def _tree_rows(seen: Mapping[str, float]) -> list[tuple[str, str]]:
+    kept = seen["branches"] + seen["top_ups"]
+    if not kept:
+        return [("BRANCHES", "none: all trajectories started at the prompt")]
+    rows = [("BRANCHES", f"{seen['branches']:.0f} of the {kept:.0f} in the budget; depth {seen['depth']:.0f}")]
+    if "fork_contrast" in seen:
+        contrast, result = 100 * seen["fork_contrast"], seen["fork_result"]
+        rows.append(("FORKS", f"rewards differ at {contrast:.0f} % of them; on average after result {result:.1f}"))
+    return rows
+
+
+def _withheld_rows(seen: Mapping[str, float]) -> list[tuple[str, str]]:
+    many = seen["withheld"]
+    return [("WITHHELD", f"{many:.0f} results did not fit: raise max_completion_length")] if many else []
+
+
+def _model_use(seen: Mapping[str, float]) -> str:
+    return (
+        f"{seen['tokens_generated']:,.0f} tokens, {seen.get('tokens_per_second', 0):,.0f} per second; "
+        f"idle {100 * seen.get('model_idle', 0):.1f} %; context from cache {100 * seen.get('cache_hits', 0):.1f} %"
+    )
 
 
 def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
-    """Return reward and accuracy, with 95 % intervals over the tasks: trajectories of one task are not independent."""
+    """Return reward and accuracy with 95 % intervals over tasks, since trajectories of one task are not independent."""
     from arpo_trainer.training.evaluation import bootstrap_interval, wilson_interval
 
     scored = [[t for t in tree.trajectories if t.valid] for tree in trees]
@@ -55,8 +71,10 @@ def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
     shares = [_mean(of) for of in right]
     single = all(len(tree.trajectories) == 1 for tree in trees)
     low, high = wilson_interval(sum(shares), len(shares)) if single else bootstrap_interval(shares)
-    rows = [("REWARD", _with_interval(_mean(rewards), *bootstrap_interval(rewards), len(scored))),
-            ("ACCURACY", _with_interval(_mean(shares), low, high, len(scored)))]  # fmt: skip
+    rows = [
+        ("REWARD", _with_interval(_mean(rewards), *bootstrap_interval(rewards), len(scored))),
+        ("ACCURACY", _with_interval(_mean(shares), low, high, len(scored))),
+    ]
     if not single:
         rows.append(("SOLVED", f"{sum(any(of) for of in right)} of {len(scored)} tasks at least once"))
     return rows

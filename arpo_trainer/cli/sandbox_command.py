@@ -74,7 +74,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from sandbox import Sandbox
-    from sandbox.backends.docker_admin import describe_unenforced_limits
+    from sandbox.docker_engine.admin import describe_unenforced_limits
 
     clock = _Clock()
     with Sandbox(arguments.backend, containers=1) as sandbox:
@@ -107,7 +107,7 @@ class _Clock:
 
 
 def _ps(arguments: argparse.Namespace) -> int:
-    from sandbox.backends.docker_admin import containers
+    from sandbox.docker_engine.admin import containers
 
     rows: list[Sequence[str]] = [("CONTAINER", "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", "HOST")]
     for one in containers(arguments.docker_host):
@@ -126,7 +126,7 @@ def _span(seconds: float) -> str:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from sandbox.backends.docker_admin import prune
+    from sandbox.docker_engine.admin import prune
 
     removed = prune(arguments.all, arguments.images, arguments.docker_host)
     sys.stdout.write("".join(f"removed {one}\n" for one in removed) or "nothing to remove\n")

@@ -7,15 +7,15 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-_WIDTH = 100  # characters of a line
+_WIDTH = 100  # characters per line
 
 
 def write_table(rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
-    """Write rows of the same length with their columns aligned.
+    """Print rows of equal length with aligned columns.
 
     Args:
-        rows: of cells.
-        notes: what is written below each row, indented and wrapped; nothing where it is empty.
+        rows: the cells of each row.
+        notes: a note below each row, indented and wrapped; an empty one is left out.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row, note in itertools.zip_longest(rows, notes[: len(rows)], fillvalue=""):

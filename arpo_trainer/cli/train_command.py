@@ -1,4 +1,4 @@
-"""The `arpo train` command: a training run from a recipe or a settings file, or what it would cost.
+"""The commands `arpo train`, a training run from a recipe or a settings file, and `arpo recipes`, the list of recipes.
 
 arpo train --recipe arithmetic-cpu --set max_steps=3 --env-set level=2
 arpo train --config my.yaml --dry-run
@@ -16,11 +16,11 @@ from arpo_trainer.cli.command_options import add_command, add_env_options, add_s
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch
-from arpo_trainer.run.recipes import check_recipe, read_settings, recipe_names
+from arpo_trainer.run.recipes import check_recipe, read_settings, recipe_names, recipe_summary
 
 
 def add_train_command(commands: Any) -> None:
-    """Add the command to a parser."""
+    """Add the command `arpo train` to a parser."""
     train = add_command(commands, "train", _train, "train a model, and write a report")
     source = train.add_mutually_exclusive_group(required=True)
     source.add_argument("--recipe", metavar="NAME", help="a recipe of the package; `arpo recipes` lists them")
@@ -31,17 +31,28 @@ def add_train_command(commands: Any) -> None:
     add_launch_flags(train)
 
 
+def add_recipes_command(commands: Any) -> None:
+    """Add the command `arpo recipes` to a parser."""
+    add_command(commands, "recipes", _recipes, "list the recipes, which `arpo train --recipe NAME` runs")
+
+
+def _recipes(arguments: argparse.Namespace) -> int:
+    write_table([("RECIPE", "WHAT IT IS"), *((name, recipe_summary(name)) for name in recipe_names())])
+    return 0
+
+
 def _train(arguments: argparse.Namespace) -> int:
     _check_source(arguments)
     check_launch_flags(arguments)
     require("train")
+    # each process that is launched reads the settings itself; a dry run plans for them in this one
     if arguments.accelerate_config and not arguments.dry_run:
         return launch(arguments, arguments.argv)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # about `rollout_func`, which our tests of TRL watch
     settings = read_settings(arguments.recipe or arguments.config, arguments.set, arguments.env_set)
     if arguments.dry_run:
         return _dry_run(settings, arguments.num_processes, arguments.accelerate_config)
-    from arpo_trainer.run.train import train
+    from arpo_trainer.run.train import train  # after the dry run: it imports the whole training stack
 
     train(settings)
     return 0

@@ -1,1 +1,1 @@
-"""What a run will cost, before it is started (`arpo train --recipe NAME --dry-run`); what it has cost, afterwards."""
+"""Estimates of what a run will cost, before it starts (`arpo train --recipe NAME --dry-run`)."""

@@ -1,4 +1,4 @@
-"""The report as a table for people, and as two lines for a log."""
+"""The estimate as a table, and as two lines for a log."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from arpo_trainer.costs.episode_usage import ROOM_USED, SHARED, ServiceUse
 from arpo_trainer.costs.estimate import Costs
 from arpo_trainer.costs.memory import format_bytes
 
-Line = tuple[str, str, str]  # what, how much, a remark
+Line = tuple[str, str, str]  # name, amount, remark
 
 
 def cost_rows(costs: Costs) -> list[Line]:
-    """Return the table: what, how much, a remark. Headings have neither of the latter."""
+    """Return the rows of the table: name, amount, remark. Headings have a name only."""
     parts = (_schedule, _tokens, _tools, _evaluation, _memory, _disk)
     return [line for part in parts for line in part(costs)]
 
 
 def cost_summary(costs: Costs) -> str:
-    """Return the report in two lines."""
+    """Return the estimate in two lines."""
     plan = costs.schedule
     first = (
         f"{plan.steps} steps, {plan.rollouts} rollouts of {plan.prompts} prompts x "
@@ -27,7 +27,7 @@ def cost_summary(costs: Costs) -> str:
     )
     more = [f"{costs.searches:,} searches ({_usd(costs.search_usd)})"] if costs.searches else []
     if costs.memory:
-        more.append(f"about {format_bytes(costs.memory.peak)} of memory a process")
+        more.append(f"about {format_bytes(costs.memory.peak)} of memory per process")
     return first + (f"\n{', '.join(more)}" if more else "")
 
 
@@ -37,32 +37,36 @@ def _schedule(costs: Costs) -> Iterator[Line]:
     yield (
         "optimizer steps",
         f"{plan.steps:,}",
-        f"{plan.updates:g} a rollout; each trajectory is used {_times(plan.uses)}",
+        f"{plan.updates:g} per rollout; each trajectory is used {_times(plan.uses)}",
     )
     yield "rollouts", f"{plan.rollouts:,}", _processes(costs)
     of = "an unknown number of" if plan.tasks is None else f"{plan.tasks:,}"
     yield (
         "prompts",
         f"{costs.groups:,}",
-        f"{plan.prompts} a rollout; {plan.tasks_played:,} different ones of {of} tasks",
+        f"{plan.prompts} per rollout; {plan.tasks_played:,} different ones of {of} tasks",
     )
-    yield "trajectories", f"{costs.trajectories:,}", f"{plan.trajectories:,} a rollout"
+    yield "trajectories", f"{costs.trajectories:,}", f"{plan.trajectories:,} per rollout"
 
 
 def _tokens(costs: Costs) -> Iterator[Line]:
     low, high = (costs.groups * number for number in costs.group.assumed)
     yield "TOKENS", "", ""
-    how = "the tokenizer's" if costs.prompts.measured else "four bytes taken for one token"
-    yield "of a prompt", f"{costs.prompts.mean:,.0f}", f"at most {costs.prompts.longest:,} in the first tasks; {how}"
+    how = "counted by the tokenizer" if costs.prompts.measured else "four bytes count as one token"
+    yield (
+        "of a prompt, mean",
+        f"{costs.prompts.mean:,.0f}",
+        f"at most {costs.prompts.longest:,} in the first tasks; {how}",
+    )
     yield (
         "sampled, at most",
         f"{costs.sampled:,}",
-        f"{costs.episode.sampled:,} a trajectory, in {costs.episode.turns} turns",
+        f"{costs.episode.sampled:,} per trajectory, in {costs.episode.turns} turns",
     )
     guess = f"{low:,}" if low == high else f"{low:,} .. {high:,}"
     shared = "" if low == high else f"; branches that share {SHARED:.0%}, or no branches"
     yield "sampled, assumed", guess, f"assumption: trajectories of {ROOM_USED:.0%} of that{shared}"
-    yield "in the loss, at most", f"{costs.learned:,}", "the model's own, each as often as it is used"
+    yield "in the loss, at most", f"{costs.learned:,}", "tokens of the model, counted each time they are used"
     yield "computed with gradient, at most", f"{costs.computed:,}", "rows of prompt, model and environment"
     if costs.passes:
         yield (
@@ -77,25 +81,25 @@ def _tools(costs: Costs) -> Iterator[Line]:
     yield (
         "calls",
         f"{costs.calls:,}",
-        f"{costs.episode.calls} a trajectory; what is repeated after a failure not counted",
+        f"{costs.episode.calls} per trajectory; replays after a failure are not counted",
     )
     for name, calls in costs.episode.calls_of.items() if len(costs.episode.calls_of) > 1 else ():
-        yield f"  {name}", f"{costs.trajectories * calls:,}", f"{calls} a trajectory"
-    yield from _asked(costs.asked, costs.trajectories)
+        yield f"  {name}", f"{costs.trajectories * calls:,}", f"{calls} per trajectory"
+    yield from _service_rows(costs.asked, costs.trajectories)
 
 
-def _asked(asked: ServiceUse, trajectories: int) -> Iterator[Line]:
+def _service_rows(asked: ServiceUse, trajectories: int) -> Iterator[Line]:
     if searches := trajectories * asked.searches:
         usd = None if asked.usd is None else searches * asked.usd / 1000
         each = "" if asked.usd is None else f"{asked.usd:g} USD for 1,000: {asked.price}"
-        yield f"searches ({asked.backend})", f"{searches:,}", "what the record holds is not asked again"
+        yield f"searches ({asked.backend})", f"{searches:,}", "recorded searches are not repeated"
         yield "  their price", _usd(usd), each or "set search_price (USD for 1,000)"
     if asked.pages:
         yield "pages fetched", f"{trajectories * asked.pages:,}", ""
     if asked.page_model:
-        yield f"summaries ({asked.page_model})", f"{trajectories * asked.searches:,}", "price not known here"
+        yield f"summaries ({asked.page_model})", f"{trajectories * asked.searches:,}", "price not known"
     if asked.judge_model:
-        yield f"verdicts ({asked.judge_model})", f"{trajectories:,}", "price not known here"
+        yield f"verdicts ({asked.judge_model})", f"{trajectories:,}", "price not known"
 
 
 def _evaluation(costs: Costs) -> Iterator[Line]:
@@ -107,24 +111,26 @@ def _evaluation(costs: Costs) -> Iterator[Line]:
         yield "evaluations", f"{held_out.times}", f"{held_out.tasks:,} tasks each, one greedy answer"
         yield "  tokens sampled, at most", f"{held_out.answers * held_out.episode.sampled:,}", ""
         yield "  calls, at most", f"{held_out.answers * held_out.episode.calls:,}", ""
-        yield from ((f"  {what}", much, remark) for what, much, remark in _asked(held_out.asked, held_out.answers))
+        yield from (
+            (f"  {what}", much, remark) for what, much, remark in _service_rows(held_out.asked, held_out.answers)
+        )
     if costs.demonstrations:
-        yield "cold start", f"{costs.demonstrations:,}", "demonstrations by script; kept for later runs"
+        yield "cold start", f"{costs.demonstrations:,}", "scripted demonstrations; the model is cached for later runs"
 
 
 def _memory(costs: Costs) -> Iterator[Line]:
-    yield "MEMORY of a process (an estimate)", "", ""
+    yield "MEMORY per process (an estimate)", "", ""
     shape, needs = costs.shape, costs.memory
     if shape is None or needs is None:
-        yield "not estimated", "", "the model's configuration could not be had"
+        yield "not estimated", "", "the model's configuration is not available"
         return
     trained = "all trained" if shape.trained == shape.parameters else f"{shape.trained:,} trained (adapters)"
     yield "parameters", f"{shape.parameters:,}", f"{trained}; {costs.layout.sharding}, {_processes(costs)}"
     yield from ((name, format_bytes(size), "all the time") for name, size in needs.kept.items())
     yield from ((name, format_bytes(size), "in an update") for name, size in needs.training.items())
     yield from ((name, format_bytes(size), "in a rollout") for name, size in needs.rollout.items())
-    yield "largest sum", format_bytes(needs.peak), "without what PyTorch, CUDA and Python take for themselves"
-    yield from (("beside it", "", words) for words in needs.elsewhere)
+    yield "largest sum", format_bytes(needs.peak), "without the memory of PyTorch, CUDA and Python themselves"
+    yield from (("not included", "", words) for words in needs.elsewhere)
 
 
 def _disk(costs: Costs) -> Iterator[Line]:

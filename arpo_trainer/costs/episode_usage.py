@@ -1,7 +1,7 @@
-"""What episodes may use: tokens, tool calls, searches, verdicts. Bounds that the environment's limits set.
+"""What episodes may use at most: tokens, tool calls, searches, verdicts. The environment's limits set the bounds.
 
-A bound holds whatever the model does, except for what is played a second time after a failure (`retries`). Beside it
-stands a guess, with its assumption named: nobody knows before a run how long its trajectories are.
+A bound holds for every model, except that replays after a failure (`retries`) are not counted. A guess with a stated
+assumption is given in addition: the lengths of trajectories are not known before a run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from arpo_env.search.prices import search_price
 from arpo_trainer.algorithms.budgets import generated_tokens
 from arpo_trainer.training.config import ARPOConfig
 
-ROOM_USED = 0.5  # assumed share of the room that a trajectory fills
-SHARED = 0.5  # assumed share of a branch that is its parent's
-PAGES_READ = 5  # of a search, where pages are read
+ROOM_USED = 0.5  # assumed share of the token limit that a trajectory fills
+SHARED = 0.5  # assumed share of a branch that it has in common with its parent
+PAGES_READ = 5  # per search, if pages are read
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class EpisodeLimits:
     """The limits of one trajectory.
 
     Attributes:
-        turns: of the model.
+        turns: model turns.
         room: tokens of model and environment after the prompt.
-        sampled: tokens the model writes.
-        calls: tool calls that run.
-        calls_of: the same of each tool.
+        sampled: tokens that the model writes.
+        calls: tool calls that are executed.
+        calls_of: the same for each tool.
     """
 
     turns: int
@@ -41,9 +41,10 @@ class EpisodeLimits:
 
 
 def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
-    """Return what one trajectory may use at most; a call in the last turn is not run, since nothing may follow it."""
+    """Return what one trajectory may use at most."""
     budget, tools = env.budget, list(env.tools)
     room = min(limit for limit in (args.max_completion_length, budget.tokens) if limit is not None)
+    # a call in the last turn is not executed, since no turn may follow; a native turn may hold several calls
     calls = budget.calls if env.protocol.native else min(budget.calls, budget.turns - 1)
     limits = {name: min(calls, budget.calls_of.get(name, calls)) for name in tools}
     return EpisodeLimits(
@@ -57,20 +58,19 @@ def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
 
 @dataclass(frozen=True)
 class GroupTokens:
-    """Tokens that a group of trajectories costs to sample, those that are shared once.
+    """Tokens that are sampled for a group; tokens that trajectories share count once.
 
     Attributes:
-        most: every trajectory is as long as it can be, and shares nothing.
-        assumed: between every place for a branch used and none, where a trajectory fills half its room and a branch
-            shares half of it.
+        most: if every trajectory has its full length and shares nothing.
+        assumed: with all branches and without any, if a trajectory fills half of its limit and a branch shares half.
     """
 
     most: int
     assumed: tuple[int, int]
 
 
-def group_sampling(episode: EpisodeLimits, args: ARPOConfig) -> GroupTokens:
-    """Return what one prompt's trajectories cost to sample."""
+def group_tokens(episode: EpisodeLimits, args: ARPOConfig) -> GroupTokens:
+    """Return the tokens that are sampled for the trajectories of one prompt."""
     total = args.num_generations or 1
     length = episode.sampled * ROOM_USED
     low = generated_tokens(total, expected_roots(args), length, SHARED)
@@ -78,23 +78,23 @@ def group_sampling(episode: EpisodeLimits, args: ARPOConfig) -> GroupTokens:
 
 
 def expected_roots(args: ARPOConfig) -> int:
-    """Return how many trajectories start at the prompt; for AEPO, which decides as it plays, at equal entropies."""
+    """Return how many trajectories start at the prompt; AEPO, which decides during play, counts at equal entropies."""
     total, budget = args.num_generations or 1, args.rollout_settings().parts.budget_rule
     return budget.expected_roots(total, args.initial_rollouts or total, args.budget_beta)
 
 
 @dataclass(frozen=True)
 class ServiceUse:
-    """What one trajectory may ask of services outside.
+    """What one trajectory may request from external services at most.
 
     Attributes:
-        backend: of searches: a provider, "local", "world" (comes with the tasks), "recorded", or "" without searches.
-        searches: at most.
-        usd: for 1,000 searches; None if not known.
-        price: where the price is from.
-        pages: fetched at most.
-        page_model: model that reads pages, once a search; "" if none.
-        judge_model: model that gives verdicts, once a trajectory (again where its reply cannot be read); "" if none.
+        backend: the search backend: a provider, "local", "world" (part of the tasks), "recorded", or "" for no search.
+        searches: the number of searches.
+        usd: the price of 1,000 searches; None if it is not known.
+        price: the source of the price.
+        pages: the number of fetched pages.
+        page_model: the model that reads pages, once per search; "" if there is none.
+        judge_model: the model that judges answers, once per trajectory (again if its reply is unreadable); "" if none.
     """
 
     backend: str = ""
@@ -106,13 +106,13 @@ class ServiceUse:
     judge_model: str = ""
 
 
-def asked(env: ToolEnv, episode: EpisodeLimits, usd: float | None = None) -> ServiceUse:
-    """Return what one trajectory may ask outside.
+def service_use(env: ToolEnv, episode: EpisodeLimits, usd: float | None = None) -> ServiceUse:
+    """Return what one trajectory may request from external services.
 
     Args:
-        env: with the tools.
-        episode: its limits.
-        usd: the price of 1,000 searches, instead of the list price.
+        env: the environment.
+        episode: the limits of a trajectory.
+        usd: the price of 1,000 searches, if it is not the list price.
     """
     services, searches = env.services, episode.calls_of.get("search", 0)
     if "search" not in env.tools:
@@ -133,7 +133,7 @@ def asked(env: ToolEnv, episode: EpisodeLimits, usd: float | None = None) -> Ser
 
 
 def search_backend(env: ToolEnv) -> str:
-    """Return the name of what an environment searches, without opening it."""
+    """Return the name of an environment's search backend, without opening it."""
     services = env.services
     if services.record is not None and services.record.mode == "replay":
         return "recorded"

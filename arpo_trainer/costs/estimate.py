@@ -1,7 +1,7 @@
-"""What a run will cost, before it is started: `estimate` puts the parts together as one plain object.
+"""The estimate of a run's costs: `estimate` combines the parts into one plain object.
 
-What cannot be known here is left out and said so in `notes`. Time is not among the parts: it is not a matter of
-settings, and a number without a measurement would be made up.
+What is not available is left out, and `notes` says so. Time is not estimated: settings do not determine it, and a
+number without a measurement would be made up.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from arpo_trainer.costs.episode_usage import (
     EpisodeLimits,
     GroupTokens,
     ServiceUse,
-    asked,
     episode_limits,
-    group_sampling,
+    group_tokens,
+    service_use,
 )
 from arpo_trainer.costs.memory import MemoryNeeds, checkpoint_bytes, memory
 from arpo_trainer.costs.model_shape import ModelShape
 from arpo_trainer.costs.sharding import ProcessLayout
-from arpo_trainer.costs.step_schedule import StepSchedule, schedule
+from arpo_trainer.costs.step_schedule import StepSchedule, checkpoint_count, occasions, step_interval, step_schedule
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.training.config import ARPOConfig
 
 PROMPTS_READ = 16  # tasks whose prompts are measured
-TRACE_BYTES = 75  # of a token in traces.jsonl: id, log-probability, entropy, text; small runs wrote 48 to 55
+TRACE_BYTES = 75  # per token in traces.jsonl: id, log-probability, entropy, text; small runs wrote 48 to 55
 
 
 class CostSettings(Protocol):
@@ -42,12 +42,12 @@ class CostSettings(Protocol):
 
 @dataclass(frozen=True)
 class PromptLengths:
-    """Tokens of the prompts, measured on the first tasks.
+    """Tokens of the prompts of the first tasks.
 
     Attributes:
-        mean: of those.
-        longest: of those.
-        measured: with the model's tokenizer; else a token is taken for four bytes.
+        mean: the mean.
+        longest: the maximum.
+        measured: whether the model's tokenizer counted them; otherwise four bytes count as one token.
     """
 
     mean: float
@@ -60,10 +60,10 @@ class EvaluationCosts:
     """Greedy answers to held-out tasks.
 
     Attributes:
-        times: how often, before and after training included.
-        tasks: each time.
-        episode: limits of one answer.
-        asked: of services outside, for one answer.
+        times: the number of evaluations, with those before and after training.
+        tasks: the number of tasks in each.
+        episode: the limits of one answer.
+        asked: what one answer may request from external services.
     """
 
     times: int
@@ -73,29 +73,29 @@ class EvaluationCosts:
 
     @property
     def answers(self) -> int:
-        """How many there are in all."""
+        """All answers."""
         return self.times * self.tasks
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The whole report.
+    """The whole estimate.
 
     Attributes:
         schedule: steps, rollouts, trajectories.
-        episode: limits of one trajectory.
-        group: tokens one prompt's trajectories cost to sample.
-        asked: of services outside, for one trajectory.
-        prompts: their tokens.
+        episode: the limits of one trajectory.
+        group: the tokens that are sampled for the trajectories of one prompt.
+        asked: what one trajectory may request from external services.
+        prompts: the tokens of the prompts.
         passes: forward passes over a rollout's rows without a gradient: old and reference log-probabilities.
         evaluations: None without evaluation.
-        demonstrations: of the cold start.
-        shape: of the model; None if its configuration could not be had.
-        memory: of one process; None likewise.
-        layout: how the model lies on the processes.
-        checkpoints: kept on disk.
-        checkpoint_bytes: of one.
-        trace_bytes: of traces.jsonl, at most.
+        demonstrations: demonstrations of the cold start.
+        shape: the model's shape; None if its configuration is not available.
+        memory: the memory of one process; None likewise.
+        layout: how the processes share the model.
+        checkpoints: checkpoints that stay on disk.
+        checkpoint_bytes: the size of one.
+        trace_bytes: the largest size of traces.jsonl.
         notes: what is left out, and why.
     """
 
@@ -117,12 +117,12 @@ class Costs:
 
     @property
     def trajectories(self) -> int:
-        """Of the whole training."""
+        """Trajectories of the whole training."""
         return self.schedule.rollouts * self.schedule.trajectories
 
     @property
     def groups(self) -> int:
-        """Prompts that are played, again and again counted."""
+        """Prompts that are played, counted each time."""
         return self.schedule.rollouts * self.schedule.prompts
 
     @property
@@ -132,17 +132,17 @@ class Costs:
 
     @property
     def learned(self) -> int:
-        """Tokens in the loss, at most, each as often as it is used."""
+        """Tokens in the loss, at most; a token counts each time it is used."""
         return self.schedule.trained_rows * self.episode.sampled
 
     @property
     def computed(self) -> int:
-        """Tokens that go through the model with a gradient, at most; trees that are packed have fewer."""
+        """Tokens that the model computes with a gradient, at most; packed trees compute fewer."""
         return round(self.schedule.trained_rows * (self.prompts.mean + self.episode.room))
 
     @property
     def calls(self) -> int:
-        """Tool calls of the training, at most."""
+        """Tool calls of training, at most."""
         return self.trajectories * self.episode.calls
 
     @property
@@ -153,7 +153,7 @@ class Costs:
 
     @property
     def search_usd(self) -> float | None:
-        """Price of all searches, at most; None if it is not known."""
+        """The price of all searches, at most; None if it is not known."""
         parts = [(self.trajectories * self.asked.searches, self.asked.usd)]
         if self.evaluations:
             parts.append((self.evaluations.answers * self.evaluations.asked.searches, self.evaluations.asked.usd))
@@ -162,7 +162,7 @@ class Costs:
         return sum(searches * (usd or 0.0) / 1000 for searches, usd in parts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what run.json keeps: the bounds that can be compared with what happened, and all parts."""
+        """Return the contents for run.json: the bounds that can be compared with the actual use, and all parts."""
         names = ("trajectories", "groups", "sampled", "learned", "computed", "calls", "searches", "search_usd")
         bounds = {name: getattr(self, name) for name in names}
         peak = self.memory.peak if self.memory else None
@@ -188,23 +188,23 @@ def estimate(
     """Return what a run will cost.
 
     Args:
-        run: its arguments.
-        args: its settings.
-        env: to train on.
-        held_out: to evaluate on; None if nothing is.
-        tasks: how many there are to train on; None if not known.
-        tokenizer: of the model; without it the prompts are taken for four bytes a token.
-        shape: of the model; without it no memory is estimated.
-        layout: how the model lies on the processes; by default as the environment says.
-        on_cpu: whether it trains on CPU.
+        run: the arguments of the run.
+        args: the settings of the run.
+        env: the environment for training.
+        held_out: the environment for evaluation; None without evaluation.
+        tasks: the number of training tasks; None if it is not known.
+        tokenizer: the model's tokenizer; without it four bytes count as one token.
+        shape: the model's shape; without it memory is not estimated.
+        layout: how the processes share the model; by default as the launcher's environment variables say.
+        on_cpu: whether the run trains on the CPU.
         notes: what has been left out already.
 
     Raises:
-        ValueError: settings that cannot make a run; see `schedule`.
+        ValueError: the settings cannot make a run; see `step_schedule`.
     """
     layout = layout or ProcessLayout.of(args.world_size)
-    plan, episode = schedule(args, tasks), episode_limits(env, args)
-    group, prompts = group_sampling(episode, args), prompt_tokens(env, args, tokenizer)
+    plan, episode = step_schedule(args, tasks), episode_limits(env, args)
+    group, prompts = group_tokens(episode, args), prompt_tokens(env, args, tokenizer)
     dtype = str((args.model_init_kwargs or {}).get("dtype", run.dtype)).removeprefix("torch.")
     dtype = shape.dtype if shape and dtype == "auto" else dtype
     needs = memory(shape, args, layout, prompts.longest, episode.room, dtype, on_cpu) if shape else None
@@ -214,7 +214,7 @@ def estimate(
         schedule=plan,
         episode=episode,
         group=group,
-        asked=asked(env, episode, run.search_price),
+        asked=service_use(env, episode, run.search_price),
         prompts=prompts,
         passes=_passes(args),
         evaluations=_evaluations(run, args, held_out, plan),
@@ -222,7 +222,7 @@ def estimate(
         shape=shape,
         memory=needs,
         layout=layout,
-        checkpoints=_checkpoints(args, plan),
+        checkpoints=checkpoint_count(args, plan),
         checkpoint_bytes=checkpoint_bytes(shape, args, dtype) if shape else 0,
         trace_bytes=traces,
         notes=notes,
@@ -230,7 +230,7 @@ def estimate(
 
 
 def prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any = None) -> PromptLengths:
-    """Return how long prompts are."""
+    """Return the lengths of the prompts of the first tasks."""
     size = env.tasks.size
     tasks = [env.tasks.task(number) for number in range(PROMPTS_READ if size is None else min(size, PROMPTS_READ))]
     opened = [env.messages(task) for task in tasks] or [[{"role": "system", "content": env.system_prompt}]]
@@ -243,7 +243,7 @@ def prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any = None) -> Prom
 
 
 def _passes(args: ARPOConfig) -> int:
-    """Return how often TRL goes over a rollout's rows before it learns from them."""
+    """Return the number of passes that TRL makes over a rollout's rows before the updates."""
     used = (args.steps_per_generation or 1) * args.num_iterations
     corrected = args.use_vllm and args.vllm_importance_sampling_correction
     return int(bool(args.gradient_accumulation_steps % used or corrected)) + int(args.beta != 0)
@@ -255,34 +255,11 @@ def _evaluations(
     if held_out is None or not run.eval_tasks:
         return None
     episode = episode_limits(held_out, args)
-    tasks = min(run.eval_tasks, held_out.tasks.size or run.eval_tasks)  # without end, or not to be had here
-    during = _occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
-    every = _every(args.eval_steps or args.logging_steps, plan)
+    tasks = min(run.eval_tasks, held_out.tasks.size or run.eval_tasks)  # endless or unavailable sources have no size
+    during = occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
+    every = step_interval(args.eval_steps or args.logging_steps, plan)
     repeated = during and str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "steps"
-    known = bool(repeated and plan.steps % every == 0 and not args.load_best_model_at_end)  # the last one is that after
-    return EvaluationCosts(2 + during - known, tasks, episode, asked(held_out, episode, run.search_price))
-
-
-def _checkpoints(args: ARPOConfig, plan: StepSchedule) -> int:
-    strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
-    made = _occasions(strategy, args.save_steps, args, plan) if strategy != "best" else 1
-    if strategy == "steps" and plan.steps % _every(args.save_steps, plan):
-        made += 1  # the last step's
-    return min(made, args.save_total_limit or made)
-
-
-def _occasions(strategy: str, every: float | None, args: ARPOConfig, plan: StepSchedule) -> int:
-    """Return how often something happens that transformers does every so many steps, or once a pass over the tasks."""
-    if strategy == "steps":
-        return plan.steps // _every(every or args.logging_steps, plan)
-    if strategy != "epoch":
-        return 0
-    if plan.tasks is None:
-        return 1
-    a_pass: int = plan.tasks // plan.prompts * (args.steps_per_generation or 1) * args.num_iterations
-    return -(-plan.micro_batches // a_pass)
-
-
-def _every(steps: float, plan: StepSchedule) -> int:
-    """Return a number of steps that may be given as a share of all."""
-    return max(1, round(steps * plan.steps) if steps < 1 else int(steps))
+    known = bool(
+        repeated and plan.steps % every == 0 and not args.load_best_model_at_end
+    )  # then the last one is also the one after training
+    return EvaluationCosts(2 + during - known, tasks, episode, service_use(held_out, episode, run.search_price))

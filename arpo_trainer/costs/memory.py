@@ -1,8 +1,9 @@
-"""What a training process needs of its device's memory, part by part. An estimate; docs/how-to/costs.md says how good.
+"""The device memory that a training process needs, part by part. An estimate; docs/how-to/costs.md compares it.
 
 Weights, gradients and optimizer states are counted. What a layer keeps for the backward pass is the measured number of
-bytes a token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not write its scores out);
-a micro-batch is taken to be full. Not in it: the CUDA context, what allocators keep unused, NCCL's buffers, Python.
+bytes per token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not store its scores); every
+micro-batch is assumed to be full. The CUDA context, unused memory of allocators, NCCL's buffers and Python are not
+included.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from arpo_trainer.costs.model_shape import ModelShape
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.training.config import ARPOConfig
 
-# bytes a token that a layer keeps, by what they grow with: (hidden, queries, inner, queries + keys where normed)
+# bytes per token that a layer keeps, by the width that they grow with: (hidden, queries, inner, normed queries + keys)
 _KEPT = {"float32": (24, 16, 16, 8), "mixed": (21, 12, 8, 6), "bfloat16": (16, 8, 8, 6)}
-_CACHED = {"float32": 8, "mixed": 6, "bfloat16": 4}  # of a key and its value, for each of a layer's key widths
-_TILE = (4096, 32_768)  # tokens and words of the head that TRL computes at once
-_CPU_TILES, _GPU_TILES = 8, 1  # such pieces at a time: a kernel works in place, PyTorch on CPU does not
+_CACHED = {"float32": 8, "mixed": 6, "bfloat16": 4}  # bytes of a key and its value, per unit of a layer's key width
+_TILE = (4096, 32_768)  # tokens and vocabulary rows of the head that TRL computes at once
+_CPU_TILES, _GPU_TILES = 8, 1  # tiles in memory: the GPU kernel works in place, PyTorch on the CPU does not
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,10 @@ class MemoryNeeds:
     """Bytes of one process.
 
     Attributes:
-        kept: what is there from the first step to the last, by name.
-        training: what an update needs beside it.
-        rollout: what a rollout needs beside it.
-        elsewhere: the same, on a part of the machine that is not counted here, in words.
+        kept: parts that exist from the first step to the last, by name.
+        training: further parts of an update.
+        rollout: further parts of a rollout.
+        elsewhere: memory that is not counted here, in words.
     """
 
     kept: dict[str, int]
@@ -39,7 +40,7 @@ class MemoryNeeds:
 
     @property
     def peak(self) -> int:
-        """Of the update or of the rollout, whichever is more."""
+        """The memory of an update or of a rollout, whichever is larger: they take turns."""
         return sum(self.kept.values()) + max(sum(self.training.values()), sum(self.rollout.values()))
 
 
@@ -52,16 +53,16 @@ def memory(
     dtype: str = "float32",
     on_cpu: bool = False,
 ) -> MemoryNeeds:
-    """Return what one process needs.
+    """Return the memory that one process needs.
 
     Args:
-        shape: of the model.
-        args: of the run.
-        layout: how the model lies on the processes.
-        prompt: tokens of a long prompt.
-        room: tokens after it, at most.
-        dtype: of the weights as they are loaded.
-        on_cpu: whether it trains on CPU.
+        shape: the model's shape.
+        args: the settings of the run.
+        layout: how the processes share the model.
+        prompt: tokens of the longest prompt.
+        room: tokens after the prompt, at most.
+        dtype: the type of the loaded weights.
+        on_cpu: whether the run trains on the CPU.
     """
     width = 4 if dtype == "float32" else 2
     mixed = width == 4 and (args.bf16 or args.fp16)
@@ -75,7 +76,7 @@ def memory(
 
 
 def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int) -> dict[str, int]:
-    half = layout.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model with a 32-bit copy
+    half = layout.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model and keeps a 32-bit copy
     weights = 2 if half else width
     learned = 4 if shape.adapted else weights  # PEFT keeps adapters in 32 bits
     frozen = shape.parameters if args.beta and not shape.adapted else 0
@@ -86,12 +87,12 @@ def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int
         "optimizer": shape.trained * (4 * half + _moments(args, 4 if half else learned)) * layout.share("optimizer"),
     }
     if layout.processes > 1 and layout.sharding == "ddp":
-        parts["gradients on their way (DDP's buckets)"] = shape.trained * learned
+        parts["gradients in DDP's buckets"] = shape.trained * learned
     return {name: round(size) for name, size in parts.items() if size}
 
 
 def _moments(args: ARPOConfig, width: int) -> float:
-    """Return the bytes of optimizer state for each trained parameter."""
+    """Return the bytes of optimizer state per trained parameter."""
     name = str(getattr(args.optim, "value", args.optim))
     if "8bit" in name:
         return 1 if "lion" in name else 2
@@ -141,7 +142,7 @@ def _rollout(
 
 
 def _vllm(shape: ModelShape, args: ARPOConfig) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Say what vLLM takes: a share of the GPU that is set, whatever the model; its copy of the weights is in there."""
+    """Return what vLLM takes: a fixed share of the GPU for every model, which includes its copy of the weights."""
     size = shape.parameters * 2 / max(1, args.vllm_tensor_parallel_size) / 2**30
     if args.vllm_mode == "server":
         return {}, ("the vLLM server has GPUs of its own",)
@@ -152,14 +153,14 @@ def _vllm(shape: ModelShape, args: ARPOConfig) -> tuple[dict[str, int], tuple[st
 
 
 def checkpoint_bytes(shape: ModelShape, args: ARPOConfig, dtype: str = "float32") -> int:
-    """Return the size of one checkpoint: what is trained, and the optimizer's states."""
+    """Return the size of one checkpoint: trained weights and optimizer states."""
     width = 4 if dtype == "float32" or shape.adapted else 2
     states = 0.0 if args.save_only_model else _moments(args, width)
     return round(shape.trained * (width + states))
 
 
 def format_bytes(size: Any) -> str:
-    """Return bytes as people read them."""
+    """Return bytes as text with a unit."""
     for name, unit in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
         if size >= unit:
             return f"{size / unit:,.1f} {name}"

@@ -1,4 +1,4 @@
-"""A model's size without its weights: parameters counted on the meta device, and the widths of its layers."""
+"""A model's size without its weights: parameters, counted on the meta device, and the widths of its layers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What memory depends on.
+    """The sizes that memory depends on.
 
     Attributes:
-        parameters: in all, tied ones once.
-        trained: those that are trained.
-        largest: of the largest layer, which sharded training gathers.
-        layers: of the decoder.
-        hidden: width between layers.
-        inner: width inside the MLP; of a mixture of experts, of all experts that a token goes through.
-        queries: width of all query heads.
-        keys: width of all key heads; values have the same.
+        parameters: all parameters; tied ones count once.
+        trained: parameters that are trained.
+        largest: parameters of the largest layer, which sharded training gathers.
+        layers: decoder layers.
+        hidden: the width between layers.
+        inner: the width inside the MLP; in a mixture of experts, of all experts that a token uses.
+        queries: the width of all query heads.
+        keys: the width of all key heads; values have the same width.
         vocabulary: rows of the head.
-        dtype: that the checkpoint names for its weights.
+        dtype: the type of the checkpoint's weights.
         normed: whether queries and keys have norms of their own (Qwen3).
     """
 
@@ -49,17 +49,17 @@ class ModelShape:
 def model_shape(
     path: str | Path, peft_config: Any = None, trust_remote_code: bool = False, revision: str = "main"
 ) -> ModelShape:
-    """Return the shape of a model, of which only the configuration is read.
+    """Return the shape of a model from its configuration alone.
 
     Args:
         path: a folder or a hub id.
-        peft_config: of the adapters, if only those are trained.
-        trust_remote_code: as transformers takes it.
-        revision: likewise.
+        peft_config: the configuration of the adapters, if only those are trained.
+        trust_remote_code: as in transformers.
+        revision: as in transformers.
 
     Raises:
-        OSError: the configuration cannot be had.
-        ValueError: transformers knows no such causal language model, or its widths have other names.
+        OSError: the configuration is not available.
+        ValueError: transformers does not know the model as a causal language model, or its widths have other names.
     """
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, revision=revision)
     with torch.device("meta"):
@@ -68,7 +68,7 @@ def model_shape(
 
 
 def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
-    """Return the shape of a model that is there, on whatever device.
+    """Return the shape of a loaded model, on any device.
 
     Raises:
         ValueError: its configuration does not say how wide its layers are.
@@ -85,7 +85,9 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
             "keys": (getattr(config, "num_key_value_heads", None) or heads) * head,
         }
     except AttributeError as error:
-        raise ValueError(f"the configuration of {type(model).__name__} says no widths: {error}") from error
+        raise ValueError(
+            f"the configuration of {type(model).__name__} has no known names for the widths: {error}"
+        ) from error
     largest = max(_count(layer) for name, layer in model.named_modules() if _is_layer(name))
     normed = any(name.endswith("q_norm.weight") for name, _ in model.named_parameters())
     parameters = _count(model)
@@ -114,7 +116,7 @@ def _count(module: Any) -> int:
 
 
 def _is_layer(name: str) -> bool:
-    """Say whether a module is one of a list ("model.layers.3"), not a part of one."""
+    """Return whether a module is an item of a list, such as "model.layers.3", and not a part of one."""
     return name.rpartition(".")[2].isdigit() and not any(part.isdigit() for part in name.split(".")[:-1])
 
 

@@ -1,4 +1,4 @@
-"""How the processes of a run share a model: not at all, or sharded, as accelerate's launcher or its file says."""
+"""How the processes of a run share a model: whole copies, or shards, as accelerate's launcher or file says."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ SHARDINGS = {
 
 @dataclass(frozen=True)
 class ProcessLayout:
-    """How a model lies on the processes.
+    """How the processes of a run share a model.
 
     Attributes:
-        processes: over all machines.
-        sharding: a name of SHARDINGS: what each process has only its share of.
-        offloaded: parts that are kept in the machine's memory instead of the GPU's.
+        processes: processes on all machines.
+        sharding: a key of SHARDINGS, which names the parts that are divided among the processes.
+        offloaded: parts that are in the machine's memory instead of the GPU's.
 
     Raises:
-        ValueError: no such sharding.
+        ValueError: the sharding is unknown.
     """
 
     processes: int = 1
@@ -44,18 +44,18 @@ class ProcessLayout:
 
     @property
     def deepspeed(self) -> bool:
-        """Whether DeepSpeed trains."""
+        """Whether DeepSpeed is used."""
         return self.sharding.startswith("zero")
 
     def share(self, part: str) -> float:
-        """Return which share of "weights", "gradients" or "optimizer" a process holds on its device."""
+        """Return the share of "weights", "gradients" or "optimizer" that a process has on its device."""
         if part in self.offloaded:
             return 0.0
         return 1 / self.processes if part in SHARDINGS[self.sharding] else 1.0
 
     @classmethod
     def of(cls, processes: int, environ: Mapping[str, str] = os.environ) -> ProcessLayout:
-        """Return how a run is launched, as the environment of `accelerate launch` says."""
+        """Return the layout that the environment variables of `accelerate launch` describe."""
         if environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
             stage = environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
             return cls(processes, f"zero{stage}" if stage in "123" else "ddp", _deepspeed_offloads(environ))
@@ -68,7 +68,7 @@ class ProcessLayout:
 
     @classmethod
     def of_file(cls, processes: int, config: str | Path) -> ProcessLayout:
-        """Return how a run is launched with an accelerate configuration file."""
+        """Return the layout that an accelerate configuration file describes."""
         told: dict[str, Any] = yaml.safe_load(Path(config).read_text(encoding="utf-8")) or {}
         kind = str(told.get("distributed_type"))
         environ = {"ACCELERATE_USE_DEEPSPEED": str(kind == "DEEPSPEED"), "ACCELERATE_USE_FSDP": str(kind == "FSDP")}

@@ -3,7 +3,8 @@
     if (reason := why_not_packable(model)) is None:
         result = packed_logps(model, input_ids, attention_mask, logits_to_keep, compute_entropy=True)
 
-Same numbers as the flat batch, to rounding; fewer tokens. See `forward` for how, `splitting` for what goes together.
+The numbers are those of the flat batch up to rounding, with fewer tokens. See `forward` for how it works, and
+`splitting` for which rows go together.
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,12 @@
-"""Log-probabilities of a batch, each shared span computed once: what TRL's forward gives, to rounding.
+"""Log-probabilities of a batch with each shared span computed once: the same as TRL's forward up to rounding.
 
-`packed_logps` takes what TRL hands to `_get_per_token_logps_and_entropies` and returns what that returns. The model is
-called as TRL calls it: through whatever wraps it (DDP, PEFT, gradient checkpointing), with the head that TRL put on it
+`packed_logps` takes the arguments of TRL's `_get_per_token_logps_and_entropies` and returns the same values. The model
+is called as TRL calls it: through whatever wraps it (DDP, PEFT, gradient checkpointing), with TRL's fused head
 (`fused_lm_head=True`), which scales by the temperature and never holds all logits at once. Three arguments are new: the
-tree's attention mask, the position ids, and `shift_labels`, one label a position. The gradient of a shared span is the
-sum over its rows: autograd adds it up where the rows are gathered.
+attention mask of the tree, the position ids, and `shift_labels`, one label per position. The gradient of a shared span
+is the sum over its rows; autograd adds it up where the rows are gathered.
 
-It does not decide whether a model can be packed: see `why_not_packable`.
+`support` decides whether a model can be packed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from arpo_trainer.packing.splitting import split_leaves
 
 @dataclass
 class PackedLogps:
-    """What a packed forward gives.
+    """The result of a packed forward pass.
 
     Attributes:
         logps: log-probability of each completion token, (B, T); 0 at padding.
         entropies: entropy of the distribution it is drawn from, in nats, (B, T), or None.
-        computed: positions that went through the model.
-        flat: tokens of the rows, padding excluded: what a flat forward has to compute at least.
+        computed: number of positions that went through the model.
+        flat: number of tokens in the rows without padding: the least that a flat forward pass computes.
     """
 
     logps: torch.Tensor
@@ -58,21 +58,21 @@ def packed_logps(
         input_ids: prompts and completions, (B, P + T).
         attention_mask: 1 for tokens, 0 for padding, (B, P + T).
         logits_to_keep: T.
-        budget: positions in one forward at most; by default all in one. A row longer than it is computed by itself.
+        budget: most positions in one forward pass; by default all in one. A longer row is computed by itself.
         compute_entropy: whether to return entropies.
-        forwards: from the number of forwards that these rows need to the number to make. Where weights are sharded
-            (FSDP, ZeRO-3), and under DDP, all processes must make equally many: give the maximum over processes.
+        forwards: from the number of forward passes that these rows need to the number to make. With sharded weights
+            (FSDP, ZeRO-3) and with DDP all processes must make the same number: return the maximum over processes.
 
     Raises:
         ValueError: a row has a completion but no prompt.
-        NotImplementedError: the model makes attention masks of its own.
+        NotImplementedError: the model makes its own attention masks.
     """
     leaves = read_leaves(input_ids, attention_mask, logits_to_keep)
     cuts = split_leaves(leaves.lengths, leaves.shared, budget or max(1, sum(leaves.lengths)))
     layouts = [lay_out(leaves, cut.start, cut.stop) for cut in cuts]
     needed = sum(len(layout) for layout in layouts)
     wanted = max(1, forwards(len(layouts)) if forwards else 1)
-    layouts += [idle_layout()] * (wanted - len(layouts))
+    layouts += [idle_layout()] * (wanted - len(layouts))  # collective forward passes: all processes make as many
     accept_tree_masks()
     if blocks := _in_blocks(input_ids.device):
         layouts = [layout.padded(BLOCK) for layout in layouts]
@@ -84,19 +84,19 @@ def packed_logps(
 
 
 def _in_blocks(device: torch.device) -> bool:
-    """Whether to use FlexAttention, which has to be compiled for its device."""
+    """Return whether to use FlexAttention, which has to be compiled for its device."""
     return device.type == "cuda" and find_spec("triton") is not None
 
 
 def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> Any:
-    """Return what the fused head says of a packed row: log_probs and entropy, (1, N) each.
+    """Return the output of the fused head for a packed row: log_probs and entropy, (1, N) each.
 
     Raises:
-        NotImplementedError: the model's layers never asked for attention under the tree's mask.
+        NotImplementedError: no layer of the model asked for attention under the mask of the tree.
     """
     arrays = (layout.ids, layout.depths, layout.labels, layout.ends)
     ids, depths, labels, ends = (torch.from_numpy(array).to(device) for array in arrays)
-    before = layers_met()
+    before = layers_met()  # a model that ignores the mask would mix the rows without an error
     output = model(
         input_ids=ids[None],
         attention_mask=block_mask(ends) if blocks else branch_mask(ends),
@@ -115,7 +115,7 @@ def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> An
 def _rows(values: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
     """Gather (B, T) rows from the positions of all packed rows; padding reads a zero.
 
-    The zero hangs on every position, so that a forward whose positions nobody reads still takes part in backward.
+    The zero depends on every position, so that a forward pass whose positions nobody reads takes part in backward, too.
     """
     positions = torch.cat([value[0] for value in values])
     return torch.cat([positions, 0 * positions.sum()[None]])[index]

@@ -1,7 +1,7 @@
-"""Lays a prefix tree out in one row: each shared span once, its tokens before those of all its branches.
+"""Lays out a prefix tree in one row: each shared span once, its tokens before those of all its branches.
 
-The order is a depth-first walk, so the tokens below a token follow it without a gap, and one number a token says who
-may look at it: token j is visible to token i exactly when j <= i < ends[j].
+The order is a depth-first walk, so the descendants of a token follow it without a gap. One number per token then
+determines the attention mask: token j is visible to token i exactly when j <= i < ends[j].
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Layout:
 
     Attributes:
         ids: the token read at each position, (N,).
-        depths: its place in its own row, counted from the row's first token, (N,): the position id.
-        labels: the token to predict there, (N,); -100 where no completion asks for it.
-        ends: one past the last position that descends from it, (N,).
-        nodes: of each leaf, in order, the positions of its completion's predictions.
+        depths: its position in its own row, from 0, (N,): the position id.
+        labels: the token to predict there, (N,); -100 where no completion needs it.
+        ends: one past the last of its descendants, (N,).
+        nodes: for each leaf, in order, the positions that predict its completion.
     """
 
     ids: np.ndarray
@@ -35,7 +35,7 @@ class Layout:
         return len(self.ids)
 
     def padded(self, multiple: int) -> Layout:
-        """Return the layout filled up to a multiple with tokens that see only themselves and are asked for nothing."""
+        """Return the layout, padded to a multiple with tokens that see only themselves and predict nothing."""
         n = -len(self) % multiple
         zeros, place = np.zeros(n, dtype=np.int64), np.arange(len(self), len(self) + n)
         ids, depths, labels, ends = (
@@ -46,12 +46,12 @@ class Layout:
 
 
 def idle_layout() -> Layout:
-    """Return one token that is asked for nothing: it keeps a process in step with the others."""
+    """Return one token that predicts nothing: it keeps a process in step with the others."""
     return Layout(np.array([0]), np.array([0]), np.array([-100]), np.array([1]), [])
 
 
 def lay_out(leaves: Leaves, first: int, last: int) -> Layout:
-    """Lay the leaves `first` to `last` - 1 out; time and memory grow with the number of their tokens."""
+    """Lay out the leaves `first` to `last` - 1; time and memory are linear in the number of their tokens."""
     shared = [0, *leaves.shared[first + 1 : last]]
     lengths = leaves.lengths[first:last]
     size = sum(lengths) - sum(shared)
@@ -59,10 +59,11 @@ def lay_out(leaves: Leaves, first: int, last: int) -> Layout:
     path, nodes, start = np.empty(0, dtype=np.int64), [], 0
     for leaf, common, length in zip(range(first, last), shared, lengths, strict=True):
         tokens, own = leaves.tokens[leaf], np.arange(start, start + length - common)
-        ends[path[common:]] = start  # what the leaf before went through and this one does not ends here
+        ends[path[common:]] = start  # spans of the last leaf that this one does not share end here
         path = np.concatenate([path[:common], own])
+        # the last token of a row is only predicted, never read
         ids[own], depths[own] = tokens[common:-1], np.arange(common, length)
-        asked = path[leaves.prompts[leaf] - 1 :]
+        asked = path[leaves.prompts[leaf] - 1 :]  # from the last prompt token on, which predicts the first one
         labels[asked] = tokens[leaves.prompts[leaf] :]
         nodes.append(asked)
         start += len(own)
@@ -74,7 +75,7 @@ def gather_index(leaves: Leaves, layouts: list[Layout], shape: tuple[int, int]) 
 
     Args:
         leaves: all leaves.
-        layouts: layouts that hold them all, in order.
+        layouts: layouts that contain them all, in order.
         shape: (B, T).
 
     Returns:

@@ -1,13 +1,13 @@
 """`Leaves`: the rows of a micro-batch as the leaves of a prefix tree, in depth-first order.
 
-The tree is read off the token ids alone: two rows share what their first tokens have in common, whether that is a
-branch's trunk, a group's prompt, or the system prompt of two groups. So it works for plain GRPO as for trees, and needs
-nothing from the rollout. Rows that share nothing are separate trees.
+The tree is derived from the token ids alone: two rows share their common prefix, whether it is the trunk of a branch,
+the prompt of a group, or the system prompt of two groups. So it works for plain GRPO as well as for trees, and needs
+nothing from the rollout. Rows without a common prefix are separate trees.
 
-A row of n tokens makes n - 1 predictions, and a prediction is the unit that is shared here: prediction t reads token t
-and is asked for token t + 1; two rows share it when they agree up to and including token t + 1. Where rows part, the
-last common token is thus read once for each way on, and the last token of a row is read by nobody. That evens out (one
-position for each token but the trees' first), and each position has exactly one label.
+A row of n tokens makes n - 1 predictions, and predictions are what is shared: prediction t reads token t and predicts
+token t + 1, and two rows share it if they agree up to and including token t + 1. Where rows diverge, the last common
+token is thus read once per continuation, and the last token of a row is never read. The numbers cancel out (one
+position for each token but the first of a tree), and each position has exactly one label.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import torch
 
 @dataclass(frozen=True)
 class Leaves:
-    """Rows in depth-first order: rows with a common beginning stand next to each other.
+    """Rows in depth-first order: rows with a common prefix are neighbours.
 
     Attributes:
-        tokens: of each leaf its token ids without padding, shape (n,).
-        prompts: of each leaf, how many of these belong to its prompt.
-        rows: of each leaf, which row of the batch it is. Rows without completion tokens are not among them.
-        columns: of each leaf, the columns of (B, T) where its completion tokens stand.
-        shared: how many predictions each leaf shares with the one before it; 0 for the first.
+        tokens: token ids of each leaf without padding, shape (n,).
+        prompts: how many of them belong to the prompt, for each leaf.
+        rows: the row of the batch, for each leaf. Rows without completion tokens are left out.
+        columns: the columns of (B, T) that hold the completion tokens, for each leaf.
+        shared: number of predictions that each leaf shares with the one before it; 0 for the first.
     """
 
     tokens: list[np.ndarray]
@@ -43,7 +43,7 @@ class Leaves:
 
     @property
     def lengths(self) -> list[int]:
-        """How many predictions each leaf makes, shared ones included."""
+        """Number of predictions of each leaf, shared ones included."""
         return [len(tokens) - 1 for tokens in self.tokens]
 
 
@@ -56,7 +56,7 @@ def read_leaves(input_ids: torch.Tensor, attention_mask: torch.Tensor, completio
         completion_width: T.
 
     Raises:
-        ValueError: a row has completion tokens but no prompt: nothing predicts its first token.
+        ValueError: a row has completion tokens but no prompt that predicts the first of them.
     """
     ids, mask = input_ids.cpu().numpy(), attention_mask.cpu().numpy().astype(bool)
     width = ids.shape[1] - completion_width
@@ -82,19 +82,20 @@ def read_leaves(input_ids: torch.Tensor, attention_mask: torch.Tensor, completio
 
 
 def depth_first(tokens: Sequence[np.ndarray], names: Sequence[int]) -> list[int]:
-    """Return names in lexicographic order of what they name: a depth-first walk over the leaves of their tree."""
-    keys = [row.astype(">u4").tobytes() for row in tokens]
+    """Return names in the lexicographic order of their rows: a depth-first walk over the leaves of the tree."""
+    keys = [row.astype(">u4").tobytes() for row in tokens]  # big-endian bytes sort like the numbers
     return [names[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
 
 
 def shared_predictions(ordered: Sequence[np.ndarray]) -> list[int]:
-    """Return how many predictions each row has in common with the one before it."""
+    """Return the number of predictions that each row shares with the one before it."""
     pairs = itertools.pairwise(ordered)
+    # n common tokens are n - 1 common predictions: the last common token has different next tokens
     return [0, *(max(0, common_prefix(a, b) - 1) for a, b in pairs)][: len(ordered)]
 
 
 def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
-    """Return how many leading entries of two arrays are equal."""
+    """Return the length of the common prefix of two arrays."""
     n = min(len(a), len(b))
     differs = a[:n] != b[:n]
     first = int(differs.argmax()) if n else 0

@@ -1,16 +1,16 @@
 """The attention of a packed tree: every token sees its ancestors and itself.
 
-Both forms come from one number a token (see `layout`): token j is visible to i exactly when j <= i < ends[j].
-`branch_mask` hands these numbers on as they are, and attention goes branch by branch: a branch's queries meet the keys
-of its path and its own. Keys and values that rows share are computed once, and kept for each row, as flat ones are.
-`block_mask` is for FlexAttention: blocks of 128 x 128 that are hidden altogether are never computed. Neither writes the
-whole mask out. Layers that meet one are counted (`layers_met`): a model that makes its own masks would go past ours
-without a word.
+Both forms are made from one number per token (see `layout`): token j is visible to i exactly when j <= i < ends[j].
+`branch_mask` passes these numbers on, and attention is computed branch by branch: the queries of a branch attend to the
+keys of its ancestors and its own. Shared keys and values are computed once, and kept for each row as with flat rows.
+`block_mask` is for FlexAttention: blocks of 128 x 128 that are hidden completely are never computed. Neither form holds
+the whole mask. Layers that get one are counted (`layers_met`), since a model that makes its own masks would silently
+ignore ours.
 
 `accept_tree_masks` lets a model that was loaded with `attn_implementation="sdpa"` take both: transformers' "sdpa" then
-sees each branch by itself, or hands a block mask to its own FlexAttention, and all other masks on as before. Switching
-the model's implementation for the forward alone would not do: gradient checkpointing runs the layers again during
-backward.
+gets each branch by itself, or passes a block mask to its own FlexAttention, and all other masks on as before. It would
+not be enough to switch the implementation of the model for the forward pass, because gradient checkpointing runs the
+layers again during backward.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Attention = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
 
 
 class Branch(NamedTuple):
-    """Positions in a row, each the child of the one before, and what the first of them sees.
+    """Consecutive positions, each the child of the one before, and what they attend to.
 
     Attributes:
-        own: the positions, n of them.
+        own: the n positions.
         path: its ancestors, (c,); None if it has none.
-        mask: to be added to the scores of its queries, (n, c + n); None if it has no ancestors: plainly causal.
+        mask: added to the scores of its queries, (n, c + n); None if it has no ancestors (plain causal attention).
     """
 
     own: slice
@@ -44,17 +44,17 @@ class Branch(NamedTuple):
 
 
 def branch_mask(ends: torch.Tensor) -> torch.Tensor:
-    """Return the mask for SDPA, (N,) to (1, 1, 1, N): whole numbers, which no other attention takes for a mask.
+    """Return the mask for SDPA, (N,) to (1, 1, 1, N): integers, which no other attention takes for a mask.
 
-    The object counts, not its numbers: a copy is refused by SDPA, like any mask of whole numbers.
+    The object itself is recognised, not its numbers: SDPA refuses a copy like any mask of integers.
     """
     mask: Any = ends[None, None, None]
-    mask.plans = {}  # dtype -> branches: all layers have the same, so that their masks are kept once
+    mask.plans = {}  # dtype -> branches; all layers share them, so that the masks exist once
     return mask  # type: ignore[no-any-return]
 
 
 def layers_met() -> int:
-    """Return how often a layer of any model in this process has asked for attention under a mask of a tree."""
+    """Return how often a layer of any model in this process has asked for attention under a tree mask."""
     return _met
 
 
@@ -65,11 +65,12 @@ def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
         ends: (N,).
         dtype: of their masks.
     """
+    # a token without descendants ends a branch, and the next token starts one
     place = torch.arange(1, len(ends), device=ends.device)
     starts = (torch.nonzero(ends[:-1] <= place)[:, 0] + 1).tolist()
     found = []
     for start, stop in itertools.pairwise([0, *starts, len(ends)]):
-        path = torch.nonzero(ends[:start] > start)[:, 0]
+        path = torch.nonzero(ends[:start] > start)[:, 0]  # earlier tokens whose descendants reach this branch
         hidden = torch.full((stop - start, len(path) + stop - start), -torch.inf, dtype=dtype, device=ends.device)
         within = (path, hidden.triu_(len(path) + 1)) if len(path) else (None, None)
         found.append(Branch(slice(start, stop), *within))
@@ -87,6 +88,8 @@ def block_mask(ends: torch.Tensor) -> BlockMask:
     starts = torch.arange(count, device=ends.device) * BLOCK
     query, key = starts[:, None], starts[None, :]
     before = key < query
+    # a key block is visible to a whole query block if the descendants of all its tokens reach the end of that block,
+    # and to a part of it if those of any token reach its start
     full = before & (blocks.amin(dim=1)[None, :] >= query + BLOCK)
     some = (before & (blocks.amax(dim=1)[None, :] > query) & ~full) | (key == query)
 
@@ -97,13 +100,13 @@ def block_mask(ends: torch.Tensor) -> BlockMask:
 
 
 def _listed(wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return how many blocks each row has, and their columns first in each row: (1, 1, n) and (1, 1, n, n)."""
+    """Return the number of blocks of each row, and their columns first in each row: (1, 1, n) and (1, 1, n, n)."""
     order = torch.argsort(wanted.int(), dim=1, descending=True, stable=True)
     return wanted.sum(dim=1).int()[None, None], order.int()[None, None]
 
 
 def accept_tree_masks() -> None:
-    """Let transformers' "sdpa" attention take the masks of trees, in this process, once; count them in both."""
+    """Let transformers' "sdpa" attention take tree masks in this process, once, and count the layers that get them."""
     for name in ("sdpa", "flex_attention"):
         current: Attention = ALL_ATTENTION_FUNCTIONS[name]
         if not getattr(current, "takes_tree_masks", False):
@@ -111,7 +114,7 @@ def accept_tree_masks() -> None:
 
 
 def _taking_trees(current: Attention) -> Attention:
-    """Return an attention function that takes the masks of trees, and leaves others to `current`."""
+    """Return an attention function that handles tree masks and leaves others to `current`."""
 
     def attention(
         module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
@@ -135,9 +138,14 @@ def _count() -> None:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _by_branch(
-    one: Attention, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any,
+    one: Attention,
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Any,
     kwargs: dict[str, Any],
-) -> tuple[torch.Tensor, None]:  # fmt: skip
+) -> tuple[torch.Tensor, None]:
     """Attend branch by branch: query (1, heads, N, d), key and value (1, key heads, N, d) to (1, N, heads, d)."""
     _count()
     if query.dtype not in mask.plans:

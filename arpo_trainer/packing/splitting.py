@@ -1,9 +1,10 @@
-"""Cuts a tree that is too large into smaller ones, and deals rows out so that siblings meet.
+"""Splits trees that are too large, and deals rows to micro-batches so that siblings meet.
 
-Two cuts are made. Under a token budget, `split_leaves` finds the intervals of leaves that compute the fewest tokens in
-all; it is exact among intervals of the given order (dynamic programming: cutting before a leaf costs what that leaf
-shares with the one before it). Into micro-batches of equally many rows, as TRL's accumulation wants them, `deal_rows`
-keeps each group together and puts siblings side by side, larger families first, so that cuts fall between families.
+There are two kinds of splits. Under a token budget, `split_leaves` finds the intervals of leaves that compute the
+fewest tokens in all. It is exact among intervals of the given order (dynamic programming: a cut before a leaf costs
+what that leaf shares with the one before it). For micro-batches with equal numbers of rows, as TRL's accumulation needs
+them, `deal_rows` keeps each group together and puts siblings side by side, larger families first, so that cuts fall
+between families.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from arpo_trainer.packing.leaves import depth_first, shared_predictions
 
 
 def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> list[range]:
-    """Return intervals of leaves of at most `budget` positions each, computing as few positions in all as can be.
+    """Return intervals of leaves with at most `budget` positions each that compute as few positions as possible.
 
-    Among equally cheap ways the one with the fewest intervals is taken. A leaf that is longer than the budget stands
-    alone.
+    Among equally cheap solutions it returns one with the fewest intervals. A leaf longer than the budget is alone.
 
     Args:
-        lengths: positions of each leaf, in depth-first order.
-        shared: how many of these each leaf shares with the one before it.
-        budget: positions in an interval at most.
+        lengths: number of positions of each leaf, in depth-first order.
+        shared: how many of them each leaf shares with the one before it.
+        budget: most positions in an interval.
 
     Raises:
         ValueError: the budget is not positive.
     """
     if budget < 1:
         raise ValueError(f"the token budget must be at least 1, got {budget}")
-    best = [(0, 0, 0)]  # up to each leaf: positions recomputed, intervals, where the last one begins
+    # best[n] is for the first n leaves: positions computed again, number of intervals, start of the last interval
+    best = [(0, 0, 0)]
     for last in range(len(lengths)):
         size, options = lengths[last], []
-        for first in range(last, -1, -1):
+        for first in range(last, -1, -1):  # the last interval is first..last; grow it until the budget is full
             if first < last:
                 size += lengths[first] - shared[first + 1]
                 if size > budget:
@@ -57,7 +58,7 @@ def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor
 
     Args:
         batch: TRL's generation batch: prompt_ids, prompt_mask (B, P), completion_ids, completion_mask (B, T).
-        generator: the source of the shuffle; equally seeded ones give equal orders.
+        generator: source of the shuffle; equal seeds give equal orders.
 
     Returns:
         A permutation of the rows, (B,), on the CPU.
@@ -74,10 +75,10 @@ def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor
 
 
 def regroup(micro_batches: Sequence[dict[str, Any]], generator: torch.Generator) -> list[dict[str, Any]]:
-    """Deal the rows of one rollout out anew, into as many micro-batches of equal size.
+    """Deal the rows of one rollout to the same number of micro-batches of equal size.
 
     Args:
-        micro_batches: as TRL splits them: tensors and lists whose first dimension is the rows, and numbers (0-d).
+        micro_batches: as TRL splits them: tensors and lists with the rows as first dimension, and numbers (0-d).
         generator: as in `deal_rows`.
     """
     joined = {name: _join([part[name] for part in micro_batches]) for name in micro_batches[0]}
@@ -107,6 +108,7 @@ def _family_order(rows: list[int], ids: np.ndarray, mask: np.ndarray) -> list[in
 def _larger_first(shared: Sequence[int], first: int, last: int) -> list[int]:
     if last - first < 2:
         return list(range(first, last))
+    # leaves that share more than the least are of one child; cut where only the trunk is shared
     least = min(shared[first + 1 : last])
     cuts = [first, *(leaf for leaf in range(first + 1, last) if shared[leaf] == least), last]
     families = sorted(itertools.pairwise(cuts), key=lambda family: (family[0] - family[1], family[0]))

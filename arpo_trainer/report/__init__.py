@@ -1,4 +1,4 @@
-"""HTML pages about a run: the run report and the rollout timeline."""
+"""HTML pages about a run: the run report and the timeline of a rollout."""
 
 from sandbox.moved_names import moved_members
 

@@ -1,7 +1,7 @@
-"""Puts a page together from the parts in `page/`: one file that loads nothing.
+"""Builds a page from the parts in `page/`: one self-contained file that loads nothing.
 
-The data goes in as JSON, and a content security policy lets only the page's own script and style count, so text that a
-model wrote stays text.
+The data is embedded as JSON, and a content security policy allows only the script and style of the page itself, so text
+that a model generated stays text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequenc
         template: the HTML part, with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and `{{data}}`.
         title: plain text.
         styles: the CSS parts, in order.
-        scripts: the JavaScript parts; they share one scope, and later ones use what earlier ones define.
+        scripts: the JavaScript parts, in order; they share one scope.
         data: what the scripts draw, as plain data.
     """
     style = "".join(_part(name) for name in styles)
@@ -43,7 +43,7 @@ def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequenc
 
 
 def write_page(path: str | Path, page: str) -> Path:
-    """Write a page in one go, so that whoever looks meanwhile sees the old one or the new one; return its path."""
+    """Write a page atomically, so that a reader sees the old one or the new one; return its path."""
     path = Path(path)
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(page, encoding="utf-8", errors="replace")
@@ -52,13 +52,13 @@ def write_page(path: str | Path, page: str) -> Path:
 
 
 def _embed(value: Any) -> str:
-    """Return JSON that may stand inside a script element: no `<` in it, no NaN."""
+    """Return JSON that is safe inside a script element: without `<` and NaN."""
     text = json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
-    return text.replace("<", "\\u003c")
+    return text.replace("<", "\\u003c")  # `</script>` in a text would end the element
 
 
 def _clean(value: Any) -> Any:
-    """Return plain data with short floats, and None where a number is not finite: JSON has no word for those."""
+    """Return plain data with rounded floats, and None where a number is not finite, which JSON cannot hold."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -69,7 +69,7 @@ def _clean(value: Any) -> Any:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return a content security policy: nothing is loaded, and only this style and this script count."""
+    """Return a content security policy that loads nothing and allows only this style and this script."""
     return (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'"

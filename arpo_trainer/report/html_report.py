@@ -1,8 +1,8 @@
 """The run report: one self-contained HTML file that opens without a network.
 
-`write_report` reads a run directory (see `report_data`) and writes `report.html` into it: results, learning curves,
-rollout trees, evaluation samples, settings. What this module does not do: put the page together (see `page`), measure
-(see `rollout_metrics` and `evaluation`), or show what trajectories waited for (see `timeline_view`).
+`write_report` reads a run directory (see `run_data`) and writes `report.html` into it: results, learning curves,
+rollout trees, evaluation samples and settings. `html_page` builds the page, `rollout.metrics` and `training.evaluation`
+have measured, and `timeline_page` shows what trajectories waited for.
 
     arpo report runs/arithmetic-cpu
 """
@@ -28,15 +28,15 @@ _PER_NAT = 1000
 
 
 def write_report(run_dir: str | Path, *, trees: int = TREES) -> Path:
-    """Write `run_dir/report.html`, also for a run that still goes on or lacks files, and return it.
+    """Write `run_dir/report.html`, also for a run that is still running or lacks files, and return its path.
 
     Args:
-        run_dir: the run's output directory.
-        trees: at most this many rollout trees are put in, even over the steps; the page says if some are left out.
+        run_dir: the output directory of the run.
+        trees: most rollout trees to include, spread evenly over the steps; the page says if some are left out.
 
     Raises:
         FileNotFoundError: there is no such directory.
-        ValueError: a line of a file is broken (names file and line), or `trees` is below 1.
+        ValueError: a line of a file cannot be read (names file and line), or `trees` is below 1.
     """
     run_dir = Path(run_dir)
     return write_page(run_dir / "report.html", render(load_run(run_dir, trees=trees)))
@@ -49,9 +49,9 @@ def render(data: RunData) -> str:
 
 
 def payload(data: RunData) -> dict[str, Any]:
-    """Return what the page is drawn from, as plain data.
+    """Return the data that the page draws.
 
-    Samples of the first and the last evaluation are kept, those between are left out.
+    It has the samples of the first and the last evaluation only.
     """
     last = len(data.evaluations) - 1
     evaluations = [row if index in (0, last) else {**row, "samples": []} for index, row in enumerate(data.evaluations)]
@@ -70,9 +70,9 @@ def payload(data: RunData) -> dict[str, Any]:
 
 
 def _step_offset(data: RunData) -> int:
-    """Return what to add to the trees' steps so that they match the metrics'.
+    """Return what to add to the steps of trees so that they match those of the metrics.
 
-    A rollout may count the updates made before it (from 0), where the log counts the updates made (from 1).
+    A rollout may count the updates before it (from 0), while the log counts the updates made (from 1).
     """
     logged = [row["step"] for row in data.metrics if isinstance(row.get("step"), int)]
     rolled = [tree.meta["step"] for tree in data.trees if isinstance(tree.meta.get("step"), int)]

@@ -1,8 +1,7 @@
-"""What a run directory holds, read for the report: `load_run` returns a `RunData`.
+"""Reads a run directory for the report: `load_run` returns a `RunData`.
 
-A run that still goes on, or that lacks files, is read as far as it goes; `notes` says what is missing. Traces can be
-large, so they are read line by line, and only a sample of the trees, even over the steps, is kept. What this module
-does not do: draw (see `report`).
+A run that is still running or lacks files is read as far as possible; `notes` says what is missing. Traces can be
+large, so they are read line by line, and only a sample of the trees, spread evenly over the steps, is kept.
 
     data = load_run("runs/arithmetic-cpu")
     data.evaluations[-1]["accuracy"]
@@ -25,23 +24,23 @@ _FILES = {
     "eval.jsonl": "nothing has been evaluated",
     "traces.jsonl": "no trees have been written",
 }
-_TRAINING = ("metrics.jsonl", "eval.jsonl")  # a rollout without training need not have them
+_TRAINING = ("metrics.jsonl", "eval.jsonl")  # a rollout without training may lack them
 
 
 @dataclass
 class RunData:
-    """A run, as its directory tells it.
+    """What a run directory contains.
 
     Attributes:
         folder: the run directory.
         facts: run.json: name, env, model, algorithm, settings, status and the like; any may be missing.
-        metrics: metrics.jsonl, one entry a training step.
-        evaluations: eval.jsonl, one entry an evaluation, in order.
-        trees: the trees kept, in the order they were written.
-        tree_total: trees in traces.jsonl.
-        tree_steps: different steps those are from.
+        metrics: metrics.jsonl, one entry per training step.
+        evaluations: eval.jsonl, one entry per evaluation, in order.
+        trees: the sampled trees, in the order in which they were written.
+        tree_total: number of trees in traces.jsonl.
+        tree_steps: number of different steps that they are from.
         trace_bytes: size of traces.jsonl.
-        notes: what is missing, in sentences for the reader.
+        notes: sentences about what is missing.
     """
 
     folder: Path
@@ -56,15 +55,15 @@ class RunData:
 
     @property
     def running(self) -> bool:
-        """Whether the run was still going when it was read."""
+        """Whether the run was still running when it was read."""
         return self.facts.get("status") == "running"
 
 
 def require_run(folder: Path) -> None:
-    """Refuse a directory in which there is nothing of a run, such as the one above it.
+    """Refuse a directory that is not of a run, such as its parent directory.
 
     Raises:
-        FileNotFoundError: it holds no file of a run.
+        FileNotFoundError: it contains no file of a run.
     """
     if folder.is_dir() and not any((folder / name).exists() for name in _FILES):
         raise FileNotFoundError(f"{str(folder)!r} holds no run ({', '.join(_FILES)}); give the output_dir of a run")
@@ -74,12 +73,12 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
     """Read a run directory.
 
     Args:
-        run_dir: the run's output directory.
-        trees: at most this many trees are kept.
+        run_dir: the output directory of the run.
+        trees: most trees to keep.
 
     Raises:
         FileNotFoundError: there is no such directory.
-        ValueError: a line is broken (names file and line), or `trees` is below 1.
+        ValueError: a line cannot be read (names file and line), or `trees` is below 1.
     """
     if trees < 1:
         raise ValueError(f"trees must be at least 1, got {trees}")
@@ -101,14 +100,14 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
 
 
 def choose_trees(steps: Sequence[int], count: int) -> list[int]:
-    """Return the positions of at most `count` trees, as even over the steps as can be.
+    """Return the positions of at most `count` trees, spread as evenly over the steps as possible.
 
-    Every step gives its first tree, then every step its second, and so on. When the last round would be too much,
-    it takes steps evenly spaced; the first and the last step are always among them (with one tree, the last).
+    Every step contributes its first tree, then every step its second, and so on. In the last round steps are evenly
+    spaced if not all fit; the first and the last step are always among them (with one tree, the last).
 
     Args:
-        steps: of each tree the step it was made at.
-        count: how many may be chosen.
+        steps: the step of each tree.
+        count: most trees to choose.
     """
     by_step: dict[int, list[int]] = {}
     for position, step in enumerate(steps):
@@ -144,19 +143,29 @@ def read_facts(path: Path) -> dict[str, Any]:
 def _read_trees(data: RunData, count: int) -> None:
     path = data.folder / "traces.jsonl"
     steps = [step_of(row) for _, row in rows_of(path, data.running)]
+    # two passes over the file: the steps of all trees first, then only the chosen trees in memory
     chosen = set(choose_trees(steps, count))
     data.tree_total, data.tree_steps = len(steps), len(set(steps))
     data.trace_bytes = path.stat().st_size if path.is_file() else 0
     for position, (number, line) in enumerate(lines_of(path, data.running)):
         if position in chosen:
-            try:
-                data.trees.append(RolloutTree.from_json(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: not a rollout tree ({error}); delete the line") from error
+            data.trees.append(parse_tree(path, number, line))
+
+
+def parse_tree(path: Path, number: int, line: str) -> RolloutTree:
+    """Return the tree of a line of traces.jsonl.
+
+    Raises:
+        ValueError: it is not a tree; names file and line.
+    """
+    try:
+        return RolloutTree.from_json(line)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}, line {number}: not a rollout tree ({error}); delete the line") from error
 
 
 def step_of(tree: dict[str, Any]) -> int:
-    """Return the step of a tree as read from JSON, 0 where it has none."""
+    """Return the step of a tree as read from JSON, or 0."""
     meta = tree.get("meta")
     step = meta.get("step") if isinstance(meta, dict) else None
     return int(step) if isinstance(step, (int, float)) else 0
@@ -172,7 +181,7 @@ def rows_of(path: Path, running: bool) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def lines_of(path: Path, running: bool) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, numbered; of a running run not a last one still being written."""
+    """Yield the numbered lines that are not blank, without a last one that a running run is still writing."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8") as file:

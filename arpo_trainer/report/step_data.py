@@ -1,7 +1,4 @@
-"""The trees of one step of a run, read back: `load_step`.
-
-What this module does not do: sample the trees of all steps (see `report_data`).
-"""
+"""Reads the trees of one step of a run: `load_step`. For a sample of the trees of all steps see `run_data`."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.report.run_data import lines_of, read_facts, rows_of, step_of
+from arpo_trainer.report.run_data import lines_of, parse_tree, read_facts, rows_of, step_of
 from arpo_trainer.tree import RolloutTree
 
 
 @dataclass
 class StepData:
-    """One rollout.
+    """The trees of one step.
 
     Attributes:
         path: the traces.jsonl it was read from.
-        step: which.
-        steps: all that are in the file.
-        trees: its trees; of a step that was done again after a resume, the last ones.
+        step: the step.
+        steps: all steps in the file.
+        trees: its trees; the last ones if the step was repeated after a resume.
         facts: the run.json beside it, if there is one.
     """
 
@@ -35,15 +32,15 @@ class StepData:
 
 
 def load_step(path: str | Path, step: int | None = None) -> StepData:
-    """Read one step's trees.
+    """Read the trees of one step.
 
     Args:
         path: the folder of a run, or a traces.jsonl.
-        step: which; by default the last.
+        step: the step; by default the last one.
 
     Raises:
         FileNotFoundError: there is no such path, or no traces in the folder.
-        ValueError: no tree, no such step, or a broken line (names file and line).
+        ValueError: there is no tree or no such step, or a line cannot be read (names file and line).
     """
     traces = _traces(Path(path))
     facts_path = traces.with_name("run.json")
@@ -58,7 +55,7 @@ def load_step(path: str | Path, step: int | None = None) -> StepData:
     trees: dict[Any, RolloutTree] = {}
     for (number, line), of in zip(lines_of(traces, running), steps, strict=False):
         if of == wanted:
-            tree = _tree(traces, number, line)
+            tree = parse_tree(traces, number, line)
             trees[tree.meta.get("group", f"line {number}")] = tree
     return StepData(traces, wanted, sorted(set(steps)), list(trees.values()), facts)
 
@@ -78,15 +75,8 @@ def _traces(path: Path) -> Path:
     return path / "traces.jsonl"
 
 
-def _tree(path: Path, number: int, line: str) -> RolloutTree:
-    try:
-        return RolloutTree.from_json(line)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}, line {number}: not a rollout tree ({error}); delete the line") from error
-
-
 def _listed(steps: Sequence[int]) -> str:
-    """Return numbers in short: 1-3, 7."""
+    """Return numbers in short form: 1-3, 7."""
     runs: list[str] = []
     for _, group in itertools.groupby(enumerate(sorted(set(steps))), key=lambda pair: pair[1] - pair[0]):
         numbers = [number for _, number in group]

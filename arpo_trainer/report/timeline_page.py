@@ -1,7 +1,7 @@
 """The timeline of a rollout as one self-contained HTML page: what every trajectory did, and what it waited for.
 
-One lane a trajectory, branches below the one they were forked off; intervals coloured by kind, waiting hatched. What
-this module does not do: add the times up (see `time_use`), or put the page together (see `page`).
+There is one lane per trajectory, with branches below the trajectory they were forked from. Intervals are coloured by
+kind, and waiting is hatched. `rollout.time_use` sums the times, and `html_page` builds the page.
 
     arpo view timeline runs/arithmetic-cpu --step 3
 """
@@ -27,8 +27,8 @@ from arpo_trainer.rollout.time_use import (
 from arpo_trainer.timeline import Event
 from arpo_trainer.tree import RolloutTree, Span
 
-_TEXT = 240  # characters of a turn that are shown
-_DIGITS = 4  # of seconds
+_TEXT = 240  # shown characters of a turn
+_DIGITS = 4  # decimals of seconds
 
 
 def write_timeline(
@@ -38,16 +38,16 @@ def write_timeline(
 
     Args:
         path: the folder of a run, or a traces.jsonl.
-        step: which; by default the last.
-        group: only this tree; by default all of the step.
-        output: the page; by default timeline.html beside the traces.
+        step: the step; by default the last one.
+        group: show only this tree; by default all of the step.
+        output: path of the page; by default timeline.html beside the traces.
 
     Returns:
-        The page's path, and the trees it shows.
+        The path of the page and the trees that it shows.
 
     Raises:
-        FileNotFoundError: no such path, no traces in it, or no folder to write to.
-        ValueError: no such step or group, a broken line, or trees without a timeline.
+        FileNotFoundError: there is no such path, it has no traces, or the folder of `output` does not exist.
+        ValueError: there is no such step or group, a line cannot be read, or the trees have no timeline.
     """
     data = load_step(path, step)
     shown = _chosen(data, group)
@@ -74,7 +74,7 @@ def _chosen(data: StepData, group: int | None) -> list[RolloutTree]:
 
 
 def payload(data: StepData, shown: Sequence[RolloutTree]) -> dict[str, Any]:
-    """Return what the page is drawn from, as plain data; the load on the model is that of all trees of the step."""
+    """Return the data that the page draws; the load on the model is that of all trees of the step."""
     wall = wall_seconds(data.trees)
     return {
         "facts": {name: data.facts[name] for name in ("name", "env", "model", "algorithm") if name in data.facts},
@@ -95,7 +95,7 @@ def summary(use: TimeUse) -> dict[str, Any]:
 
 
 def _load(trees: Sequence[RolloutTree]) -> dict[str, list[tuple[float, int]]]:
-    """Return how many requests were generated, waited for the model, and ran in tools, over time."""
+    """Return how many requests were being generated, waited for the model, and ran in tools, over time."""
     events = [event for tree in trees for event in tree.timeline]
     queued = [(e.start, e.start + waiting_seconds(e)) for e in events if e.kind == "generate"]
     tools = [(e.start + waiting_seconds(e), e.end) for e in events if e.kind == "tool"]
@@ -118,7 +118,7 @@ def _tree(tree: RolloutTree) -> dict[str, Any]:
 
 
 def lane_order(tree: RolloutTree, events: dict[int, list[Event]]) -> list[tuple[int, int]]:
-    """Return (trajectory, depth) from top to bottom: below each one its branches, the first forked first."""
+    """Return (trajectory, depth) from top to bottom: below each trajectory its branches, in the order of forks."""
     children: dict[int | None, list[int]] = {}
     for number, trajectory in enumerate(tree.trajectories):
         children.setdefault(trajectory.parent, []).append(number)
@@ -150,9 +150,9 @@ def _lane(tree: RolloutTree, number: int, depth: int, events: Sequence[Event]) -
 
 
 def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Span | None]:
-    """Return for each event of a trajectory the span it made: a turn, or the result of a tool; None for others.
+    """Return for each event of a trajectory the span that it made: a turn or the result of a tool; None for others.
 
-    Events do not name their spans: the trajectory's own turns are taken in order, after the fork of a branch.
+    Events do not name their spans, so the own turns of the trajectory are taken in order, after the fork of a branch.
     """
     fork = tree.trajectories[number].fork_span
     path = tree.path(number) if tree.trajectories[number].leaf >= 0 else []

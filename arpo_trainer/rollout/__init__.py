@@ -1,1 +1,1 @@
-"""The rollout engine: grows one tree per prompt."""
+"""The rollout engine: plays each prompt as a tree of trajectories."""

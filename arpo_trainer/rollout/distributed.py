@@ -1,12 +1,13 @@
-"""Groups under several processes (ranks): each group is played whole by one rank, its tree handed to all.
+"""Rollouts with several processes (ranks): each group is played whole by one rank, and all ranks get its tree.
 
-TRL deals rows to ranks without looking at groups, so a group may begin on one rank and end on the next. Here every
-rank learns all rows, plays the groups it owns, group g of n on rank g * P // n of P, and gets the trees of the others.
-A group that lies within one rank is its own there. Seeds go by a group's number among all, so that one process and
-several grow the same trees. With fewer groups than ranks some play nothing, and take part in what is collective.
+TRL splits rows over ranks without regard to groups, so a group may begin on one rank and end on the next. Here every
+rank gets all rows, plays its own groups (group g of n on rank g * P // n of P), and receives the trees of the others. A
+group whose rows lie within one rank is played there. Seeds depend on the number of a group among all groups, so one
+process and several play the same trees. With fewer groups than ranks, some ranks play nothing and only take part in the
+collective operations.
 
-Ranks play at their own speed and meet when all have finished; so does an error: it ends all of them then.
-With one process, or outside `torch.distributed`, nothing is exchanged.
+Ranks play at their own speed and meet when all have finished; an error is raised on all ranks then. With one process,
+or outside `torch.distributed`, nothing is exchanged.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ T = TypeVar("T")
 
 
 def this_rank() -> int:
-    """Return the number of this process."""
+    """Return the rank of this process."""
     return dist.get_rank() if _several() else 0
 
 
 def rank_count() -> int:
-    """Return how many processes there are."""
+    """Return the number of processes."""
     return dist.get_world_size() if _several() else 1
 
 
 def gather(values: Sequence[T]) -> list[T]:
-    """Return the values of all ranks, in their order; every rank has to call it. They are pickled."""
+    """Return the values of all ranks, in order of rank; every rank must call it. The values are pickled."""
     if not _several():
         return list(values)
     parts: list[Sequence[T]] = [()] * rank_count()
@@ -46,11 +47,11 @@ def gather(values: Sequence[T]) -> list[T]:
 
 
 def on_every_rank(work: Callable[[], T]) -> list[T]:
-    """Do something on every rank and return the results of all, in their order.
+    """Call a function on every rank and return the results of all ranks, in order of rank.
 
     Raises:
-        RuntimeError: on every rank, when one failed; names it, and has the error as its cause there. With one
-            process the error is raised as it is.
+        RuntimeError: on every rank if one failed; names that rank, where the error is the cause. With one process the
+            error itself is raised.
     """
     if not _several():
         return [work()]
@@ -58,7 +59,7 @@ def on_every_rank(work: Callable[[], T]) -> list[T]:
     done: list[T] = []
     try:
         done = [work()]
-    except Exception as error:  # not raised yet: the others would wait for this rank for ever
+    except Exception as error:  # raised below on all ranks: the others would wait for this one for ever
         own = error
     failures = gather([f"rank {this_rank()} of {rank_count()} failed: {type(own).__name__}: {own}"] if own else [])
     if failures:
@@ -67,26 +68,27 @@ def on_every_rank(work: Callable[[], T]) -> list[T]:
 
 
 def share(count: int) -> range:
-    """Return which of `count` groups are this rank's: contiguous, at most one more than another's."""
+    """Return the groups of this rank among `count`: contiguous, and at most one more than another rank has."""
     rank, ranks = this_rank(), rank_count()
+    # group g belongs to rank g * ranks // count; these are the smallest g of this rank and of the next one
     return range(-(-rank * count // ranks), -(-(rank + 1) * count // ranks))
 
 
 def group_tasks(rows: Sequence[str], size: int) -> list[Task]:
-    """Return one task for each run of `size` rows, the rows of all ranks in their order.
+    """Return one task for each `size` rows, from the rows of all ranks in order.
 
     Args:
         rows: tasks as JSON, shape (groups * size,).
-        size: trajectories a group.
+        size: number of trajectories per group.
 
     Raises:
-        ValueError: the rows are no whole groups of one task each.
+        ValueError: the rows are not whole groups of one task each.
     """
     groups = [rows[start : start + size] for start in range(0, len(rows), size)]
     if any(len(group) != size or len(set(group)) != 1 for group in groups):
         raise ValueError(
             f"the {len(rows)} rows of {rank_count()} processes are not whole groups of {size} rows with one task: a "
-            "sampler or data loader has to repeat each row num_generations times, one after the other, as TRL's does"
+            "sampler or data loader must repeat each row num_generations times in a row, as TRL's does"
         )
     return [Task.from_dict(json.loads(group[0])) for group in groups]
 
@@ -94,19 +96,19 @@ def group_tasks(rows: Sequence[str], size: int) -> list[Task]:
 def play_groups(
     engine: Engine, tasks: Sequence[Task], step: int = 0, first_group: int = 0
 ) -> tuple[list[RolloutTree], float]:
-    """Play each task as a tree, this rank's share here, the others' there.
+    """Play each task as a tree: the groups of this rank here, the others on their ranks.
 
     Args:
-        engine: this rank's; all ranks' have the same settings and weights.
+        engine: of this rank; those of all ranks have the same settings and weights.
         tasks: of all groups, the same on every rank.
-        step: of the training; part of the trees' seeds.
+        step: of the training; part of the seeds.
         first_group: number of the first task's group in its step.
 
     Returns:
-        The trees of all groups, in order and equal on every rank, and the seconds that the slowest rank played.
+        The trees of all groups, in order and equal on every rank, and how many seconds the slowest rank played.
 
     Raises:
-        RuntimeError: on every rank, when the rollout failed on one.
+        RuntimeError: on every rank, if the rollout failed on one.
     """
     own = share(len(tasks))
 
@@ -117,7 +119,7 @@ def play_groups(
 
     played = on_every_rank(play)
     trees = [tree for part, _ in played for tree in part]
-    engine.check_failures(trees)
+    engine.check_failures(trees)  # on the trees of all ranks, so that all ranks raise or none
     return trees, max(seconds for _, seconds in played)
 
 

@@ -59,6 +59,7 @@ class Engine:
     on_tree: Callable[[RolloutTree], object] | None = None
 
     def __post_init__(self) -> None:
+        # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)
         check_limits(self.limits, list(self.env.tools))
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
@@ -96,7 +97,7 @@ class Engine:
             async with asyncio.TaskGroup() as running:
                 for group in groups:
                     running.create_task(self._grow(group))
-        except BaseExceptionGroup as several:
+        except BaseExceptionGroup as several:  # callers expect the error itself
             raise _first(several) from None
         finally:
             await self.backend.end()

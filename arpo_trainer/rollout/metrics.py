@@ -1,7 +1,7 @@
-"""What a rollout looked like, in numbers: one flat dictionary a step.
+"""Metrics of a rollout: one flat dictionary per step.
 
-`ARPOTrainer` logs them under `arpo/`; metrics.jsonl and the report have them without it. `completion_metrics` are those
-that TRL has names for.
+`ARPOTrainer` logs them with the prefix `arpo/`; metrics.jsonl and the report have them without it. `completion_metrics`
+are those that TRL has names for.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from arpo_trainer.rollout.time_use import TimeUse, busy_seconds, concurrency, ge
 from arpo_trainer.tree import RolloutTree, Span, Trajectory
 
 _WAITS = ("start", "generate", "tool", "settle")
-_EQUAL = 1e-9  # rewards closer than that are equal
+_EQUAL = 1e-9  # closer rewards are equal
 
 
 def rollout_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
     """Summarise the trees of one rollout.
 
     Returns:
-        Finite numbers, by these names:
+        Finite numbers under these names:
 
-        | name | what it says |
+        | name | meaning |
         |---|---|
         | `reward`, `accuracy`, `tool_calls` | means over the trajectories that could be scored |
-        | `entropy` | mean nats a token of the model, shared ones once |
-        | `entropy_first`, `entropy_after_tool` | the same over first turns, and over turns after a result |
+        | `entropy` | mean nats per token of the model, shared tokens once |
+        | `entropy_first`, `entropy_after_tool` | the same over first turns and over turns after a result |
         | `delta_entropy` | mean rise of the entropy at decisions (`entropy.entropy_level`) |
         | `decisions_branched` | share of the decisions that branched |
-        | `decisions_passed` | share that branched, or would have if budget or quota had been left |
-        | `fork_contrast` | share of the forks whose sisters differ in value; a sister's value is the mean reward of \
-the trajectories below it. Only forks whose sisters all have one; absent if there is none |
+        | `decisions_passed` | share that branched, or would have with more budget or quota |
+        | `fork_contrast` | share of the forks whose branches differ in value: the mean reward of the trajectories \
+below a branch. Only forks whose branches all have a value; absent without such forks |
         | `fork_result` | mean number of the result that branches leave after; 1 is the first. Absent without branches |
-        | `branches_after/N` | branches that leave after the N-th result of their path |
-        | `roots`, `branches`, `top_ups` | trajectories by how they began |
-        | `branch_budget_used` | share of the reserve that became branches; what is left becomes top-ups |
-        | `depth`, `depth_mean` | forks between a trajectory and the prompt: the most, and the mean |
-        | `invalid`, `invalid/CAUSE` | trajectories that could not be scored, in all and by what broke |
-        | `tokens_unique`, `tokens_copied` | after the prompt: shared ones once, and written out |
-        | `tokens_generated` | tokens the model wrote, shared ones once |
-        | `tool_calls/NAME` | calls of a tool that ran, in all; one shared by branches is one call |
-        | `tool_seconds/NAME` | seconds they took in all, without waiting for a place |
+        | `branches_after/N` | number of branches that leave after the N-th result of their path |
+        | `roots`, `branches`, `top_ups` | number of trajectories by how they began |
+        | `branch_budget_used` | share of the reserve that became branches; the rest becomes top-ups |
+        | `depth`, `depth_mean` | forks between a trajectory and the prompt: maximum and mean |
+        | `invalid`, `invalid/CAUSE` | trajectories that could not be scored, in all and by cause |
+        | `tokens_unique`, `tokens_copied` | tokens after the prompt: shared ones once, and with all copies |
+        | `tokens_generated` | tokens that the model generated, shared ones once |
+        | `tool_calls/NAME` | calls of a tool that ran; a call shared by branches is one |
+        | `tool_seconds/NAME` | seconds that they took, without waiting for a place |
 
-        And, where the trees have a timeline:
+        And, if the trees have a timeline:
 
-        | name | what it says |
+        | name | meaning |
         |---|---|
-        | `wait/KIND` | mean seconds a trajectory waited: for a place (`start`), in the backend's queue (`generate`), \
-behind a tool's limit (`tool`), for branches before it in order (`settle`); others where there are any |
-        | `wait_share` | share of the trajectories' life that was waiting |
+        | `wait/KIND` | mean seconds of waiting per trajectory: for a place (`start`), in the backend (`generate`), \
+behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and others |
+        | `wait_share` | share of the trajectories' lifetime spent waiting |
         | `model_idle` | share of the rollout during which nothing was being generated |
-        | `tokens_per_second` | generated tokens, a second in which something was being generated |
-        | `cache_hits` | share of the context tokens that were not computed again |
-        | `withheld` | results that did not fit into the context and were not shown |
-        | `retries` | failures that were tried again |
-        | `copies_held` | most copies of episodes that one group held for branches not decided yet |
-        | `copies_unused` | copies that became no branch |
+        | `tokens_per_second` | generated tokens per second during which something was being generated |
+        | `cache_hits` | share of the context tokens that were found in a cache |
+        | `withheld` | number of results that did not fit into the context and were not shown |
+        | `retries` | number of failures that were retried |
+        | `copies_held` | most copies of episodes that one group held for undecided branches |
+        | `copies_unused` | number of copies that became no branch |
     """
     trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
     use = time_use(trees)
@@ -68,6 +68,7 @@ behind a tool's limit (`tool`), for branches before it in order (`settle`); othe
         **_branching(trees, trajectories),
         **_invalid(trajectories),
         "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
+        # timelines also know calls whose results were never appended; trees of older versions have no timeline
         **(_tools(use) if use.trajectories else _tools_of_spans(trees)),
         **(_timing(trees, use) if use.trajectories else {}),
     }
@@ -76,15 +77,15 @@ behind a tool's limit (`tool`), for branches before it in order (`settle`); othe
 def completion_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
     """Return what TRL logs of completions under `completions/`, over the trajectories that did not fail.
 
-    TRL takes what does not end with an end token for clipped. Here turns end at stop strings: clipped is what was cut
-    off by a limit of tokens, turns or calls; terminated is what gave an answer, or stopped without one.
+    TRL counts completions without an end token as clipped. Here turns end at stop strings, so clipped trajectories are
+    those cut off by a limit of tokens, turns or calls; terminated ones gave an answer, or stopped without one.
 
     Returns:
-        `clipped_ratio`, and `mean_length`, `min_length`, `max_length`, `mean_terminated_length`, ... in the model's
-        tokens; 0 where there is none to measure.
+        `clipped_ratio`, and `mean_length`, `min_length`, `max_length`, `mean_terminated_length`, ... in tokens of
+        the model; 0 where there is nothing to measure.
     """
-    ended = [(tree, number) for tree in trees for number in range(len(tree.trajectories))
-             if tree.trajectories[number].outcome != "failed"]  # fmt: skip
+    every = [(tree, number) for tree in trees for number in range(len(tree.trajectories))]
+    ended = [(tree, number) for tree, number in every if tree.trajectories[number].outcome != "failed"]
     clipped = [tree.trajectories[number].outcome == "truncated" for tree, number in ended]
     lengths = [sum(tree.row(number).mask) for tree, number in ended]
     terminated = [length for length, cut in zip(lengths, clipped, strict=True) if not cut]
@@ -99,7 +100,7 @@ def completion_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
 
 
 def branch_depth(tree: RolloutTree, number: int) -> int:
-    """Return how many forks lie between a trajectory and the prompt."""
+    """Return the number of forks between a trajectory and the prompt."""
     depth, parent = 0, tree.trajectories[number].parent
     while parent is not None:
         depth, parent = depth + 1, tree.trajectories[parent].parent
@@ -107,7 +108,7 @@ def branch_depth(tree: RolloutTree, number: int) -> int:
 
 
 def invalid_causes(trajectories: Iterable[Trajectory]) -> Counter[str]:
-    """Count the trajectories without a reward by the type of error; "unscored" are those without one."""
+    """Count the trajectories without a reward by type of error; those without an error are "unscored"."""
     errors = (trajectory.error or "" for trajectory in trajectories if not trajectory.valid)
     return Counter(match[1] if (match := re.match(r"(\w{1,40}):", error)) else "unscored" for error in errors)
 
@@ -163,32 +164,34 @@ def _forks(trees: Sequence[RolloutTree]) -> dict[str, float]:
 
 
 def fork_contrasts(tree: RolloutTree) -> list[bool | None]:
-    """Return for each fork, in the order of the spans, whether its sisters differ in value.
+    """Return for each fork, in the order of the spans, whether the paths that leave it differ in value.
 
-    The sisters are the paths that leave one result; the value of a sister is the mean reward of the trajectories below
-    it, whatever forks there are among them. None where a sister has no trajectory with a reward.
+    The value of a path is the mean reward of the trajectories below it, whatever forks there are among them. None where
+    one of the paths has no trajectory with a reward.
     """
-    sisters: dict[int, dict[int, list[float]]] = {}
+    siblings: dict[int, dict[int, list[float]]] = {}
     forks = {trajectory.fork_span for trajectory in tree.trajectories if trajectory.fork_span is not None}
     for number, trajectory in enumerate(tree.trajectories):
         path = [span.index for span in tree.path(number)]
         for place, span in enumerate(path):
             if span in forks:
-                below = path[place + 1] if place + 1 < len(path) else -1 - number  # one that ends here is a sister, too
-                rewards = sisters.setdefault(span, {}).setdefault(below, [])
+                below = (
+                    path[place + 1] if place + 1 < len(path) else -1 - number
+                )  # a trajectory may end at the fork itself
+                rewards = siblings.setdefault(span, {}).setdefault(below, [])
                 rewards += [trajectory.reward] if trajectory.reward is not None else []
-    return [_differ(list(sisters[fork].values())) for fork in sorted(forks)]
+    return [_differ(list(siblings[fork].values())) for fork in sorted(forks)]
 
 
-def _differ(sisters: Sequence[Sequence[float]]) -> bool | None:
-    if not all(sisters):
+def _differ(siblings: Sequence[Sequence[float]]) -> bool | None:
+    if not all(siblings):
         return None
-    values = [statistics.fmean(rewards) for rewards in sisters]
+    values = [statistics.fmean(rewards) for rewards in siblings]
     return max(values) - min(values) > _EQUAL
 
 
 def fork_results(tree: RolloutTree) -> list[int]:
-    """Return for each branch the number of the tool result that it leaves after; 1 is the first of its path."""
+    """Return for each branch the number of the tool result after which it leaves; 1 is the first of its path."""
     forks = [trajectory.fork_span for trajectory in tree.trajectories if trajectory.fork_span is not None]
     return [sum(_is_result(span) for span in tree.path_to(fork)) for fork in forks]
 
@@ -208,7 +211,7 @@ def _tools(use: TimeUse) -> dict[str, float]:
 
 
 def _tools_of_spans(trees: Sequence[RolloutTree]) -> dict[str, float]:
-    """Count from the results in the trees; calls whose result was not appended are missed."""
+    """Count the results in the trees; calls whose result was not appended are missed."""
     use = TimeUse()
     for tool in (span.tool for tree in trees for span in tree.spans):
         if tool and tool.get("status") != "refused":
@@ -236,6 +239,7 @@ def _copies(trees: Sequence[RolloutTree]) -> dict[str, float]:
     for tree in trees:
         forks = [event for event in tree.timeline if event.kind == "fork"]
         intervals = [(event.end, event.until) for event in forks for _ in range(event.copies)]
+        # a copy is held from the end of the fork until its branch starts or is denied
         held.append(max((count for _, count in concurrency(intervals)), default=0))
         made += len(intervals)
         branches += sum(trajectory.origin == "branch" for trajectory in tree.trajectories)

@@ -1,10 +1,9 @@
-r"""Between texts and token ids: prompts and results into ids, the model's ids into a turn.
+r"""Converts between text and token ids: prompts and results to ids, generated ids to the text of a turn.
 
-Ids in, ids out: what the model wrote is never tokenised again; a result is encoded as exactly the delta that the chat
-template puts between a turn and the next one, and appended. Foreign text (a question, a result, a tool's description)
-cannot hold a control token: where its words are those of an added token of the tokenizer, such as `<|im_end|>`, they
-are encoded as ordinary text. Without such words the ids are those of the plain template, merges across borders
-included.
+Generated ids are never tokenised again. A result is encoded as exactly the delta that the chat template puts between a
+turn and the next one, and appended. Foreign text (a question, a result, the description of a tool) cannot contain a
+control token: words of it that spell an added token of the tokenizer, such as `<|im_end|>`, are encoded as ordinary
+text. Without such words the ids are those of the plain template, including merges across borders.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _SLOT = re.compile(r"( ?)\ue000(\\?)\"(\d+)\ue000( ?)")
 
 
 class Renderer:
-    """Renders for one tokenizer and one protocol.
+    """Converts text to ids and back for one tokenizer and one protocol.
 
     Args:
         tokenizer: of the model, with its chat template.
-        protocol: how the episode is written.
-        chat_template_kwargs: given to the chat template, such as `enable_thinking`.
+        protocol: how episodes are written.
+        chat_template_kwargs: arguments for the chat template, such as `enable_thinking`.
     """
 
     def __init__(
@@ -42,14 +41,14 @@ class Renderer:
         self._control = re.compile("|".join(map(re.escape, words)) or r"(?!)")
 
     def prompt_ids(self, messages: Sequence[Mapping[str, str]], tools: Sequence[JsonSchema]) -> list[int]:
-        """Render and tokenise the opening messages, up to where the model goes on.
+        """Render and tokenise the opening messages, up to where the model continues.
 
         Args:
             messages: with "role" and "content".
-            tools: what can be called; a native protocol gives them to the template.
+            tools: the tools that can be called; a native protocol passes them to the template.
 
         Raises:
-            ValueError: there is no chat template; or the protocol is native, and it does not show the tools.
+            ValueError: there is no chat template, or the protocol is native and the template does not show the tools.
         """
         contents = [_encodable(message["content"]) for message in messages]
         slots = [{**message, "content": _slot(number)} for number, message in enumerate(messages)]
@@ -57,6 +56,7 @@ class Renderer:
         for tool in tools if self.protocol.native else ():
             if tool["function"]["name"] not in frame:
                 raise ValueError(_NO_TOOLS.format(what="show tools", name=self.protocol.name))
+        # Without control words the plain template is used, so that the ids are exactly those of other tools.
         if not any(self._control.search(content) for content in contents):
             plain = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
             return self._encode([(self._template(plain, tools), False)])
@@ -65,12 +65,12 @@ class Renderer:
     def result_ids(
         self, texts: Sequence[str], last_turn_ended_with_eos: bool, tools: Sequence[JsonSchema] = ()
     ) -> list[int]:
-        """Tokenise what follows a turn of the model: the results of its calls, up to where the model goes on.
+        """Tokenise what follows a turn of the model: the results of its calls, up to where the model continues.
 
         Args:
-            texts: what the tools returned, one a call, or the environment's one message.
-            last_turn_ended_with_eos: whether the turn's last id is its end token; else a native template's own is
-                part of what is appended.
+            texts: what the tools returned, one per call, or the one message of the environment.
+            last_turn_ended_with_eos: whether the last id of the turn is its end token; if not, a native template's end
+                token is part of what is appended.
             tools: as for `prompt_ids`.
 
         Raises:
@@ -83,13 +83,13 @@ class Renderer:
         return self._encode(_filled(self._delta(slots, last_turn_ended_with_eos, tools), contents))
 
     def turn_text(self, ids: Sequence[int], first: bool) -> str:
-        """Return a turn of the model as the protocol reads it.
+        """Return the text of a turn as the protocol reads it.
 
-        Special tokens are kept for a native protocol, since Llama's `<|python_tag|>` is one; the end token is not.
-        Where the template has opened a thought in the prompt, the text begins with `<think>`.
+        A native protocol needs the special tokens, since Llama's `<|python_tag|>` is one, but not the end token. If the
+        template has opened a thought in the prompt, the text begins with `<think>`.
 
         Args:
-            ids: what the model wrote, its end token included.
+            ids: the generated ids, the end token included.
             first: whether it is the first turn after the prompt.
         """
         native = self.protocol.native
@@ -100,11 +100,11 @@ class Renderer:
         return f"<think>{text}" if self._thought_opened and (native or first) else text
 
     def parse_ids(self, ids: Sequence[int], tools: Sequence[JsonSchema], first: bool = True) -> Action:
-        """Read what a turn asks for from its ids; see `turn_text`."""
+        """Parse the action of a turn from its ids; see `turn_text`."""
         return self.protocol.parse(self.turn_text(ids, first), tools)
 
     def encode(self, text: str) -> list[int]:
-        """Tokenise foreign text: nothing in it becomes a control token."""
+        """Tokenise foreign text; nothing in it becomes a control token."""
         return self._encode([(_encodable(text), True)])
 
     def _template(
@@ -123,6 +123,7 @@ class Renderer:
 
     def _delta(self, slots: Sequence[str], ended: bool, tools: Sequence[JsonSchema]) -> str:
         """Return what the template puts between a turn and the next one, with slots for the results."""
+        # the template is rendered with a marker as the turn; what follows the marker is the delta
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
         text = self._template([*turn, *({"role": "tool", "content": slot} for slot in slots)], tools)
         delta = text.rpartition(_TURN)[2]
@@ -132,7 +133,7 @@ class Renderer:
         return delta[end.end() :] if ended and end else delta
 
     def _harmless(self, value: Any) -> Any:
-        """Return a schema in whose texts no control token is spelled: servers of others may have written them."""
+        """Return a schema whose texts spell no control token, since a foreign server may have written them."""
         if isinstance(value, str):
             return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", _encodable(value))
         if isinstance(value, dict):
@@ -140,19 +141,20 @@ class Renderer:
         return [self._harmless(item) for item in value] if isinstance(value, list) else value
 
     def _encode(self, pieces: Sequence[Piece]) -> list[int]:
-        """Tokenise; control tokens are recognised where they lie within one piece that is not foreign."""
+        """Tokenise; control tokens are recognised only where they lie within one piece that is not foreign."""
         text = "".join(piece for piece, _ in pieces)
         ours, start = [], 0
         for piece, foreign in pieces:
             ours += [] if foreign else [(start, start + len(piece))]
             start += len(piece)
+        # `ours` holds the ranges of text that may contain control tokens; all other matches are cut in two
         cuts, position = [0], 0
         while match := self._control.search(text, position):
             while ours and ours[0][1] <= match.start():
                 ours.pop(0)
             if ours and ours[0][0] <= match.start() and match.end() <= ours[0][1]:
                 position = match.end()
-            else:  # cut in two, the word is no token any more
+            else:  # cut into two parts, the word is not a control token any more
                 position = match.start() + 1
                 cuts.append(position)
         parts = [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True) if begin < end]
@@ -168,7 +170,7 @@ class Renderer:
 
     @functools.cached_property
     def _thought_opened(self) -> bool:
-        """Whether the template begins the model's turn with an open thought."""
+        """Whether the template begins the turn of the model with an open thought."""
         if not self.tokenizer.chat_template:
             return False
         return self._template([{"role": "user", "content": "?"}], ()).rstrip().endswith("<think>")
@@ -177,18 +179,18 @@ class Renderer:
 _TURN = "\ue001turn\ue001"
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
 _NO_TOOLS = (
-    "the chat template of this model does not {what}, which the protocol {name!r} needs; take a model that was "
+    "the chat template of this model does not {what}, which the protocol {name!r} needs; use a model that was "
     "trained to call tools (such as Qwen2.5-Instruct or Qwen3), or the protocol 'arpo-tags'"
 )
 
 
 def _slot(number: int) -> str:
-    """Return a stand-in for a content; it shows whether the template strips it, and whether it writes it as JSON."""
+    """Return a placeholder for a content; it shows whether the template strips it and whether it writes it as JSON."""
     return f' \ue000"{number}\ue000 '
 
 
 def _filled(frame: str, contents: Sequence[str]) -> list[Piece]:
-    """Cut a rendered text at its slots and put the contents in, treated as the template would have treated them."""
+    """Split a rendered text at its slots and insert the contents, treated as the template would have treated them."""
     pieces: list[Piece] = []
     position = 0
     for slot in _SLOT.finditer(frame):
@@ -201,7 +203,7 @@ def _filled(frame: str, contents: Sequence[str]) -> list[Piece]:
 
 
 def _encodable(text: str) -> str:
-    """Return the text without halves of surrogate pairs, which no tokenizer takes."""
+    """Return the text without lone surrogates, which no tokenizer accepts."""
     return text.encode("utf-8", "replace").decode()
 
 

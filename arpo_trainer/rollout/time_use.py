@@ -1,8 +1,8 @@
-"""Where a rollout's time went: the events of its timelines, added up.
+"""How the time of a rollout was used: the events of its timelines, summed.
 
-A trajectory's life runs from its first event's start to its last one's end. Each moment of it is work of some kind,
-waiting for something, or neither ("other": the engine's own bookkeeping). What this module does not do: record (the
-engine does), or draw (see `timeline_view`).
+The lifetime of a trajectory is from the start of its first event to the end of its last one. Each moment of it is work
+of some kind, waiting, or neither ("other": bookkeeping of the engine). The engine records the events, and
+`report.timeline_page` draws them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from dataclasses import dataclass, field
 from arpo_trainer.timeline import Event
 from arpo_trainer.tree import RolloutTree
 
-WAITS = ("start", "settle")  # kinds of event that are nothing but waiting
+WAITS = ("start", "settle")  # kinds of events that are only waiting
 Interval = tuple[float, float]
 
 
 @dataclass
 class TimeUse:
-    """Seconds of some trajectories, summed over them, by what they were spent on.
+    """Seconds of some trajectories by use, summed over the trajectories.
 
     Attributes:
-        trajectories: that have a timeline.
-        life: seconds from first to last event.
-        working: kind -> seconds, without the waiting; a fork made while its trajectory generates is not counted.
-        waiting: kind -> seconds; of "start" and "settle" all of it.
-        tools: name -> seconds of the calls, without the waiting.
-        calls: name -> calls that ran and came back; one shared by branches is one call.
-        tokens: generated.
-        context: tokens of context given to the backend.
-        cached: tokens of it that did not have to be computed again.
-        retries: of whatever failed and was tried again.
+        trajectories: number of trajectories with a timeline.
+        life: seconds of lifetime.
+        working: kind -> seconds without waiting; a fork made while its trajectory generates is not counted.
+        waiting: kind -> seconds of waiting.
+        tools: name -> seconds of the calls without waiting.
+        calls: name -> number of calls that returned; a call shared by branches is one.
+        tokens: number of generated tokens.
+        context: number of context tokens given to the backend.
+        cached: number of context tokens that did not have to be computed again.
+        retries: number of failures that were retried.
     """
 
     trajectories: int = 0
@@ -53,23 +53,23 @@ class TimeUse:
         return sum(self.waiting.values())
 
     def shares(self) -> dict[str, float]:
-        """Return what part of the trajectories' life went into what; together 1.
+        """Return the shares of the lifetime by use; they add up to 1.
 
         Returns:
-            "generate", "tool NAME", "reset", ... for work, "wait KIND" for waiting, "other" for the rest; only what
-            there was, the largest first.
+            "generate", "tool NAME", "reset", ... for work, "wait KIND" for waiting, "other" for the rest; only shares
+            above 0, the largest first.
         """
         work = {kind: seconds for kind, seconds in self.working.items() if kind != "tool"}
         work |= {f"tool {name}": seconds for name, seconds in self.tools.items()}
         work |= {f"wait {kind}": seconds for kind, seconds in self.waiting.items()}
         work["other"] = max(0.0, self.life - sum(work.values()))
-        least = 1e-9 * self.life  # rounding leaves crumbs
+        least = 1e-9 * self.life  # smaller shares are rounding errors
         found = [(name, seconds / self.life) for name, seconds in work.items() if seconds > least]
         return dict(sorted(found, key=lambda entry: -entry[1]))
 
 
 def time_use(trees: Iterable[RolloutTree]) -> TimeUse:
-    """Add up the timelines of trees; those without one are left out."""
+    """Sum the timelines of trees; trees without one are left out."""
     use = TimeUse()
     for tree in trees:
         for events in by_trajectory(tree).values():
@@ -78,7 +78,7 @@ def time_use(trees: Iterable[RolloutTree]) -> TimeUse:
 
 
 def by_trajectory(tree: RolloutTree) -> dict[int, list[Event]]:
-    """Return the events of each trajectory in the order they began."""
+    """Return the events of each trajectory in the order of their starts."""
     found: dict[int, list[Event]] = {}
     for event in sorted(tree.timeline, key=lambda event: (event.start, event.end)):
         found.setdefault(event.trajectory, []).append(event)
@@ -86,23 +86,23 @@ def by_trajectory(tree: RolloutTree) -> dict[int, list[Event]]:
 
 
 def waiting_seconds(event: Event) -> float:
-    """Return how much of an event, from its start on, was waiting."""
+    """Return the seconds of waiting at the start of an event."""
     length = max(0.0, event.end - event.start)
     return length if event.kind in WAITS else min(max(0.0, event.waited), length)
 
 
 def generating(trees: Iterable[RolloutTree]) -> list[Interval]:
-    """Return when requests were being generated, waiting left out: one interval a request."""
+    """Return the intervals in which requests were being generated, without waiting: one per request."""
     events = (event for tree in trees for event in tree.timeline if event.kind == "generate")
     return [(event.start + waiting_seconds(event), event.end) for event in events]
 
 
 def concurrency(intervals: Iterable[Interval]) -> list[tuple[float, int]]:
-    """Return how many intervals are open, as steps: (from when on, how many), in order of time."""
+    """Return the number of open intervals as steps (time, number from then on), in order of time."""
     changes: Counter[float] = Counter()
     for start, end in intervals:
         if end > start:
-            changes[start] += 1
+            changes[start] += 1  # changes at the same moment cancel out, so touching intervals make no step
             changes[end] -= 1
     steps: list[tuple[float, int]] = []
     level = 0
@@ -113,13 +113,13 @@ def concurrency(intervals: Iterable[Interval]) -> list[tuple[float, int]]:
 
 
 def busy_seconds(intervals: Iterable[Interval]) -> float:
-    """Return for how long at least one of the intervals was open."""
+    """Return the seconds during which at least one interval was open."""
     steps = concurrency(intervals)
     return sum(after[0] - now[0] for now, after in itertools.pairwise(steps) if now[1])
 
 
 def wall_seconds(trees: Iterable[RolloutTree]) -> float:
-    """Return how long the rollout took, from its begin to the end of its last event."""
+    """Return the seconds from the beginning of the rollout to the end of its last event."""
     return max((event.end for tree in trees for event in tree.timeline), default=0.0)
 
 
@@ -129,7 +129,7 @@ def _add(use: TimeUse, events: Sequence[Event]) -> None:
     for event in events:
         waited = waiting_seconds(event)
         worked = max(0.0, event.end - event.start - waited)
-        if event.kind == "fork":
+        if event.kind == "fork":  # forks are made while the trajectory generates, and must not count twice
             worked = max(0.0, worked - _overlap(event, events))
         if waited:
             use.waiting[event.kind] += waited
@@ -145,6 +145,6 @@ def _add(use: TimeUse, events: Sequence[Event]) -> None:
 
 
 def _overlap(fork: Event, events: Sequence[Event]) -> float:
-    """Return for how long something else of the same trajectory went on during a fork."""
+    """Return the seconds during a fork in which the same trajectory did something else."""
     others = [(max(fork.start, event.start), min(fork.end, event.end)) for event in events if event.kind != "fork"]
     return busy_seconds(others)

@@ -1,1 +1,1 @@
-"""A training run from a settings file: settings, dry run, cold start, recording, launch."""
+"""A training run from a recipe or a settings file: settings, environments, cold start, recording, launch, dry run."""

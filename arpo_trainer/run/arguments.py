@@ -103,7 +103,7 @@ class RunArguments:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        check_types(self, RunArguments.__annotations__)
+        check_types(self, RunArguments.__annotations__)  # first: the comparisons below need numbers
         for name, low in _LOWEST.items():
             if (value := getattr(self, name)) is not None and value < low:
                 raise ValueError(f"{name} must be at least {low}, got {value}")
@@ -130,6 +130,7 @@ def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, An
     ours = {entry.name for entry in dataclasses.fields(RunArguments)}
     theirs = {entry.name for entry in dataclasses.fields(ARPOConfig) if entry.init}
     _check_setting_names(settings, ours | theirs)
+    # TRL and run.json take plain text
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     run = RunArguments(**{name: value for name, value in settings.items() if name in ours})
     values = {name: value for name, value in settings.items() if name in theirs}
@@ -157,6 +158,7 @@ def _batch_in_prompts(run: RunArguments, values: dict[str, Any]) -> dict[str, in
             f"{', '.join(sorted(both))} and prompts_per_rollout set the same thing: give only one of them. "
             "prompts_per_rollout and prompts_per_update fit any number of processes"
         )
+    # an ARPOConfig cannot be made yet: it checks the batch; its defaults are on the class
     trl = {name: getattr(ARPOConfig, name) for name in ("num_generations", "per_device_train_batch_size")} | values
     return batch_settings(
         per_rollout,

@@ -39,8 +39,10 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
         ValueError: the model is not in the cache and would have to be made with sharded weights.
     """
     seed = args.seed if run.cold_start_seed is None else run.cold_start_seed
+    # the prompt and a user's own tasks are part of the key: code that changes them changes no setting
     prompt = env.system_prompt + own_tasks(env, run.cold_start_examples)
     folder = cold_start_folder(run, path, prompt, seed, env.protocol.name)
+    # machines have caches of their own: all of them must have it, or all make it
     if all(on_every_rank((folder / "config.json").exists)):
         logger.info("cold start: taken from %s", folder)
         return folder

@@ -72,6 +72,7 @@ def check_model_folder(model: str | Path) -> None:
     """
     path = str(model)
     folder = Path(path).expanduser()
+    # a hub id has exactly one slash: OWNER/NAME
     looks_local = path.startswith((".", "/", "~")) or folder.exists() or path.count("/") != 1
     if path == DEMO_MODEL or not looks_local:
         return

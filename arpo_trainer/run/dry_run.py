@@ -55,7 +55,7 @@ def dry_run(
     """
     count = processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
     layout = ProcessLayout.of_file(count, config_file(launch_config)) if launch_config else ProcessLayout.of(count)
-    with planning(count):
+    with planning(count):  # configurations are checked as if there were that many processes
         run, args = configure(settings)
         missing: list[str] = []
         environments = _environments(run, missing)

@@ -61,7 +61,7 @@ def read_settings(config: str | Path, overrides: Iterable[str] = (), env_options
         ValueError: the file is not a YAML mapping, is its own base, or an override is not `name=value`.
     """
     settings = _read_file(str(config), ())
-    given = parse_assignments(overrides, "--set")
+    given = parse_assignments(overrides, "--set")  # all are parsed before one is applied
     options = parse_assignments(env_options, "--env-set")
     for path, value in given.items():
         name, dot, option = path.partition(".")

@@ -55,6 +55,7 @@ class RunEnvironments:
 
     def _variant(self, options: dict[str, Any]) -> ToolEnv:
         """Return the training environment with other options."""
+        # `spawn` shares the tasks; a data set is read and checked once even if evaluation or cold start use it as it is
         return self.train.spawn() if options == self._run.env_kwargs else self._make(self._run.env, options)
 
     def played(self) -> list[ToolEnv]:
@@ -94,6 +95,7 @@ class RunEnvironments:
             trained = training_tasks(self.train, args)
             found = overlap(trained, LimitedSource(self.held_out.tasks, self._run.eval_tasks))
             _report_overlap(found, self._run.overlap)
+            # the environment itself changes: everything that trains on it takes its tasks from there
             if self._run.overlap == "drop" and (found.exact or found.near):
                 self.train.tasks = without(trained, found)
 

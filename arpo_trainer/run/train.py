@@ -91,6 +91,7 @@ class TrainingRun:
 
     def run(self) -> Path:
         """Do everything; once training has started, a report is written even if it fails."""
+        # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             self.environments.check(self.args)
             isolation = default_sandbox().isolation
@@ -133,6 +134,7 @@ class TrainingRun:
         after = self._evaluate(trainer, "after")
         if before and after:
             logger.info("%s\n%s", before, after)
+        # every process takes part in saving: sharded weights are gathered
         if self.arguments.save_final_model and self.arguments.lora_rank:
             save_adapters(trainer, self.folder)
         elif self.arguments.save_final_model:

@@ -1,1 +1,1 @@
-"""`ARPOTrainer` on top of TRL: configuration, hooks, losses, rewards, evaluation, checkpoints."""
+"""`ARPOTrainer` on top of TRL: configuration, hooks, losses, rewards, evaluation and checkpoints."""

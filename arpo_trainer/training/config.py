@@ -1,4 +1,4 @@
-"""`ARPOConfig`: TRL's `GRPOConfig` plus how trees are grown and how credit is spread over them."""
+"""`ARPOConfig`: TRL's `GRPOConfig` plus the settings of tree rollouts and credit assignment."""
 
 from __future__ import annotations
 
@@ -24,25 +24,40 @@ from arpo_trainer.validation import check_name, check_types
 
 logger = logging.getLogger(__name__)
 _READ = {
-    "num_generations": "int", "num_generations_eval": "int | None", "per_device_train_batch_size": "int",
-    "gradient_accumulation_steps": "int", "steps_per_generation": "int | None", "num_iterations": "int",
-    "max_completion_length": "int", "temperature": "float", "beta": "float", "epsilon": "float",
-    "epsilon_high": "float | None", "delta": "float | None", "seed": "int",
-    "learning_rate": "float", "max_steps": "int", "num_train_epochs": "float", "weight_decay": "float",
-    "use_vllm": "bool", "vllm_mode": "str", "vllm_gpu_memory_utilization": "float", "vllm_tensor_parallel_size": "int",
+    "num_generations": "int",
+    "num_generations_eval": "int | None",
+    "per_device_train_batch_size": "int",
+    "gradient_accumulation_steps": "int",
+    "steps_per_generation": "int | None",
+    "num_iterations": "int",
+    "max_completion_length": "int",
+    "temperature": "float",
+    "beta": "float",
+    "epsilon": "float",
+    "epsilon_high": "float | None",
+    "delta": "float | None",
+    "seed": "int",
+    "learning_rate": "float",
+    "max_steps": "int",
+    "num_train_epochs": "float",
+    "weight_decay": "float",
+    "use_vllm": "bool",
+    "vllm_mode": "str",
+    "vllm_gpu_memory_utilization": "float",
+    "vllm_tensor_parallel_size": "int",
     "vllm_max_model_length": "int | None",
-}  # fmt: skip
+}
 
 
 @dataclass
 class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
-    """Settings of `ARPOTrainer`; everything of `GRPOConfig` is there too.
+    """Settings of `ARPOTrainer`, in addition to those of `GRPOConfig`.
 
-    `num_generations` is M of the paper, `temperature` and `max_completion_length` (the environment's tokens
-    included) mean what they mean in TRL.
+    `num_generations` is M of the paper. `temperature` and `max_completion_length` (tokens of the environment included)
+    have their meaning in TRL.
 
     Raises:
-        ValueError: settings that cannot work together, before anything is loaded.
+        ValueError: settings cannot work together; raised before anything is loaded.
     """
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits"]
@@ -50,25 +65,25 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     algorithm: str = field(
         default="arpo",
         metadata={
-            "help": "A row of rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances "
-            "roots and branches by entropy and keeps gradients that the clip drops, 'grpo' starts all at the prompt; "
+            "help": "Rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances roots and "
+            "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
             "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference'."
         },
     )
     budget: str | None = field(
         default=None,
-        metadata={"help": "Instead of the algorithm's: 'grpo', 'arpo' (N of M), 'aepo', 'aepo-reference'."},
+        metadata={"help": "In place of the algorithm's: 'grpo', 'arpo' (N of M), 'aepo', 'aepo-reference'."},
     )
     branch: str | None = field(
         default=None,
         metadata={
-            "help": "Instead of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'random', 'tree-grpo', or a "
-            "'-reference'."
+            "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'random', 'tree-grpo', or a "
+            "'-reference' method."
         },
     )
     initial_rollouts: int | None = field(
         default=None,
-        metadata={"help": "N: trajectories that start at the prompt; the rest is for branches. Default: half."},
+        metadata={"help": "N: trajectories that start at the prompt; the others are for branches. Default: half."},
     )
     branch_width: int = field(
         default=2,
@@ -76,57 +91,60 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     )
     branch_alpha: float = field(default=0.5, metadata={"help": "alpha: base of the branch score (ARPO eq. 5)."})
     branch_beta: float = field(default=0.2, metadata={"help": "beta: weight of the entropy rise (ARPO eq. 5)."})
-    branch_threshold: float = field(default=0.5, metadata={"help": "tau: a score above it branches."})
+    branch_threshold: float = field(default=0.5, metadata={"help": "tau: a point with a score above it branches."})
     branch_penalty: float = field(
-        default=0.05, metadata={"help": "Slope of AEPO's penalty for high-entropy steps in a row."}
+        default=0.05, metadata={"help": "Slope of AEPO's penalty for consecutive high-entropy steps."}
     )
     branch_quota: int | None = field(
         default=None,
         metadata={
-            "help": "Most branches of one root and all its descendants. Default: ceil((M - N) / N), and none in "
-            "'tree-grpo' and the '-reference' rows; 0 is no quota."
+            "help": "Most branches of one root and all its descendants. Default: ceil((M - N) / N), and no quota in "
+            "'tree-grpo' and the '-reference' algorithms. 0 means no quota."
         },
     )
-    budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the difference of entropies."})
-    entropy_window: int = field(default=20, metadata={"help": "k: tokens whose entropy is compared."})
+    budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the entropy difference."})
+    entropy_window: int = field(default=20, metadata={"help": "k: number of tokens whose entropy is compared."})
     entropy_estimator: str = field(
         default="auto",
         metadata={
             "help": "'exact', 'renormalised', 'tail', 'nll' or 'raw10'; 'auto' is exact on transformers and "
-            "renormalised on vLLM, which hands out the most likely tokens only."
+            "renormalised on vLLM, which returns the most likely tokens only."
         },
     )
-    entropy_topk: int = field(default=20, metadata={"help": "Tokens an estimate of the entropy is made from."})
+    entropy_topk: int = field(default=20, metadata={"help": "Number of tokens that the entropy is estimated from."})
     attribution: str = field(
         default="soft",
         metadata={
-            "help": "'soft': each copy of a shared token keeps its trajectory's advantage; 'hard': their mean; "
-            "'dedup': a shared token weighs once; 'turn': values backed up turn by turn; 'at2po': by entropy."
+            "help": "'soft': each copy of a shared token has the advantage of its trajectory; 'hard': their mean; "
+            "'dedup': a shared token counts once; 'turn': values backed up turn by turn; 'at2po': by entropy."
         },
     )
     advantage: str | None = field(
         default=None,
         metadata={
-            "help": "Instead of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'tree-grpo', "
+            "help": "In place of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'tree-grpo', "
             "'reinforce++'."
         },
     )
     policy_loss: str | None = field(
         default=None,
         metadata={
-            "help": "Instead of the algorithm's: 'clipped', 'dapo', 'aepo', 'gppo', 'cispo', 'gspo', 'gspo-turn', or a "
-            "'-reference'. `epsilon`, `epsilon_high` and `delta` follow it unless they are given; `loss_type` says how "
-            "tokens are added up."
+            "help": "In place of the algorithm's: 'clipped', 'dapo', 'aepo', 'gppo', 'cispo', 'gspo', 'gspo-turn', "
+            "or a '-reference' loss. It sets `epsilon`, `epsilon_high` and `delta` unless they are given; `loss_type` "
+            "says how tokens are added up."
         },
     )
     entropy_weight: float | None = field(
         default=None,
-        metadata={"help": "a: advantages times 1 + a z, z a token's entropy in standard deviations (AEPO); 0 is off."},
+        metadata={
+            "help": "a: advantages are multiplied by 1 + a z, z the entropy of a token in standard deviations "
+            "(AEPO); 0 is off."
+        },
     )
     entropy_limit: float = field(default=3.0, metadata={"help": "Largest |z| of the entropy-aware advantage."})
     max_turn_length: int | None = field(
         default=None,
-        metadata={"help": "New tokens in one turn of the model. Default: max_completion_length."},
+        metadata={"help": "Most new tokens in one turn. Default: max_completion_length."},
     )
     packing: str = field(
         default="flat",
@@ -142,8 +160,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     vllm_importance_sampling_correction: bool | None = field(
         default=None,
         metadata={
-            "help": "Weigh tokens by the ratio of the trainer's to vLLM's probability. Default: yes, but for the "
-            "'-reference' algorithms, whose code does not."
+            "help": "Weigh tokens by the ratio of the trainer's to vLLM's probability. Default: true, except for "
+            "the '-reference' algorithms, whose code does not."
         },
     )
     vllm_importance_sampling_mode: str = field(
@@ -154,34 +172,36 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "product of ratios is above that, which for long rows it easily is."
         },
     )
-    max_rows: int = field(default=64, metadata={"help": "Requests decoded together by the transformers backend."})
+    max_rows: int = field(
+        default=64, metadata={"help": "Most requests that the transformers backend decodes together."}
+    )
     prefix_tokens: int = field(
         default=32_768,
         metadata={
-            "help": "Tokens whose keys and values the transformers backend keeps for later turns and branches; a whole "
-            "rollout's are needed to compute nothing twice."
+            "help": "Most tokens whose keys and values the transformers backend keeps for later turns and branches; to "
+            "compute nothing twice it needs those of a whole rollout."
         },
     )
     max_invalid: float = field(
         default=0.2,
-        metadata={"help": "Stop if more than this share of a rollout fails: what is left would be biased."},
+        metadata={"help": "Stop if more than this share of a rollout fails, because the rest would be biased."},
     )
     turn_timeout: float = field(
         default=900.0,
-        metadata={"help": "Seconds a step of an environment may take, for tools that have no limit of their own."},
+        metadata={"help": "Most seconds for a step of an environment, for tools without a limit of their own."},
     )
     retries: int = field(
         default=1,
         metadata={
-            "help": "How often an episode whose sandbox or search broke down is played again up to where it was, if "
-            "its tools may be called twice."
+            "help": "How often an episode whose sandbox or search failed is replayed up to where it was, if its tools "
+            "may be called twice."
         },
     )
     limits: dict[str, int] | str | None = field(
         default=None,
         metadata={
-            "help": "Most at once, by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer', or a tool's name, as "
-            'in {"search": 16}.'
+            "help": "Most operations at once by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer', or the name "
+            'of a tool, as in {"search": 16}.'
         },
     )
     trace_every: int = field(
@@ -191,7 +211,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
 
     @property
     def world_size(self) -> int:
-        """How many processes train together; those of a plan before they exist."""
+        """Number of processes that train together; in a dry run, the planned number."""
         started: int = super().world_size
         return planned_processes() or started
 
@@ -219,34 +239,34 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
         self._check_vllm()
-        self.rollout_settings()
+        self.rollout_settings()  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()
         self._check_limits()
         self._check_loss()
 
     def _fit_loss(self) -> None:
-        """Give TRL's bounds the loss's values where nobody has set them."""
+        """Set TRL's bounds to those of the loss unless they were given."""
         loss = get_loss(self.policy_loss or "")
-        if loss == LOSSES["clipped"]:  # TRL's own, whatever its bounds
+        if loss == LOSSES["clipped"]:  # TRL's own loss, with any bounds
             return
         low: float = self.epsilon
-        low = loss.low if low == GRPOConfig.epsilon else low
+        low = loss.low if low == GRPOConfig.epsilon else low  # TRL's default counts as not given
         unset = {"epsilon_high": low if loss.low == loss.high else loss.high, "delta": loss.dual}
         for name, value in {"epsilon": low, **{n: v for n, v in unset.items() if getattr(self, n) is None}}.items():
             setattr(self, name, value)
 
     def _fit_evaluation(self) -> None:
-        """Judge checkpoints by accuracy, and let TRL's check of a batch that evaluation does not use pass."""
+        """Choose the best checkpoint by accuracy, and satisfy TRL's check of a batch size that is not used here."""
         metric: str | None = self.metric_for_best_model  # type: ignore[has-type]
         if metric is None and (self.load_best_model_at_end or self.save_strategy == "best"):
             self.metric_for_best_model = "accuracy"
         if self.eval_strategy != "no" and self.num_generations_eval is None:
             size, rows = self.num_generations or 1, int(self.per_device_eval_batch_size)  # type: ignore[has-type]
-            self.per_device_eval_batch_size = -(-rows // size) * size
+            self.per_device_eval_batch_size = -(-rows // size) * size  # rounded up to whole groups
 
     def token_loss(self) -> Loss:
-        """Return the loss of a token, with the bounds that hold; TRL's own, "clipped", has its bounds from TRL."""
+        """Return the loss with the bounds that are set; TRL's own loss, "clipped", reads its bounds itself."""
         if self.policy_loss == "clipped":
             return LOSSES["clipped"]
         high = self.epsilon if self.epsilon_high is None else self.epsilon_high
@@ -280,8 +300,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             return
         if self.entropy_estimator == "exact":
             raise ValueError(
-                "entropy_estimator='exact' needs the whole distribution, and vLLM hands out the most likely tokens: "
-                "take 'auto'"
+                "entropy_estimator='exact' needs the whole distribution, and vLLM returns the most likely tokens only: "
+                "use 'auto'"
             )
         check_vllm(self, process_count())
         if importlib.util.find_spec("vllm") is None and not planned_processes():
@@ -290,16 +310,16 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     def _check_limits(self) -> None:
         given = self.limits if self.limits is not None else {}
         if not isinstance(given, dict) or not all(type(most) is int and most >= 1 for most in given.values()):
-            raise ValueError(f"limits={given!r}: say how many at most by kind, as in {{'search': 16}}")
+            raise ValueError(f"limits={given!r}: give a number by kind, such as {{'search': 16}}")
 
     def _check_budget(self) -> None:
         total, first = self.num_generations or 0, self.initial_rollouts or 0
         if total < 2:
-            raise ValueError(f"num_generations must be at least 2: advantages compare trajectories; got {total}")
+            raise ValueError(f"num_generations must be at least 2, since advantages compare trajectories; got {total}")
         if not 1 <= first <= total:
             raise ValueError(
-                f"initial_rollouts ({first}) must be between 1 and num_generations ({total}): it is how many of them "
-                "start at the prompt"
+                f"initial_rollouts ({first}) must be between 1 and num_generations ({total}): it is the number of them "
+                "that start at the prompt"
             )
         micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
         ranks = process_count()  # TRL knows them only after its own checks
@@ -319,5 +339,5 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         return RolloutSettings(**{**shared, **overrides})
 
     def rollout_limits(self) -> dict[str, int]:
-        """Return how much of a kind goes on at once."""
+        """Return the limits on operations at once."""
         return dict(self.limits or {})  # type: ignore[arg-type]  # text has been parsed

@@ -1,4 +1,4 @@
-"""Settings of TRL's that mean nothing here: TRL would say so after the first rollout, or never."""
+"""Refuses TRL settings that have no effect here or cannot work; TRL would say so after the first rollout, or never."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from arpo_trainer.validation import check_name
 
 UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # whose losses are no min of two: they have bounds of their own
+WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # their losses are not the minimum of two terms and have other bounds
 
 
 def check_sampling(args: Any) -> None:
-    """Refuse sampling from anything but the policy, and masks that would leave nothing to learn from.
+    """Refuse sampling from anything but the policy, and masks that would leave nothing to train on.
 
     Args:
         args: an `ARPOConfig`.
 
     Raises:
-        ValueError: says which setting to leave out.
+        ValueError: names the setting to leave out.
     """
     for name, unused in UNUSED_SAMPLING.items():
         if getattr(args, name) != unused:
@@ -29,8 +29,8 @@ def check_sampling(args: Any) -> None:
             )
     if args.mask_truncated_completions:
         raise ValueError(
-            "mask_truncated_completions=True: a turn ends at a stop string, which TRL takes for truncated, so "
-            "nothing would be learned. Leave it out; a trajectory that was cut has the reward of a missing answer."
+            "mask_truncated_completions=True: turns end at stop strings, which TRL takes for truncated, so nothing "
+            "would be learned. Leave it out; a trajectory that was cut off has the reward of a missing answer."
         )
     if args.temperature <= 0:
         raise ValueError(f"temperature must be above 0 to learn from samples, got {args.temperature}")
@@ -41,10 +41,10 @@ def check_vllm(args: Any, processes: int) -> None:
 
     Args:
         args: an `ARPOConfig`.
-        processes: that train.
+        processes: number of training processes.
 
     Raises:
-        ValueError: says which setting, and what it may be.
+        ValueError: names the setting and its allowed values.
     """
     check_name("vllm_mode", args.vllm_mode, ("colocate", "server"))
     check_name("vllm_importance_sampling_mode", args.vllm_importance_sampling_mode, CORRECTIONS)
@@ -57,20 +57,20 @@ def check_vllm(args: Any, processes: int) -> None:
     size = args.vllm_tensor_parallel_size
     if size < 1 or processes % size:
         raise ValueError(
-            f"vllm_tensor_parallel_size={size}: an engine lies on that many of the processes, which are {processes}; "
-            "take a number that divides them, or start more (--accelerate_config, --num_processes)"
+            f"vllm_tensor_parallel_size={size}: an engine spans that many of the {processes} processes; "
+            "use a number that divides them, or start more (--accelerate_config, --num_processes)"
         )
 
 
 def check_vllm_length(args: Any, tokens: int | None) -> None:
-    """Refuse an engine in which no prompt fits before a full completion.
+    """Refuse an engine whose context has no room for a prompt before a full completion.
 
     Args:
         args: an `ARPOConfig`.
-        tokens: most tokens after the prompt that the environment lets an episode have; None is no limit.
+        tokens: most tokens after the prompt in an episode of the environment; None is no limit.
 
     Raises:
-        ValueError: says what to raise.
+        ValueError: names the setting to raise.
     """
     room = args.max_completion_length if tokens is None else min(args.max_completion_length, tokens)
     if args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room:
@@ -81,26 +81,30 @@ def check_vllm_length(args: Any, tokens: int | None) -> None:
 
 
 def check_trl_loss(args: Any) -> None:
-    """Refuse bounds and names that make no loss.
+    """Refuse bounds and names that do not make a loss.
 
     Args:
         args: an `ARPOConfig`.
 
     Raises:
-        ValueError: says which setting, and what it may be.
+        ValueError: names the setting and its allowed values.
     """
     if args.loss_type == "luspo":
-        raise ValueError("loss_type='luspo' takes one advantage a row, trees have one a token; use 'dapo' or 'grpo'")
+        raise ValueError(
+            "loss_type='luspo' takes one advantage per row, but trees have one per token; use 'dapo' or 'grpo'"
+        )
     check_name("loss_type", args.loss_type, (*LOSS_TYPES, *WITHOUT_CLIP))
     check_name("importance_sampling_level", args.importance_sampling_level, ("token", "sequence"))
     check_name("scale_rewards", str(args.scale_rewards), ("group", "batch", "none"))
-    check_name("multi_objective_aggregation", args.multi_objective_aggregation,
-               ("sum_then_normalize", "normalize_then_sum"))  # fmt: skip
+    ways = ("sum_then_normalize", "normalize_then_sum")
+    check_name("multi_objective_aggregation", args.multi_objective_aggregation, ways)
     if args.beta < 0:
-        raise ValueError(f"beta={args.beta} would push the policy away from its reference: it is the KL's weight, >= 0")
+        raise ValueError(
+            f"beta={args.beta} would push the policy away from its reference: it is the weight of the KL, >= 0"
+        )
     if not 0 < args.top_entropy_quantile <= 1:
         raise ValueError(f"top_entropy_quantile is a share of the tokens, in (0, 1]; got {args.top_entropy_quantile}")
-    if args.policy_loss == "clipped":  # else they are those of a row of `losses`, which checks them itself
+    if args.policy_loss == "clipped":  # other losses check their own bounds
         _check_bounds(args)
 
 

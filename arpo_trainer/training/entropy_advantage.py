@@ -1,16 +1,16 @@
-"""AEPO's entropy-aware advantage: a token's advantage times 1 + a z, z its entropy in standard deviations.
+"""AEPO's entropy-aware advantage: the advantage of a token times 1 + a z, z its entropy in standard deviations.
 
-Here mean and deviation are those of the whole global batch, so that the factor depends neither on how the batch was
-split into micro-batches nor on the number of processes, and z is clamped, so that it never turns an advantage around.
-`published_factor` is the published code's: statistics of the micro-batch, no clamp. (The published runs never used
-it: their actor computes entropies only for an entropy bonus, which they switch off.)
+Mean and deviation are those of the whole global batch, so the factor depends neither on the split into micro-batches
+nor on the number of processes. z is clamped, so the factor never changes the sign of an advantage. `published_factor`
+is that of the published code: statistics of the micro-batch and no clamp. (The published runs never used it: their
+actor computes entropies only for an entropy bonus, which is switched off.)
 
-The entropies of a rollout need no communication, every process has all trees:
+The entropies of a rollout need no communication, since every process has all trees:
 
     moments = tree_moments(trees)
     factor = entropy_factor(rollout_entropies, moments)     # (B, T); advantages * factor
 
-Those of the policy under training are measured where they are computed, and added up over processes:
+Those of the policy under training are measured where they are computed, and summed over processes:
 
     moments = over_ranks(entropy_moments(entropies, mask))
 """
@@ -33,10 +33,10 @@ _NO_VARIANCE = 1e-10
 
 @dataclass(frozen=True)
 class Moments:
-    """What mean and deviation are made of; they add up over micro-batches and processes.
+    """Sums from which mean and deviation are computed; they add up over micro-batches and processes.
 
     Attributes:
-        count: tokens.
+        count: number of tokens.
         total: sum of their entropies, in nats.
         squares: sum of the squared entropies.
     """
@@ -55,22 +55,23 @@ class Moments:
 
     @property
     def deviation(self) -> float:
-        """Unbiased standard deviation in nats; 1 if it is 0 or there are fewer than two tokens: z is 0 then."""
+        """Unbiased standard deviation in nats; 1 if it is 0 or there are fewer than two tokens, so that z is 0."""
         if self.count < 2:
             return 1.0
+        # the difference of two large numbers: a variance within the rounding error counts as none
         variance = (self.squares - self.count * self.mean**2) / (self.count - 1)
         return math.sqrt(variance) if variance > _NO_VARIANCE * self.squares / self.count else 1.0
 
 
 def entropy_moments(entropies: torch.Tensor, mask: torch.Tensor) -> Moments:
-    """Measure the entropies that count.
+    """Sum the entropies that count.
 
     Args:
         entropies: in nats, shape (B, T).
         mask: 1 for tokens that count, shape (B, T).
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: the shapes do not fit.
     """
     if entropies.shape != mask.shape:
         raise ValueError(f"entropies of shape {tuple(entropies.shape)} with a mask of shape {tuple(mask.shape)}")
@@ -79,7 +80,7 @@ def entropy_moments(entropies: torch.Tensor, mask: torch.Tensor) -> Moments:
 
 
 def tree_moments(trees: Sequence[RolloutTree]) -> Moments:
-    """Measure the entropies of sampling: tokens of the model in valid trajectories, each copy of a shared one."""
+    """Sum the entropies of sampling over tokens of the model in valid trajectories; copies of a token count each."""
     counted: list[float] = []
     for tree in trees:
         for span, through in zip(tree.spans, tree.leaves_below(), strict=True):
@@ -88,7 +89,7 @@ def tree_moments(trees: Sequence[RolloutTree]) -> Moments:
 
 
 def over_ranks(moments: Moments) -> Moments:
-    """Add up the moments of all processes; every one has to call it. With one process they stay as they are."""
+    """Return the sum of the moments of all processes; every process must call it."""
     return sum(gather([moments]), Moments())
 
 
@@ -97,9 +98,9 @@ def entropy_factor(
 ) -> torch.Tensor:
     """Return 1 + a clamp(z, -limit, limit), z = (H - mean) / std (AEPO, arXiv 2510.14545, entropy-aware advantage).
 
-    Unclamped, the factor turns an advantage around below z = -1 / a, which is -5, and has no upper bound. Entropies
-    are mostly near 0 with a long tail above: three deviations leave nearly all tokens as they are, and keep a few
-    tokens of the tail from ruling the update. With the defaults the factor lies in [0.4, 1.6].
+    Without the clamp, the factor changes the sign of advantages below z = -1 / a, which is -5, and has no upper bound.
+    Entropies are mostly near 0 with a long tail: a limit of three deviations affects few tokens, and keeps those of the
+    tail from dominating the update. With the defaults the factor lies in [0.4, 1.6].
 
     Args:
         entropies: in nats, shape (B, T).
@@ -108,16 +109,16 @@ def entropy_factor(
         limit: largest |z|; None for no limit, as published.
 
     Returns:
-        Shape (B, T), without gradient; above 0 where there is a limit; 1 everywhere if the moments are of a single
-        token or have no variance.
+        Shape (B, T), without gradient; above 0 if there is a limit; 1 everywhere if the moments are of a single token
+        or have no variance.
 
     Raises:
-        ValueError: a weight or limit below 0, or so large that the factor could reach 0.
+        ValueError: the weight or limit is below 0, or so large that the factor could reach 0.
     """
     if weight < 0 or (limit is not None and (limit < 0 or weight * limit >= 1)):
         raise ValueError(
             f"weight {weight} and limit {limit}: both must be at least 0 and their product below 1, or the factor "
-            "1 - weight * limit turns advantages around; take weight=0.2, limit=3"
+            "1 - weight * limit changes the sign of advantages; use weight=0.2, limit=3"
         )
     here = entropies.detach().to(torch.promote_types(entropies.dtype, torch.float32))
     z = (here - moments.mean) / moments.deviation
@@ -125,7 +126,7 @@ def entropy_factor(
 
 
 def published_factor(entropies: torch.Tensor, mask: torch.Tensor, weight: float = WEIGHT) -> torch.Tensor:
-    """Return 1 + a z with the statistics of the micro-batch, as published: unbounded, NaN if a single token counts.
+    """Return 1 + a z with the statistics of the micro-batch, as published: unbounded, and NaN for a single token.
 
     Args:
         entropies: of the micro-batch, in nats, shape (B, T).
@@ -136,8 +137,9 @@ def published_factor(entropies: torch.Tensor, mask: torch.Tensor, weight: float 
         Shape (B, T), without gradient.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: the shapes do not fit.
     """
     moments = entropy_moments(entropies, mask)
     factor = entropy_factor(entropies, moments, weight, limit=None)
+    # the published code divides 0 by 0 for a single token; kept, since this is the reference to compare with
     return factor if moments.count > 1 else torch.full_like(factor, math.nan)

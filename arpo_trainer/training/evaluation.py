@@ -94,6 +94,7 @@ def evaluate(
     Raises:
         ValueError: no task could be scored.
     """
+    # failures are counted instead of raised: whether to keep the result is decided by the caller
     settings = replace(engine.settings.plain(1, temperature=0.0), max_invalid=1.0)
     trees, _ = play_groups(replace(engine, settings=settings, on_trajectory=on_task), tasks)
     result = summarise(trees, name, step)

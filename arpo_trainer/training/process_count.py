@@ -1,6 +1,6 @@
-"""How many processes a run has, known before any is started: what the launcher says, or what a plan is made for.
+"""The number of processes of a run, known before they start: that of the launcher, or that of a dry run.
 
-`arpo train --num_processes 8 --dry-run` asks what eight would do, on a machine that has none of them.
+`arpo train --num_processes 8 --dry-run` plans for eight processes on a machine that may have fewer devices.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ _planned: ContextVar[int | None] = ContextVar("planned", default=None)
 
 
 def process_count() -> int:
-    """Return how many processes the run has, over all machines."""
-    return _planned.get() or int(os.environ.get("WORLD_SIZE", 1))  # the launcher's
+    """Return the number of processes of the run, over all machines."""
+    return _planned.get() or int(os.environ.get("WORLD_SIZE", 1))  # set by the launcher
 
 
 def planned_processes() -> int | None:
-    """Return how many a plan is made for; None where it is no plan."""
+    """Return the number of processes of a dry run; None outside of one."""
     return _planned.get()
 
 
 @contextlib.contextmanager
 def planning(processes: int | None) -> Iterator[None]:
-    """Read settings as if there were so many processes; None changes nothing.
+    """Let settings be read for this number of processes; None changes nothing.
 
     Raises:
-        ValueError: less than one.
+        ValueError: the number is below 1.
     """
     if processes is not None and processes < 1:
         raise ValueError(f"--num_processes must be at least 1, got {processes}")

@@ -1,19 +1,20 @@
-"""`ResumableTrainer`: TRL's `GRPOTrainer`, which goes on from a checkpoint as if it had never stopped.
+"""`ResumableTrainer`: TRL's `GRPOTrainer` with exact resume, as if the run had never stopped.
 
-TRL saves weights, optimizer, schedule, its own state and random states. It forgets the rollout that it is in the middle
-of (`num_iterations` or `steps_per_generation` use one for several steps): it would roll out again at once, out of step
-with the data for ever after. It also forgets what was measured since the last log, and begins every later pass over
-the tasks in the first one's order. Here each process adds `rollout_RANK.pt` to a checkpoint, and reads it again.
+TRL saves weights, optimizer, schedule, its own state and random states. It does not save the rollout that it is in the
+middle of (with `num_iterations` or `steps_per_generation` one rollout serves several steps), so it would roll out again
+at once and stay out of step with the data. It also loses what was measured since the last log, and starts every later
+pass over the tasks in the order of the first one. Here each process adds `rollout_RANK.pt` to a checkpoint and reads it
+again.
 
-What of TRL's inside that takes is in `trl_seams`; of transformers' it uses
+`trl_hooks` has the parts that depend on TRL's internals. Of transformers' internals this module uses
 
     _save_rng_state, _load_rng_state     wrapped: `rollout_RANK.pt` is written and read with the random states, before
-                                         trainer_state.json is written, and before the first step is taken
+                                         trainer_state.json is written and before the first step is taken
     _load_from_checkpoint, _load_best_model
-                                         the weights of a run that has had all its steps
+                                         the weights of a run that has done all its steps
     _tr_loss, _globalstep_last_logged    the loss since the last log
 
-What it does not do: the same on other hardware or with other versions, where sums round differently.
+On other hardware or with other versions a resumed run differs, since sums round differently there.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ class ResumableTrainer(HookedGRPOTrainer):
     """Adds exact resume to `GRPOTrainer`."""
 
     _passes = 0
-    _played = (-1, 0)  # a step, and how many groups it has had
+    _played = (-1, 0)  # a step, and the number of groups played in it
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train, from the beginning or from a checkpoint.
+        """Train from the beginning or from a checkpoint.
 
         Args:
-            resume_from_checkpoint: a checkpoint's folder, or True or "last" for the newest complete one.
+            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one.
             args: as in `GRPOTrainer.train`.
-            kwargs: likewise.
+            kwargs: as in `GRPOTrainer.train`.
 
         Raises:
-            FileNotFoundError: no such checkpoint, or half of one.
-            ValueError: the checkpoint lies in the middle of a rollout, and settings say that rollouts have another
-                size now; or all steps are behind it, and the weights are sharded.
+            FileNotFoundError: there is no such checkpoint, or it is incomplete.
+            ValueError: the checkpoint is in the middle of a rollout, and the settings change the size of rollouts; or
+                all steps are done and the weights are sharded.
         """
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
         forget_rollout(self)  # of an earlier call
@@ -64,18 +65,20 @@ class ResumableTrainer(HookedGRPOTrainer):
             if 0 < self.args.max_steps <= checkpoint_step(checkpoint):
                 return self._stay(checkpoint)
             for path in newer(checkpoint.parent, checkpoint_step(checkpoint)):
-                logger.warning("%s is newer than the one the run goes on from; 'last' would take it", path)
+                logger.warning("%s is newer than the checkpoint that the run resumes from; 'last' would take it", path)
         else:
             for path in newer(self.args.output_dir, 0)[-1:]:
-                logger.warning("%s is of an earlier run, and this one begins anew; 'last' would take it", path)
+                logger.warning(
+                    "%s is of an earlier run, and this run starts from the beginning; 'last' would take it", path
+                )
         return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
     def _stay(self, checkpoint: Path) -> TrainOutput:
-        """Take over a run that has had all its steps: transformers would take one more."""
+        """Load a run that has done all its steps; transformers would take one more."""
         step = checkpoint_step(checkpoint)
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            raise ValueError(f"{checkpoint} has all of max_steps = {self.args.max_steps} behind it: set more to go on")
-        logger.warning("%s has all of max_steps = %d behind it: nothing to train", checkpoint, self.args.max_steps)
+            raise ValueError(f"{checkpoint} has done all of max_steps = {self.args.max_steps}: set more to continue")
+        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
         self._load_from_checkpoint(str(checkpoint))
         self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
@@ -84,14 +87,14 @@ class ResumableTrainer(HookedGRPOTrainer):
         return TrainOutput(step, math.nan, {})
 
     def number_groups(self, count: int) -> int:
-        """Return the first of `count` groups' number in its step: accumulation may need several rollouts in one."""
+        """Return the number of the first of `count` groups in its step, which may need several rollouts."""
         step, first = self._played
         first = first if step == self.state.global_step else 0
         self._played = (self.state.global_step, first + count)
         return first
 
     def before_checkpoint(self, folder: Path) -> None:
-        """Take an older checkpoint's mark of completeness away, before its other files are written over."""
+        """Unmark an older checkpoint as complete before its files are overwritten."""
         if self.args.should_save:
             unmark(folder)
 
@@ -100,19 +103,21 @@ class ResumableTrainer(HookedGRPOTrainer):
         path = self._rollout_file(output_dir)
         torch.save(self._rollout_state(), path.with_suffix(".unfinished"))
         os.replace(path.with_suffix(".unfinished"), path)
-        self.accelerator.wait_for_everyone()  # trainer_state.json, written next, says that all of it is there
+        self.accelerator.wait_for_everyone()  # trainer_state.json, written next, marks the checkpoint as complete
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
-        if checkpoint is None or self.args.ignore_data_skip:  # the data begin anew, and so does the rollout
+        if (
+            checkpoint is None or self.args.ignore_data_skip
+        ):  # the data start from the beginning, and so does the rollout
             return
         state = self._load_rollout(checkpoint)
         if state is not None:
             self._restore(state)
 
     def sampler_made(self, sampler: Any) -> Any:
-        """Leave out the passes that the checkpoint has finished."""
-        for _ in range(self._passes):  # each draws an order of its own from one generator
+        """Skip the passes that the checkpoint has finished."""
+        for _ in range(self._passes):  # each pass draws its order from one generator
             next(iter(sampler), None)
         return sampler
 
@@ -120,7 +125,7 @@ class ResumableTrainer(HookedGRPOTrainer):
         return Path(checkpoint) / f"rollout_{self.accelerator.process_index}.pt"
 
     def _load_rollout(self, checkpoint: str | Path) -> dict[str, Any] | None:
-        """Return this process's state, or the first one's where there were fewer processes."""
+        """Return the state of this process, or that of the first one if there were fewer processes."""
         for path in (self._rollout_file(checkpoint), Path(checkpoint) / "rollout_0.pt"):
             if path.is_file():
                 state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -143,26 +148,28 @@ class ResumableTrainer(HookedGRPOTrainer):
             self._globalstep_last_logged = state["loss"][1]
 
     def _check_settings(self, checkpoint: Path) -> None:
-        """Refuse settings that the checkpoint's rollout cannot go on with, and name others that have changed."""
+        """Refuse settings that do not fit the rollout of the checkpoint, and warn about others that have changed."""
         if self.args.sync_ref_model:
-            logger.warning("sync_ref_model: checkpoints do not hold the reference model; it starts anew")
+            logger.warning(
+                "sync_ref_model: checkpoints do not contain the reference model; it starts from the beginning"
+            )
         state = self._load_rollout(checkpoint)
         if state is None:
             logger.warning(
-                "%s has no rollout_0.pt (it was written by another trainer, or with save_only_model): the run goes on "
-                "as TRL's would, not exactly as it would have",
+                "%s has no rollout_0.pt (it was written by another trainer, or with save_only_model): the run resumes "
+                "as with TRL, not exactly where it stopped",
                 checkpoint,
             )
             return
         before, now = json.loads(state["settings"]), fingerprint(self)
         if state["rollout"] is not None and (moved := moved_borders(before, now)):
             raise ValueError(
-                f"{checkpoint} lies in the middle of a rollout, which cannot go on with other sizes: "
+                f"{checkpoint} is in the middle of a rollout, which cannot continue with other sizes: "
                 f"{', '.join(moved)}. Set them back, or start a new run from the weights: model: {checkpoint}"
             )
         if changed := differences(before, now):
             logger.warning(
-                "going on from step %d with other settings, so not as the run would have gone on: %s",
+                "resuming from step %d with other settings, so the run differs from an uninterrupted one: %s",
                 checkpoint_step(checkpoint),
                 ", ".join(changed),
             )

@@ -84,6 +84,7 @@ class RewardCheck:
         values = [None if reward is None else float(reward) for reward in rewards]
         bad = [row for row, value in enumerate(values) if value is not None and not math.isfinite(value)]
         self._found += [_bad(name, row, values[row]) for row in bad[:1]]
+        # None until `settle` raises: NaN and infinity would spread to the group and to other processes
         return [None if row in bad else value for row, value in enumerate(values)]
 
 

@@ -1,4 +1,4 @@
-"""The settings that say what a training run becomes, kept in its checkpoints to be compared on resume."""
+"""The settings that determine the result of a training run, kept in its checkpoints and compared on resume."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-# borders of a rollout, and of the steps and micro-batches that it is cut into
+# sizes of a rollout, and of the steps and micro-batches that it is split into
 _SIZES = (
     "num_generations",
     "num_iterations",
@@ -15,23 +15,65 @@ _SIZES = (
     "gradient_accumulation_steps",
     "processes",
 )
-# what changes speed, or what is written down, and not what is learned
+# settings that change speed or records, and not the result
 _FREE = (
-    "output_dir", "run_name", "project", "report_to", "resume_from_checkpoint", "disable_tqdm", "use_cache",
-    "include_num_input_tokens_seen", "torch_empty_cache_steps", "skip_memory_metrics", "debug", "local_rank",
-    "num_completions_to_print", "prediction_loss_only", "per_device_eval_batch_size", "num_generations_eval",
-    "generation_batch_size", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "ignore_data_skip",
-    "restore_callback_states_from_checkpoint", "max_rows", "prefix_tokens", "limits", "trace_every", "turn_timeout",
-    "retries", "packing_tokens", "enable_jit_checkpoint", "batch_eval_metrics",
-)  # fmt: skip
-_FREE_STARTS = ("logging_", "log_", "save_", "eval_", "hub_", "push_", "trackio_", "dataloader_", "do_", "include_for_",
-                "vllm_server_", "vllm_group_", "vllm_gpu_", "ddp_")  # fmt: skip
+    "output_dir",
+    "run_name",
+    "project",
+    "report_to",
+    "resume_from_checkpoint",
+    "disable_tqdm",
+    "use_cache",
+    "include_num_input_tokens_seen",
+    "torch_empty_cache_steps",
+    "skip_memory_metrics",
+    "debug",
+    "local_rank",
+    "num_completions_to_print",
+    "prediction_loss_only",
+    "per_device_eval_batch_size",
+    "num_generations_eval",
+    "generation_batch_size",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "greater_is_better",
+    "ignore_data_skip",
+    "restore_callback_states_from_checkpoint",
+    "max_rows",
+    "prefix_tokens",
+    "limits",
+    "trace_every",
+    "turn_timeout",
+    "retries",
+    "packing_tokens",
+    "enable_jit_checkpoint",
+    "batch_eval_metrics",
+)
+_FREE_STARTS = (
+    "logging_",
+    "log_",
+    "save_",
+    "eval_",
+    "hub_",
+    "push_",
+    "trackio_",
+    "dataloader_",
+    "do_",
+    "include_for_",
+    "vllm_server_",
+    "vllm_group_",
+    "vllm_gpu_",
+    "ddp_",
+)
 
 
 def fingerprint(trainer: Any) -> dict[str, Any]:
-    """Return what shapes a trainer's result, as plain data: settings, environment, tasks, rewards and adapters."""
-    settings = {name: value for name, value in trainer.args.to_dict().items()
-                if name not in _FREE and not name.startswith(_FREE_STARTS)}  # fmt: skip
+    """Return what determines the result of a trainer: settings, environment, tasks, rewards and adapters."""
+    settings = {
+        name: value
+        for name, value in trainer.args.to_dict().items()
+        if name not in _FREE and not name.startswith(_FREE_STARTS)
+    }
     settings |= {
         "processes": trainer.accelerator.num_processes,
         "reward_funcs": trainer.reward_func_names,
@@ -39,12 +81,13 @@ def fingerprint(trainer: Any) -> dict[str, Any]:
         "env": _environment(trainer.env),
         "adapters": _adapters(trainer.accelerator.unwrap_model(trainer.model)),
     }
+    # through JSON, so that it compares equal to what a checkpoint holds (tuples become lists)
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
 
 
 def _environment(env: Any) -> dict[str, Any]:
-    """Return what an environment lets a policy do and pays for; its prompt is digested with the tasks."""
+    """Return tools, protocol, rewards and limits of an environment; its prompt is part of the tasks' digest."""
     rewards = {"rewards": {term.name: term.weight for term in env.rewards.terms}}
     limits = vars(env.budget) | {"calls_of": dict(env.budget.calls_of)}
     return {
@@ -57,29 +100,30 @@ def _environment(env: Any) -> dict[str, Any]:
 
 
 def _adapters(model: Any) -> dict[str, Any]:
-    """Return the shape of the adapters that are trained; nothing where the weights are."""
+    """Return the shape of the trained adapters; empty if the weights themselves are trained."""
     return {
         f"{name}.{key}": sorted(value) if isinstance(value, set) else value
         for name, adapter in getattr(model, "peft_config", {}).items()
-        for key, value in adapter.to_dict().items() if key in ("r", "lora_alpha", "target_modules", "lora_dropout")
-    }  # fmt: skip
+        for key, value in adapter.to_dict().items()
+        if key in ("r", "lora_alpha", "target_modules", "lora_dropout")
+    }
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return the settings that are others now, as in "seed: 1 -> 2"."""
+    """Return the settings that have changed, such as "seed: 1 -> 2"."""
     return [f"{name}: {before.get(name)!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
 
 
 def moved_borders(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return those of the differences that cut rollouts at other places."""
+    """Return the changed settings that split rollouts at other places."""
     return differences({name: before.get(name) for name in _SIZES}, {name: now.get(name) for name in _SIZES})
 
 
 def _digest(dataset: Any) -> str | None:
-    """Return a short text that differs for other tasks; None of a stream, which cannot be read ahead."""
+    """Return a short digest of the tasks; None for a stream, which cannot be read ahead."""
     if dataset is None or not hasattr(dataset, "__len__"):
         return None
     digest = hashlib.sha256()
-    for text in [json.dumps(dataset[:1]["prompt"]), *dataset["task"]]:  # prompts differ by their tasks alone
+    for text in [json.dumps(dataset[:1]["prompt"]), *dataset["task"]]:  # prompts differ only by their tasks
         digest.update(text.encode() + b"\n")
     return f"{len(dataset)} tasks, {digest.hexdigest()[:12]}"

@@ -242,9 +242,14 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         return loss
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, batch_size: int | None = None,
+        self,
+        model: Any,
+        input_ids: Any,
+        attention_mask: Any,
+        logits_to_keep: int,
+        batch_size: int | None = None,
         **more: Any,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    ) -> tuple[Any, ...]:
         # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
         what = (model, input_ids, attention_mask, logits_to_keep)
         wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.backends.docker_check import connect
-from sandbox.backends.docker_socket import HijackedSocket
 from sandbox.backends.local_process import SHARED_FILES, random_uids, server_config, shared_memory
 from sandbox.config.limits import parse_size, warn_of_unenforced_limits
 from sandbox.config.options import ServerOptions
+from sandbox.docker_engine.check import connect
+from sandbox.docker_engine.hijacked_socket import HijackedSocket
 from sandbox.errors import SandboxError
 from sandbox.images.build import build_image
 from sandbox.images.image_store import preload_of, require_image

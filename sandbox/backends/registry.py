@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
 from sandbox.backends.docker import start_docker
-from sandbox.backends.docker_check import check_docker
 from sandbox.backends.local_process import start_local
 from sandbox.backends.stream import Stream
 from sandbox.config.options import ServerOptions
+from sandbox.docker_engine.check import check_docker
 from sandbox.errors import SandboxUnavailable
 
 NAMES = ("auto", "docker", "bubblewrap", "unsafe_local")

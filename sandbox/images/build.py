@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
-from sandbox.backends.docker_check import check_docker, connect
 from sandbox.cache_directory import locked
+from sandbox.docker_engine.check import check_docker, connect
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.images.from_base import base_tag, build_on_base
 from sandbox.images.from_host import host_tag, import_host

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from sandbox.backends.docker_hosts import Host
 from sandbox.backends.stream import Stream
+from sandbox.docker_engine.hosts import Host
 from sandbox.errors import SandboxError
 from sandbox.pool.connection import Connection
 from sandbox.pool.daemon_threads import PythonExiting, daemon_thread, start_thread

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from sandbox.backends.docker_hosts import Host
 from sandbox.backends.registry import choose, start
 from sandbox.backends.stream import Stream
 from sandbox.config.options import PoolPlan
+from sandbox.docker_engine.hosts import Host
 from sandbox.errors import SandboxError, SandboxFull, SandboxUnavailable
 from sandbox.pool.container import Container
 from sandbox.pool.daemon_threads import PythonExiting

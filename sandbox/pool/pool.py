@@ -19,9 +19,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from sandbox.backends.docker_hosts import Host
 from sandbox.backends.stream import Stream
 from sandbox.config.options import PoolPlan
+from sandbox.docker_engine.hosts import Host
 from sandbox.errors import SandboxError
 from sandbox.pool.container import Container
 from sandbox.pool.daemon_threads import daemon_thread, start_thread

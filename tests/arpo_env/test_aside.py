@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from arpo_env.net.daemon_threads import DaemonThreads
+from arpo_env.daemon_threads import DaemonThreads
 from tests.arpo_env.local_server import LocalServer
 
 ENDS = """

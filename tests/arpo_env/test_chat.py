@@ -65,7 +65,7 @@ def test_reasoning_is_no_part_of_the_reply(content: str, text: str) -> None:
     [
         (reply(None), "the reply is empty"),
         (reply("  "), "the reply is empty"),
-        (reply("<think>so much to think", finish_reason="length"), "all its tokens went into reasoning"),
+        (reply("<think>so much to think", finish_reason="length"), "reasoning used all tokens"),
         (reply(None, refusal="I will not."), "refused: I will not"),
         ({"error": {"message": "overloaded"}}, "without a message: .*overloaded"),
         ({"choices": []}, "without a message"),

@@ -113,14 +113,18 @@ def test_the_schema_is_the_function_s() -> None:
         ("<weather>Lima</weather>", "Lima, 1 days: 12 C"),
         ('<weather>{"city": "Lima", "days": 3, "unit": "F"}</weather>', "Lima, 3 days: 12 F"),
         ('<weather>{"days": 3}</weather>', '{"days": 3}, 1 days: 12 C'),  # no city among the names: a text
-        ('<weather>{"city": "Lima", "days": "3"}</weather>', "Error: the argument days of weather must be integer, "
-         "not string."),
-        ('<weather>{"city": "Lima", "unit": "K"}</weather>', "Error: the argument unit of weather must be one of "
-         "'C', 'F', not string."),
+        (
+            '<weather>{"city": "Lima", "days": "3"}</weather>',
+            "Error: the argument days of weather must be integer, not string.",
+        ),
+        (
+            '<weather>{"city": "Lima", "unit": "K"}</weather>',
+            "Error: the argument unit of weather must be one of 'C', 'F', not string.",
+        ),
         ("<later>Lima</later>", "Lima later"),
         ("<nothing></nothing>", "called"),
     ],
-)  # fmt: skip
+)
 def test_tags_call_it(turn: str, shown: str) -> None:
     assert result(make(weather, later, nothing), turn) == shown
 

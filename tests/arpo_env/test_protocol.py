@@ -17,9 +17,17 @@ from arpo_env.tools.json_schema import JsonSchema
 
 @pytest.mark.parametrize(
     ("text", "box"),
-    [("\\boxed{a{b}c}", "a{b}c"), ("\\boxed{1} \\boxed{2}", "2"), ("\\boxed{1", None), ("none", None),
-     ("\\boxed {3}", "3"), ("\\boxed{1} \\boxed{2", "1"), ("}{ \\boxed{4}", "4"), ("\\boxed{\\boxed{5}}", "5")],
-)  # fmt: skip
+    [
+        ("\\boxed{a{b}c}", "a{b}c"),
+        ("\\boxed{1} \\boxed{2}", "2"),
+        ("\\boxed{1", None),
+        ("none", None),
+        ("\\boxed {3}", "3"),
+        ("\\boxed{1} \\boxed{2", "1"),
+        ("}{ \\boxed{4}", "4"),
+        ("\\boxed{\\boxed{5}}", "5"),
+    ],
+)
 def test_last_boxed(text: str, box: str | None) -> None:
     assert last_boxed(text) == box
 
@@ -92,7 +100,7 @@ def test_a_protocol_is_registered_once() -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (object, "is no protocol: object lacks name, native"),
+        (object, "is not a protocol: object lacks name, native"),
         ("tags", "takes the class"),
         (Loud("a"), "takes the class"),
     ],

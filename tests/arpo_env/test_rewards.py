@@ -112,18 +112,21 @@ def test_terms_by_hand() -> None:
 @pytest.mark.parametrize(
     ("what", "hint"),
     [
-        ("papers", "did you mean 'paper'"), ({"acuracy": 1.0}, "did you mean 'accuracy'"),
-        ({"accuracy": "1"}, "not '1'"), ({"accuracy": float("nan")}, "finite"), ({"mine": 1.0}, "function, weight"),
+        ("papers", "did you mean 'paper'"),
+        ({"acuracy": 1.0}, "did you mean 'accuracy'"),
+        ({"accuracy": "1"}, "not '1'"),
+        ({"accuracy": float("nan")}, "finite"),
+        ({"mine": 1.0}, "function, weight"),
         ({}, "not {}"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_reward_is_refused_with_a_hint(what: Any, hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         Rewards.of(what)
 
 
 def test_a_part_that_the_grader_does_not_give_is_named() -> None:
-    with pytest.raises(ValueError, match="gives no 'em'"):
+    with pytest.raises(ValueError, match="has no component 'em'"):
         graded(episode(), {"em": 1.0})
 
 

@@ -36,8 +36,10 @@ def web(call: Call) -> None:
     here = f"http://{call.seen.headers['host']}"
     if call.seen.path == "/search":
         pages = ("good", "gone", "broken", "hostile", "hostile")
-        found = [{"title": f"T {n}", "url": f"{here}/{page}", "content": f"snippet {n} about the moon landing"}
-                 for n, page in enumerate(pages)]  # fmt: skip
+        found = [
+            {"title": f"T {n}", "url": f"{here}/{page}", "content": f"snippet {n} about the moon landing"}
+            for n, page in enumerate(pages)
+        ]
         call.reply({"results": found})
     elif call.seen.path in ("/robots.txt", "/gone"):
         call.reply(b"no", 404)

@@ -223,7 +223,7 @@ def test_a_closed_vector_opens_nothing() -> None:
     envs = modes("NextStep")
     envs.reset(seed=0)
     envs.close()
-    with pytest.raises(ClosedEnvironmentError, match="make a new one"):
+    with pytest.raises(ClosedEnvironmentError, match="closed and cannot be reopened; create new ones"):
         envs.reset(seed=0)
-    with pytest.raises(ClosedEnvironmentError, match="make a new one"):
+    with pytest.raises(ClosedEnvironmentError, match="closed and cannot be reopened; create new ones"):
         envs.step(["x", "x"])

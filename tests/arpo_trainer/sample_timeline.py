@@ -43,8 +43,17 @@ class Sampler:
             began, now = now, now + self.rng.expovariate(4) + self.rng.uniform(0.3, 1.5)
             waited, context = self.rng.uniform(0, 0.2), 200 + 300 * turn
             model = self.add(node, "model", "call" if turn + 1 < self.turns else "answer")
-            self.event(number, "generate", began, now, waited, status="stop", tokens=len(self.tree.spans[model].ids),
-                       cached=context if turn else 0, context=context)  # fmt: skip
+            self.event(
+                number,
+                "generate",
+                began,
+                now,
+                waited,
+                status="stop",
+                tokens=len(self.tree.spans[model].ids),
+                cached=context if turn else 0,
+                context=context,
+            )
             if node is not None and self.tree.spans[node].decision is None:
                 grows = self.reserve > 0 and self.rng.random() < 0.6
                 self.tree.spans[node].decision = Decision(0.3, 0.1, 0.52, 0.5, int(grows), "as the dice fell")
@@ -78,8 +87,17 @@ class Sampler:
         numbers = {"logprobs": [-0.5] * len(ids), "entropies": [0.5] * len(ids)} if kind == "model" else {}
         return self.tree.add_span(parent, kind, ids, text=text, **numbers, **fields).index  # type: ignore[arg-type]
 
-    def event(self, number: int, kind: str, start: float, end: float, waited: float = 0.0, name: str = "",
-              status: str = "", **counts: int) -> None:  # fmt: skip
+    def event(
+        self,
+        number: int,
+        kind: str,
+        start: float,
+        end: float,
+        waited: float = 0.0,
+        name: str = "",
+        status: str = "",
+        **counts: int,
+    ) -> None:
         self.events.append(Event(number, kind, start, end, waited, name, status, **counts))
 
 

@@ -23,8 +23,14 @@ def small_tree() -> RolloutTree:
     tree = RolloutTree([1, 2, 3], task={"id": "t", "question": "中?", "answers": ["1"], "level": "2"}, meta={"step": 3})
     call = model(tree, None, [10, 11])
     decision = Decision(0.2, 0.1, 0.52, 0.5, 1, "entropy rose")
-    result = tree.add_span(call, "environment", [20, 21, 22], text="r", decision=decision,
-                           tool={"name": "python", "status": "ok", "seconds": 0.1}).index  # fmt: skip
+    result = tree.add_span(
+        call,
+        "environment",
+        [20, 21, 22],
+        text="r",
+        decision=decision,
+        tool={"name": "python", "status": "ok", "seconds": 0.1},
+    ).index
     second = model(tree, result, [12])
     third = tree.add_span(second, "environment", [23]).index
     tree.trajectories = [

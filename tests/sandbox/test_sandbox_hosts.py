@@ -20,7 +20,7 @@ import pytest
 from sandbox_under_test import LIMITS, open_or_skip
 
 from sandbox import Sandbox, SandboxUnavailable, SessionLost
-from sandbox.backends.docker_hosts import Host, hosts_of
+from sandbox.docker_engine.hosts import Host, hosts_of
 
 _SOCKET = "/var/run/docker.sock"
 

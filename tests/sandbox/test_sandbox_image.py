@@ -17,7 +17,7 @@ import pytest
 from sandbox_under_test import open_or_skip
 
 from sandbox import Sandbox, SandboxError, SyncInterpreter, build_image
-from sandbox.backends.docker_check import connect
+from sandbox.docker_engine.check import connect
 from sandbox.images import profiles
 from sandbox.images.from_host import host_tag
 from sandbox.images.image_store import preload_of, require_image

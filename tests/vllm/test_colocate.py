@@ -16,7 +16,7 @@ from arpo_env import ToolEnv
 from arpo_env.event_loop import run
 from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.training.policy_backend import trainer_backend
-from tests.arpo_trainer.test_trainer import config
+from tests.arpo_trainer.training.test_trainer import config
 from tests.vllm.conftest import eager_trl
 
 BOUND = 1e-3  # nats, float32 on both sides; measured: up to 1e-4

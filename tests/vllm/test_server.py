@@ -25,7 +25,7 @@ import torch
 
 from arpo_trainer.backends import TransformersBackend, VLLMServerBackend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
-from tests.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
 
 BOUND = 1e-4  # nats, float32 on both sides
 

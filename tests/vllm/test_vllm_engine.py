@@ -15,7 +15,7 @@ import torch
 
 from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
-from tests.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
 from tests.vllm.conftest import load_weights
 
 BOUND = 1e-4  # nats, float32 on both sides; measured: 2e-5

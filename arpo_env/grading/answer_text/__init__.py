@@ -1,1 +1,1 @@
-"""Reading an answer as text: the phrase around it, options, number words, units, LaTeX notation."""
+"""Reads answers as text: surrounding phrases, options, number words, exact numbers, units and LaTeX notation."""

@@ -1,7 +1,7 @@
-"""The words that may stand around an answer, and those that never may: closed lists, and the words of the question.
+"""Words that may and may not surround an answer: closed lists, and the words of the question.
 
-A noun counts what the number is of ("9 apples"); an unknown word may make another number of it ("9 gross", "9 below
-zero"), so that it is no answer.
+A noun may say what a number counts ("9 apples"). An unknown word may turn it into another number ("9 gross", "9 below
+zero"), so the text is then not accepted as an answer.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _MATHEMATICAL = frozenset(_MATHEMATICAL_LIST.split())
 
 @lru_cache(maxsize=512)
 def words_of(question: str) -> frozenset[str]:
-    """Return the words of a question that may stand beside an answer, with their singulars and plurals."""
+    """Return the words of a question that may accompany an answer, with their singulars and plurals."""
     words = set(re.findall(r"[a-z]+(?:-[a-z]+)*", question.lower())) - _SMALL_WORDS
     for run in re.findall(r"[\u4e00-\u9fff]+", question):
         words |= {pair for pair in map("".join, pairwise(run)) if not _HAN_CHANGING.search(pair)}
@@ -91,11 +91,11 @@ def words_of(question: str) -> frozenset[str]:
 
 
 def changes(word: str, asked: bool = False) -> bool:
-    """Say whether a word makes another number of the one before it, or takes it back.
+    """Return whether a word changes the number before it or takes it back.
 
     Args:
         word: in lower case.
-        asked: whether the question has the word: then "squares" are what is counted.
+        asked: whether the question contains the word; then "squares" are what is counted.
     """
     if asked and word in _HARMLESS_CHANGING:
         return False
@@ -111,7 +111,7 @@ def changes(word: str, asked: bool = False) -> bool:
 
 
 def counts(words: list[str], known: frozenset[str] = frozenset()) -> bool:
-    """Say whether words after a number only say what it counts: "red apples", "students", "marbles of glass".
+    """Return whether the words after a number only say what it counts: "red apples", "students", "marbles of glass".
 
     Args:
         words: in lower case, at least one.

@@ -1,4 +1,4 @@
-"""Which option of a multiple-choice question an answer names: `read_letter`, `read_options`, `same_option`."""
+"""Finds the option of a multiple-choice question that an answer names: `read_letter`, `read_options`, `same_option`."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _ANOTHER = re.compile(
 
 
 def read_letter(answer: str, question: str = "") -> str | None:
-    """Return the one letter that an answer names, or None.
+    """Return the single letter that an answer names, or None.
 
-    What follows the letter has to be the option's text, where the question lists the options; elsewhere it may neither
-    name another letter nor take the first one back ("B. Actually C").
+    If the question lists the options, the text after the letter must be the text of that option. Otherwise it must not
+    name another letter or take the first one back ("B. Actually C").
 
     Args:
-        answer: as it was written.
-        question: of the task.
+        answer: the unprocessed answer.
+        question: the question of the task.
     """
     text = prepare(answer[:2000])
     if match := _ALONE.fullmatch(text):
@@ -64,27 +64,27 @@ def read_letter(answer: str, question: str = "") -> str | None:
 
 
 def read_options(question: str) -> dict[str, str]:
-    """Return the options that a question lists, by letter; {} unless it has A and B, each once."""
+    """Return the options that a question lists, by letter; {} unless it has A and B and no letter twice."""
     found = [(match["letter"], match["text"].strip()) for match in _OPTION.finditer(question)]
     options = dict(found)
     return options if len(options) == len(found) and {"A", "B"} <= options.keys() else {}
 
 
 def without_options(question: str) -> str:
-    """Return a question without the options that it lists."""
+    """Return a question without its list of options."""
     if not read_options(question):
         return question
     return question[: next(match.start() for match in _OPTION.finditer(question) if match["letter"] == "A")]
 
 
 def same_option(text: str, option: str) -> bool:
-    """Compare texts without case, punctuation and the verb before them: "be tangent to it" and "tangent to it"."""
+    """Compare texts without case, punctuation and a leading verb: "be tangent to it" and "tangent to it"."""
     mine, wanted = (re.sub(r"[^\w+-]+", " ", plain_text(prepare(part))).strip() for part in (text, option))
     return bool(mine) and (mine == wanted or _LEADING.sub("", mine) == _LEADING.sub("", wanted))
 
 
 def _names_another(text: str) -> bool:
-    """Say whether the text after a letter may name another one, or take it back."""
+    """Return whether the text after a letter may name another letter or take the first one back."""
     text = re.sub(rf"(?<![A-Za-z]){_NAMED}\s+[A-Z](?![A-Za-z'])", "", text, flags=re.IGNORECASE)
     text = re.sub(r"(?<![A-Za-z])A(?=\s+[a-z]{2})|(?<![A-Za-z])I(?=\s+[a-z])", "", text)  # "A vitamin"
     return bool(_TAKEN_BACK.search(text) or _ANOTHER.search(text))
@@ -92,4 +92,5 @@ def _names_another(text: str) -> bool:
 
 def plain_text(text: str) -> str:
     """Return a text in lower case with single spaces."""
+    # NFKC would turn circled numbers, which label statements, into plain digits
     return " ".join((text if re.search("[①-⑳]", text) else unicodedata.normalize("NFKC", text)).casefold().split())

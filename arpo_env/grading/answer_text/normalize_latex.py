@@ -1,7 +1,8 @@
-r"""An answer as it was written, brought to one plain form of LaTeX: `prepare`.
+r"""`prepare` converts an unprocessed answer to one plain form of LaTeX.
 
-Boxes, dollar signs, "the answer is", bold, colours and \text go; Unicode mathematics becomes commands; spacing commands
-vanish. Nothing is evaluated, and what cannot be read stays as it is. An answer with two different boxes stays whole.
+It removes boxes, dollar signs, "the answer is", bold, colours, \text and spacing commands, and turns Unicode
+mathematics into commands. Nothing is evaluated, and what is not recognised is kept. An answer with two different boxes
+is kept whole.
 """
 
 from __future__ import annotations
@@ -10,22 +11,74 @@ import re
 import unicodedata
 from itertools import islice
 
-from arpo_env.grading.answer_text.notation import rewrite, rewrite_raw
-
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "\\div ", "∗": "*",
-    "π": "\\pi ", "∞": "\\infty ", "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "∪": "\\cup ", "∩": "\\cap ",
-    "∈": "\\in ", "∅": "\\emptyset ", "°": "^\\circ", "℃": "^\\circ C", "º": "^\\circ", "≈": "\\approx ",
-    "≡": "\\equiv ", "∖": "\\setminus ", "ℝ": "\\mathbb{R}", "∧": "\\land ", "∨": "\\lor ", "…": "\\ldots ",
-    "⋯": "\\ldots ", "。": ".", "、": ",", "【": "[", "】": "]", "「": '"', "」": '"', "∣": "|", "∠": "\\angle ",
-    "△": "\\triangle ", "√": "\\sqrt ", "→": "\\to ", "⇒": "\\Rightarrow ", "∴": "\\therefore ", "θ": "\\theta ",
-    "∃": "\\exists ", "∀": "\\forall ", "¬": "\\neg ", "⁄": "/", "∕": "/", "∥": "\\parallel ", "⊥": "\\perp ",
-    "∉": "\\notin ", "⊂": "\\subset ", "⊆": "\\subseteq ", "⩽": "\\le ",
-    "⩾": "\\ge ", "≦": "\\le ", "≧": "\\ge ",
-    "⟨": "\\langle ", "⟩": "\\rangle ", "“": '"', "”": '"', "’": "'", "‘": "'", "′": "'",
-}  # fmt: skip
+    "−": "-",
+    "–": "-",
+    "—": "-",
+    "×": "\\times ",
+    "·": "\\cdot ",
+    "⋅": "\\cdot ",
+    "÷": "\\div ",
+    "∗": "*",
+    "π": "\\pi ",
+    "∞": "\\infty ",
+    "≤": "\\le ",
+    "≥": "\\ge ",
+    "≠": "\\ne ",
+    "±": "\\pm ",
+    "∪": "\\cup ",
+    "∩": "\\cap ",
+    "∈": "\\in ",
+    "∅": "\\emptyset ",
+    "°": "^\\circ",
+    "℃": "^\\circ C",
+    "º": "^\\circ",
+    "≈": "\\approx ",
+    "≡": "\\equiv ",
+    "∖": "\\setminus ",
+    "ℝ": "\\mathbb{R}",
+    "∧": "\\land ",
+    "∨": "\\lor ",
+    "…": "\\ldots ",
+    "⋯": "\\ldots ",
+    "。": ".",
+    "、": ",",
+    "【": "[",
+    "】": "]",
+    "「": '"',
+    "」": '"',
+    "∣": "|",
+    "∠": "\\angle ",
+    "△": "\\triangle ",
+    "√": "\\sqrt ",
+    "→": "\\to ",
+    "⇒": "\\Rightarrow ",
+    "∴": "\\therefore ",
+    "θ": "\\theta ",
+    "∃": "\\exists ",
+    "∀": "\\forall ",
+    "¬": "\\neg ",
+    "⁄": "/",
+    "∕": "/",
+    "∥": "\\parallel ",
+    "⊥": "\\perp ",
+    "∉": "\\notin ",
+    "⊂": "\\subset ",
+    "⊆": "\\subseteq ",
+    "⩽": "\\le ",
+    "⩾": "\\ge ",
+    "≦": "\\le ",
+    "≧": "\\ge ",
+    "⟨": "\\langle ",
+    "⟩": "\\rangle ",
+    "“": '"',
+    "”": '"',
+    "’": "'",
+    "‘": "'",
+    "′": "'",
+}
 _GREEK = "αβγδεζηκλμνξρστφϕχψωΓΔΘΛΣΦΨΩ"
 _GREEK_NAMES = """
     alpha beta gamma delta epsilon zeta eta kappa lambda mu nu xi rho sigma tau phi phi chi psi omega Gamma Delta
@@ -50,18 +103,46 @@ _FONT = (
 _WRAP = re.compile(_FONT + r"([^{}]*)\}")
 _WRAPPED = re.compile(_FONT)
 _CIRCLED = re.compile("([①-⑳]+)")
-_BOXES = 30  # of one answer that are looked at
-_INLINE = (  # what is typeset within a sentence: $5$, \\(5\\), **5**
-    re.compile(r"(?<![\\\d])\$([^$]+)(?<!\\)\$(?!\d)"), re.compile(r"\\\((.+?)\\\)"), re.compile(r"\\\[(.+?)\\\]"),
+_BOXES = 30  # number of boxes that are considered per answer
+_INLINE = (  # typeset parts of a sentence: $5$, \\(5\\), **5**
+    re.compile(r"(?<![\\\d])\$([^$]+)(?<!\\)\$(?!\d)"),
+    re.compile(r"\\\((.+?)\\\)"),
+    re.compile(r"\\\[(.+?)\\\]"),
     re.compile(r"(?<![\w)\]}*])\*\*(?=[^\s*])([^*]+)\*\*(?![\w(\[{*])"),
-)  # fmt: skip
+)
 _ALIGNED = re.compile(r"\\begin\{(aligned|align\*?|equation\*?|gather\*?|split)\}(.*)\\end\{\1\}", re.DOTALL)
 _BOX = re.compile(r"\\f?boxed\s*\{")
+
+# Notations with the same meaning, as (pattern, replacement): "{n \choose k}" becomes a \binom, "90^o" an angle in
+# degrees. No rule changes a value. The first table applies to raw text, the second to text without typesetting.
+_ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_BASES = "two|three|four|five|six|seven|eight|nine|ten"
+_RAW = (
+    (r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]", r"\\\\"),  # space between rows
+    (r"\\(?:Bigg?|bigg?)(?=[\s()\[\]{}|/])", " "),
+    (r"\\(?:lbrack|rbrack)(?![a-zA-Z])", lambda match: "[" if match[0][1] == "l" else "]"),
+    (r"\\nicefrac(?![a-zA-Z])|\\sfrac(?![a-zA-Z])", r"\\frac"),
+    (r"\\operatorname\*?\s*\{\s*(?:lcm|LCM)\s*\}", r"\\lcm"),
+    (r"\\var(phi|epsilon|theta|rho|sigma|pi)(?![a-zA-Z])", r"\\\1"),
+    (r"\\bigcirc(?![a-zA-Z])", r"\\circ"),
+)
+_PLAIN = (
+    (r"\\frac\s*([0-9a-zA-Z])", r"\\frac{\1}"),
+    (rf"\\frac\s*{_ARGUMENT}\s*([0-9a-zA-Z])", r"\\frac{\1}{\2}"),
+    (r"\{\s*([\w+\- ]+?)\s*\\choose\s+([\w+\- ]+?)\s*\}", r"\\binom{\1}{\2}"),
+    (r"(?<=[\d})])\s*\^\s*\{?\s*(?:\\mathrm|\\text)?\s*\{?\s*o\s*\}?\s*\}?(?![A-Za-z])", r"^\\circ"),
+    (r"\\sqrt\s*\[\s*2\s*\]", r"\\sqrt"),
+    (r"^([A-Z])\s*(?=\(\s*[^()A-Za-z]+,[^()A-Za-z]+\)\s*$)", r"\1 = "),  # the point D(0,2)
+    (rf"(?<=\d)\s*\(?\s*(?:in\s+)?base[\s-]+(\d+|{_BASES})\s*\)?$", r"_{\1}"),
+)
+_RAW_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement in _RAW)
+_PLAIN_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement in _PLAIN)
 
 
 def prepare(text: str) -> str:
     """Return the answer in plain LaTeX; `""` if nothing is left of it."""
-    text = re.sub(r"^\s*~(?=\s*\d)", r"\\approx ", _one_box(rewrite_raw(_symbols(text))))
+    text = re.sub(r"^\s*~(?=\s*\d)", r"\\approx ", _unbox(_rewrite_raw(_symbols(text))))
+    # Wrappers may be nested in any order ("**The answer is $5$.**"), so repeat until nothing changes.
     before = None
     while text != before:
         before = text
@@ -72,25 +153,27 @@ def prepare(text: str) -> str:
     for inline in _INLINE:
         text = inline.sub(r" \1 ", text)
     text = re.sub(r"\\mathbb\s*\{?\s*([RNZQC])\b\s*\}?", r"\\mathbb{\1}", text)
-    text = re.sub(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!)\s*(?=\d{3}(?!\d))", ",", text)  # thousands, typeset
+    # thousands separators as typeset: {,} and \,
+    text = re.sub(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!)\s*(?=\d{3}(?!\d))", ",", text)
     text = re.sub(r"(?<=\d)\\[,;:](?=\d{3}(?!\d))", "", text)
     text = re.sub(r"(?<!\\)\\[!,:;> ]|~", " ", text)  # spacing commands
     text = re.sub(r"\\[dtc]frac", r"\\frac", _SPACING.sub(" ", text))
-    text = _braced_roots(rewrite(unwrap(text)))
+    text = _braced_roots(_rewrite(unwrap(text)))
+    # removing the typesetting may reveal another prefix or notation
     text = _PREFIX.sub("", " ".join(text.split()))
-    return rewrite(re.sub(r"\\\\(?=%)", "", text).rstrip(".;, "))
+    return _rewrite(re.sub(r"\\\\(?=%)", "", text).rstrip(".;, "))
 
 
 def unwrap(text: str) -> str:
-    r"""Replace \text{...}, \mathbf{...} and their like by what they hold."""
+    r"""Replace \text{...}, \mathbf{...} and similar commands by their content."""
     before = None
     while text != before:
-        before, text = text, _WRAP.sub(_bare, text)
+        before, text = text, _WRAP.sub(_keep_apart, text)
     return text
 
 
-def _bare(match: re.Match[str]) -> str:
-    r"""Keep what is wrapped apart from a command before it: "a\times\mathbf{b}"."""
+def _keep_apart(match: re.Match[str]) -> str:
+    r"""Keep the content apart from a command before it: "a\times\mathbf{b}" must not become "a\timesb"."""
     if " " in match[1]:
         return f" {match[1]} "
     return f" {match[1]}" if match[1][:1].isalpha() and match.string[: match.start()][-1:].isalpha() else match[1]
@@ -104,6 +187,7 @@ def _symbols(text: str) -> str:
     text = re.sub("(\\d)\u0307", r"\\dot{\1}", text)
     text = re.sub(r"\.{2,}", r"\\ldots ", text)
     text = "".join(_SYMBOLS.get(letter, letter) for letter in text)
+    # format characters (zero-width spaces, direction marks) are invisible but would make texts differ
     text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
     return "".join(
         part if _CIRCLED.match(part) else unicodedata.normalize("NFKC", part) for part in _CIRCLED.split(text)
@@ -111,7 +195,7 @@ def _symbols(text: str) -> str:
 
 
 def _lines(text: str) -> str:
-    r"""Write "\begin{aligned} x &= 2+3 \\ &= 5 \end{aligned}" as one line."""
+    r"""Write "\begin{aligned} x &= 2+3 \\ &= 5 \end{aligned}" on one line."""
     if match := _ALIGNED.fullmatch(text.strip()):
         text = re.sub(r"\\\\\s*&?\s*=", " = ", match[2]).replace("&", "")
     return text if "\\begin" in text else re.sub(r"\s*\\end\{[a-z*]+\}\s*$", "", text).rstrip(" .")
@@ -122,8 +206,8 @@ def _vulgar(match: re.Match[str]) -> str:
     return f"\\frac{{{top}}}{{{bottom}}}"
 
 
-def _one_box(text: str) -> str:
-    """Write what is boxed without its box, and drop the lines and sentences before it; two different boxes stay."""
+def _unbox(text: str) -> str:
+    """Replace a box by its content and drop the lines and sentences before it; two different boxes are kept."""
     boxes, end = [], 0
     for match in islice(_BOX.finditer(text), _BOXES):
         if match.start() >= end and (closing := _closing_brace(text, match.end())) >= 0:
@@ -133,13 +217,13 @@ def _one_box(text: str) -> str:
         return text
     start, inside = boxes[0]
     if len(boxes) > 1:
-        return _one_box(inside)
+        return _unbox(inside)
     before = re.split(r"\n|(?<=[.!?])\s+(?=[A-Z\\$])", text[:start])[-1]
-    return before + _one_box(inside) + text[end:]
+    return before + _unbox(inside) + text[end:]
 
 
 def _closing_brace(text: str, start: int) -> int:
-    """Return where the group that was opened before `start` is closed, or -1."""
+    """Return the position of the brace that closes the group opened before `start`, or -1."""
     depth = 1
     for position in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)
@@ -163,3 +247,17 @@ def _unfence(text: str) -> str:
 def _braced_roots(text: str) -> str:
     r"""Write \sqrt2 with braces."""
     return re.sub(r"\\sqrt\s*(\d+|[a-zA-Z](?![a-zA-Z]))", r"\\sqrt{\1}", text)
+
+
+def _rewrite_raw(text: str) -> str:
+    """Unify notations in an unprocessed answer, before its typesetting is removed."""
+    for pattern, replacement in _RAW_RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _rewrite(text: str) -> str:
+    """Unify notations in an answer without typesetting."""
+    for pattern, replacement in _PLAIN_RULES:
+        text = pattern.sub(replacement, text)
+    return text

@@ -1,6 +1,6 @@
-r"""Numbers in words, English and Chinese: "twenty-one", "three quarters", "two and a half", "五十二", "三分之二".
+r"""Numbers in English and Chinese words: "twenty-one", "three quarters", "two and a half", "五十二", "三分之二".
 
-Only numbers, nothing to compute: "five squared" and "two times three" are none.
+Only numbers are read, not computations: "five squared" and "two times three" are not numbers here.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _LONGEST = 150
 
 
 def read_words(text: str) -> Fraction | None:
-    """Return the number that words mean, or None."""
+    """Return the number that the words mean, or None."""
     if len(text) > _LONGEST:
         return None
     text = text.strip().lower()
     if text[:1] in ("负", "負") and (number := read_words(text[1:])) is not None:
         return -number
     if _CHINESE.fullmatch(text):
-        return _chinese(text)
+        return _read_chinese(text)
     if match := re.fullmatch("([^分百][^分]*)分之(.+)", text):
         bottom, top = (read_words(part) if not part.isdigit() else Fraction(part) for part in match.groups())
         return top / bottom if top is not None and bottom else None
-    return _english(text)
+    return _read_english(text)
 
 
 def ordinal_denominator(word: str) -> int | None:
-    """Return 8 for "eighth" or "eighths": the parts that such a word counts; None for another word."""
+    """Return 8 for "eighth" or "eighths", the denominator of the fraction; None for other words."""
     named = {"half": 2, "halves": 2, "quarter": 4, "quarters": 4, "percent": None}
     if word in named:
         return named[word]
@@ -49,38 +49,38 @@ def ordinal_denominator(word: str) -> int | None:
     return number if number is not None and number > 2 else None
 
 
-def _english(text: str) -> Fraction | None:
+def _read_english(text: str) -> Fraction | None:
     sign = 1
     if match := re.match(r"(?:minus|negative)\s+", text):
         sign, text = -1, text[match.end() :]
     if match := re.fullmatch(r"(.+?)\s+and\s+(?:a|an|one)\s+(half|quarter|third)", text):
-        whole = _whole(match[1])
+        whole = _read_whole(match[1])
         return None if whole is None else sign * (whole + Fraction(1, ordinal_denominator(match[2]) or 1))
     if match := re.fullmatch(r"(.+?)\s+and\s+(.+)", text):
-        whole, part = _whole(match[1]), _part(match[2])
+        whole, part = _read_whole(match[1]), _read_fraction(match[2])
         if whole is not None and part is not None and part < 1:
             return sign * (whole + part)
-    if (part := _part(text)) is not None:
+    if (part := _read_fraction(text)) is not None:
         return sign * part
     if match := re.fullmatch(r"(.+?)\s+point((?:\s+[a-z]+)+)", text):
-        whole, digits = _whole(match[1]), [_SMALL.get(word, 10) for word in match[2].split()]
+        whole, digits = _read_whole(match[1]), [_SMALL.get(word, 10) for word in match[2].split()]
         if whole is not None and max(digits) < 10:
             return sign * (whole + Fraction(int("".join(map(str, digits))), 10 ** len(digits)))
-    whole = _whole(text)
+    whole = _read_whole(text)
     return None if whole is None else Fraction(sign * whole)
 
 
-def _part(text: str) -> Fraction | None:
-    """Read "three quarters", "a half", "one-third"."""
+def _read_fraction(text: str) -> Fraction | None:
+    """Parse "three quarters", "a half", "one-third"."""
     words = re.split(r"[\s-]+", text)
     bottom = ordinal_denominator(words[-1])
     if bottom is None or len(words) < 2:
         return Fraction(1, 2) if words == ["half"] else None
-    top = 1 if words[:-1] in (["a"], ["an"]) else _whole(" ".join(words[:-1]))
+    top = 1 if words[:-1] in (["a"], ["an"]) else _read_whole(" ".join(words[:-1]))
     return None if top is None else Fraction(top, bottom)
 
 
-def _whole(text: str) -> int | None:
+def _read_whole(text: str) -> int | None:
     words = [word for word in re.split(r"[\s,-]+", text) if word]
     if words[:1] in (["a"], ["an"]) and words[1:2] and words[1] in SCALES:
         words[0] = "one"
@@ -88,7 +88,7 @@ def _whole(text: str) -> int | None:
     if words == ["zero"]:
         return 0
     total = group = 0
-    room, scale = 10**4, 10**16  # the next word of a group is less than `room`, the next scale less than `scale`
+    room, scale = 10**4, 10**16  # upper limits of the next word in a group and of the next scale
     for word in words:
         number = _SMALL.get(word) or _TENS.get(word) or SCALES.get(word)
         if number is None:
@@ -121,19 +121,21 @@ def read_ordinal(word: str) -> int | None:
     return _ordinal(word.lower())
 
 
-def _chinese(text: str) -> Fraction | None:
+def _read_chinese(text: str) -> Fraction | None:
     for letter, size in _MYRIADS:
         if letter in text:
             high, _, low = text.partition(letter)
-            top, rest = _chinese(high), _chinese(low) if low else Fraction(0)
+            top, rest = _read_chinese(high), _read_chinese(low) if low else Fraction(0)
             return top * size + rest if top and rest is not None and rest < size else None
     if not any(place in text for place in _PLACES):
+        # a sequence of digits such as "一九八四"; "两" counts things and never is one digit of several
         if len(text) > 1 and any(letter in "两" for letter in text):
             return None
         return Fraction("".join(str(_DIGITS[letter]) for letter in text)) if text else None
     total, digit, last = 0, None, 10_000
     for letter in text:
         if letter in _PLACES:
+            # places must fall (千 before 百) and need a digit, except that 十 alone means ten
             if _PLACES[letter] >= last or (digit in (None, 0) and letter != "十"):
                 return None
             total, digit, last = total + (1 if digit in (None, 0) else digit) * _PLACES[letter], None, _PLACES[letter]

@@ -1,4 +1,4 @@
-r"""Letters of options: "C", "(C)", "Option C", "答案选C", "A, B and D", "①③": `same_labels`, `option`."""
+r"""Option letters: "C", "(C)", "Option C", "答案选C", "A, B and D", "①③": `same_labels`, `option`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAID_SEVERAL = re.compile(
 
 
 def option(text: str) -> tuple[str, str] | None:
-    """Split "C. 20 mph" into the letter and what stands there; None for anything else."""
+    """Split "C. 20 mph" into the letter and its content; None for anything else."""
     match = _OPTION.fullmatch(text)
     if match and match["bracketed"]:
         return match["bracketed"], match["content"].strip()
@@ -31,12 +31,12 @@ def option(text: str) -> tuple[str, str] | None:
 
 
 def is_several(gold: str) -> bool:
-    """Say whether a gold answer is several letters, or numbers in circles."""
+    """Return whether a gold answer is several letters, or circled numbers."""
     return _SEVERAL.fullmatch(gold) is not None and not gold[:1].isdecimal() and len(_labels(gold)) > 1
 
 
 def same_labels(answer: str, gold: str) -> bool:
-    """Say whether the gold answer is the letter of an option, or several, and the answer names just these."""
+    """Return whether the gold answer is one or several option letters, and the answer names exactly these."""
     if (named := _LABEL.fullmatch(gold)) and (named["letter"].isupper() or named["open"]):
         label = _LABEL.fullmatch(answer)
         if label is None:
@@ -50,7 +50,7 @@ def same_labels(answer: str, gold: str) -> bool:
 
 
 def _labels(text: str) -> list[str]:
-    """Return the labels of "A, B and D", "(A)(B)(D)", "①③" or "(1), (3)"; numbers as those in circles."""
+    """Return the labels of "A, B and D", "(A)(B)(D)", "①③" or "(1), (3)"; numbers as circled numbers."""
     text = _SAID_SEVERAL.sub("", text, count=1) if _SAID_SEVERAL.match(text) else text
     text = re.sub(r"\(([A-H])\)", r"\1", text)
     text = re.sub(r"\((\d{1,2})\)\s*(?=\()", r"\1,", text)

@@ -13,9 +13,9 @@ _STATEMENT = re.compile(
 
 
 def claims(answer: str, gold: str) -> tuple[str, str] | bool | None:
-    """Return the claims of two statements that have the same quantifier; False if only the gold answer is a statement.
+    """Return the claims of two statements with the same quantifier; False if only the gold answer is such a statement.
 
-    None says that the gold answer is no statement at all.
+    None means that the gold answer is not a statement.
     """
     wanted, mine = _STATEMENT.fullmatch(gold), _STATEMENT.fullmatch(answer)
     if wanted is None:
@@ -26,7 +26,7 @@ def claims(answer: str, gold: str) -> tuple[str, str] | bool | None:
 
 
 def _head(match: re.Match[str]) -> tuple[bool, str, str]:
-    """Return whether something exists, its name, and where."""
+    """Return whether the statement is existential, the name of its variable, and the domain."""
     where = re.sub(r"\\mathbb\{(\w)\}", r"\1", match["where"] or ("R" if match["real"] else ""))
     return (
         match["how"].lower().startswith(("\\exists", "there", "存在")),

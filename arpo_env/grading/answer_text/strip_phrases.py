@@ -1,7 +1,7 @@
-"""The sentence around an answer: `strip_phrases` takes "The answer is" off, and "答案是".
+"""`strip_phrases` removes the sentence around an answer, such as "The answer is" or "答案是".
 
-Every word of what is taken off is known: the words of the lists here, names of quantities, and words of the question. A
-sentence with any other word stays as it is, and is no answer: it may say "twice the answer is 5".
+Only known words are removed: those in the lists of this module, names of quantities, and words of the question. A
+sentence with any other word is kept and is then not a valid answer, since it may say "twice the answer is 5".
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
     """Return a prepared answer without the sentence around it.
 
     Args:
-        text: the answer.
-        known: the words that the question has, from `arpo_env.grading.answer_text.allowed_words.words_of`.
+        text: the prepared answer.
+        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.words_of`.
     """
     before = None
     while text != before:
@@ -103,7 +103,7 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
 
 
 def _is_known(match: re.Match[str], known: frozenset[str]) -> bool:
-    """Say whether the words before a Chinese verb are known: from the list, or pairs of letters of the question."""
+    """Return whether the words before a Chinese verb are known: from the list, or character pairs of the question."""
     if match.re is not _HAN_LEAD:
         return True
     said = match["whose"] or match["who"] or ""
@@ -113,7 +113,7 @@ def _is_known(match: re.Match[str], known: frozenset[str]) -> bool:
 
 
 def is_quantity(text: str, known: frozenset[str]) -> bool:
-    """Say whether words name a quantity: "Area of the triangle", "total cost"."""
+    """Return whether words name a quantity: "Area of the triangle", "total cost"."""
     return len(text) > 1 and _is_subject(text, known)
 
 
@@ -129,7 +129,7 @@ def _is_subject(text: str, known: frozenset[str]) -> bool:
 
 
 def _is_named(word: str, as_written: str) -> bool:
-    """Say whether a word names something: a variable, the corners of a figure, a person, or what can be counted."""
+    """Return whether a word names something: a variable, the corners of a figure, a person, or a countable thing."""
     if as_written.startswith("\\"):
         return False
     if re.fullmatch(r"[a-z](?:\+[a-z])+|[a-z]_?\d?", word) or re.fullmatch(r"[A-Z]{2,8}", as_written):

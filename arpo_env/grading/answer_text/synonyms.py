@@ -1,4 +1,4 @@
-"""Answers in words: "East" and "the east", "odd" and "an odd function", "June 20" and "20th June": `same_words`."""
+"""Compares answers in words: "East" and "the east", "odd" and "an odd function", "June 20" and "20th June"."""
 
 from __future__ import annotations
 
@@ -6,17 +6,47 @@ import re
 
 _WORDS = re.compile(r"[^\W\d_①-⑳]{1,}(?:[\s'-]+[^\W\d_①-⑳]+)*")
 _SYNONYMS_LIST = (
-    "yes 是 对 是的 正确 true", "no 否 不是 错 错误 false", "monday mon 星期一 周一 礼拜一",
-    "tuesday tue tues 星期二 周二 礼拜二", "wednesday wed 星期三 周三 礼拜三",
-    "thursday thu thurs thur 星期四 周四 礼拜四", "friday fri 星期五 周五 礼拜五",
-    "saturday sat 星期六 周六 礼拜六", "sunday sun 星期日 星期天 周日 礼拜天", "january jan 一月",
-    "february feb 二月", "march mar 三月", "april apr 四月", "may 五月", "june jun 六月", "july jul 七月",
-    "august aug 八月", "september sep sept 九月", "october oct 十月", "november nov 十一月", "december dec 十二月",
-    "odd 奇 奇数 奇函数", "even 偶 偶数 偶函数", "east 东", "west 西", "south 南", "north 北",
-    "neither 非奇非偶 非奇非偶函数", "tie draw 平局", "heads head", "tails tail", "gray grey", "infinite infinity",
-    "circle 圆", "ellipse 椭圆", "parabola 抛物线", "hyperbola 双曲线", "line 直线", "increasing 递增 单调递增",
+    "yes 是 对 是的 正确 true",
+    "no 否 不是 错 错误 false",
+    "monday mon 星期一 周一 礼拜一",
+    "tuesday tue tues 星期二 周二 礼拜二",
+    "wednesday wed 星期三 周三 礼拜三",
+    "thursday thu thurs thur 星期四 周四 礼拜四",
+    "friday fri 星期五 周五 礼拜五",
+    "saturday sat 星期六 周六 礼拜六",
+    "sunday sun 星期日 星期天 周日 礼拜天",
+    "january jan 一月",
+    "february feb 二月",
+    "march mar 三月",
+    "april apr 四月",
+    "may 五月",
+    "june jun 六月",
+    "july jul 七月",
+    "august aug 八月",
+    "september sep sept 九月",
+    "october oct 十月",
+    "november nov 十一月",
+    "december dec 十二月",
+    "odd 奇 奇数 奇函数",
+    "even 偶 偶数 偶函数",
+    "east 东",
+    "west 西",
+    "south 南",
+    "north 北",
+    "neither 非奇非偶 非奇非偶函数",
+    "tie draw 平局",
+    "heads head",
+    "tails tail",
+    "gray grey",
+    "infinite infinity",
+    "circle 圆",
+    "ellipse 椭圆",
+    "parabola 抛物线",
+    "hyperbola 双曲线",
+    "line 直线",
+    "increasing 递增 单调递增",
     "decreasing 递减 单调递减",
-)  # fmt: skip
+)
 _ONE_NAME = {word: words.split()[0] for words in _SYNONYMS_LIST for word in words.split()}
 _KINDS = frozenset(
     ["function", "number", "integer", "triangle", "angle", "direction", "quadrilateral", "day", "month", "sequence"]
@@ -31,7 +61,7 @@ _DATES = (
 
 
 def same_words(answer: str, gold: str) -> bool:
-    """Compare words without case, articles and brackets, or two dates of the calendar."""
+    """Compare words without case, articles and brackets, or two calendar dates."""
     date = _date(gold)
     if date is not None:
         return _date(answer) == date
@@ -52,7 +82,7 @@ def _named(text: str) -> list[str]:
 
 
 def _date(text: str) -> tuple[str, ...] | None:
-    """Return the month, the day and the year, or ""."""
+    """Return month, day and year; "" for a missing part."""
     for pattern, places in _DATES:
         if match := pattern.fullmatch(text.strip()):
             month, day, year = (match[place] or "" for place in places)

@@ -1,6 +1,6 @@
 r"""Times of day ("15:40", "3:40 p.m.", "下午3点40分"), ratios ("2:3", "2 to 3") and angles ("34^\\circ 37'").
 
-`same_clock`, `same_ratio`, `same_angle`.
+The comparisons are `same_clock`, `same_ratio` and `same_angle`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Clock:
     """A time of day.
 
     Attributes:
-        hour: as it was written.
+        hour: the hour as written.
         minute: 0 to 59.
         second: 0 to 59.
         half: "am", "pm" or "".
-        sure: whether it can be nothing else; "15:40" is also a ratio.
+        sure: whether the text can only be a time; "15:40" may also be a ratio.
     """
 
     hour: int
@@ -54,10 +54,10 @@ class Clock:
 
 
 def same_clock(answer: str, gold: str, question: str = "") -> bool | None:
-    """Say whether two prepared answers are the same time of day; None if the gold answer is none.
+    """Return whether two prepared answers are the same time of day; None if the gold answer is not a time.
 
-    "15:40" is a time if the question is about times, or if as a ratio it could be reduced. Where the gold answer does
-    not say which half of the day it means, the answer may.
+    "15:40" is a time if the question is about times, or if it could be reduced as a ratio. If the gold answer does not
+    say which half of the day it means, either half is accepted.
     """
     right, mine = _read(gold), _read(answer)
     meant = mine is not None and mine.sure
@@ -73,7 +73,7 @@ def same_clock(answer: str, gold: str, question: str = "") -> bool | None:
 
 
 def same_ratio(answer: str, gold: str) -> bool | None:
-    """Say whether two prepared answers are the same ratio; None if the gold answer is none. A fraction will do."""
+    """Return whether two prepared answers are the same ratio; None if the gold answer is not one. Fractions count."""
     right = _parts(_RATIO.fullmatch(gold))
     if right is None:
         return None
@@ -81,7 +81,7 @@ def same_ratio(answer: str, gold: str) -> bool | None:
 
 
 def same_angle(answer: str, gold: str) -> bool | None:
-    """Say whether two angles in degrees and minutes are the same; None if the gold answer is none."""
+    """Return whether two angles in degrees and minutes are equal; None if one of them is not such an angle."""
     right, mine = _ANGLE.fullmatch(gold), _ANGLE.fullmatch(answer)
     return None if right is None or mine is None else _seconds(mine) == _seconds(right)
 
@@ -108,6 +108,6 @@ def _is_reduced(clock: Clock) -> bool:
 
 
 def _parts(match: re.Match[str] | None) -> tuple[Fraction, ...] | None:
-    """Return a ratio with its first part set to 1."""
+    """Return a ratio scaled so that its first part is 1."""
     parts = [Fraction(part) for part in match.groups() if part is not None] if match else []
     return tuple(part / parts[0] for part in parts) if parts and 0 not in parts else None

@@ -1,8 +1,8 @@
-r"""Units beside an answer ("9 dollars", "15 cm^2", "90^\circ", "9 red apples", "5个") and currency signs before it.
+r"""Units after an answer ("9 dollars", "15 cm^2", "90^\circ", "9 red apples", "5个") and currency signs before it.
 
-A unit is not part of the number: it is cut off. If answer and gold both name a measure and they differ, they are
-converted or the answer is wrong. Which unit a bare number is in is for the question to say. Words that are no unit
-stay, and with them the text is no number (`arpo_env.grading.answer_text.allowed_words`).
+A unit is not part of the number and is split off. If answer and gold answer have different units of measure, they are
+converted, or the answer is wrong. The unit of a bare number is given by the question. Words that are not units are
+kept, so that the text is not accepted as a number (`arpo_env.grading.answer_text.allowed_words`).
 """
 
 from __future__ import annotations
@@ -11,33 +11,69 @@ import re
 from fractions import Fraction
 
 from arpo_env.grading.answer_text.allowed_words import AFTER, counts
-from arpo_env.grading.math_check.exact_numbers import as_value
+from arpo_env.grading.answer_text.exact_numbers import as_value
 
-_MEASURES = {  # name: (what it measures, how many of the first one, other forms)
-    "cent": ("money", 1, "cents ¢ 美分"), "dollar": ("money", 100, "dollars usd bucks buck 美元"),
+_MEASURES = {  # name: (dimension, factor to the first unit, other spellings)
+    "cent": ("money", 1, "cents ¢ 美分"),
+    "dollar": ("money", 100, "dollars usd bucks buck 美元"),
     "millimeter": ("length", 1, "millimeters millimetre millimetres mm 毫米"),
     "centimeter": ("length", 10, "centimeters centimetre centimetres cm 厘米"),
     "meter": ("length", 1000, "meters metre metres m 米"),
     "kilometer": ("length", 10**6, "kilometers kilometre kilometres km 千米 公里"),
-    "inch": ("imperial", 1, "inches in"), "foot": ("imperial", 12, "feet ft"), "yard": ("imperial", 36, "yards yd yds"),
-    "mile": ("imperial", 63360, "miles mi"), "second": ("time", 1, "seconds sec secs s 秒 秒钟"),
-    "minute": ("time", 60, "minutes min mins 分钟"), "hour": ("time", 3600, "hours hr hrs h 小时"),
-    "day": ("time", 86400, "days 天"), "week": ("time", 604800, "weeks wk wks 周"),
-    "gram": ("mass", 1, "grams g 克"), "kilogram": ("mass", 1000, "kilograms kg kgs 千克 公斤"),
+    "inch": ("imperial", 1, "inches in"),
+    "foot": ("imperial", 12, "feet ft"),
+    "yard": ("imperial", 36, "yards yd yds"),
+    "mile": ("imperial", 63360, "miles mi"),
+    "second": ("time", 1, "seconds sec secs s 秒 秒钟"),
+    "minute": ("time", 60, "minutes min mins 分钟"),
+    "hour": ("time", 3600, "hours hr hrs h 小时"),
+    "day": ("time", 86400, "days 天"),
+    "week": ("time", 604800, "weeks wk wks 周"),
+    "gram": ("mass", 1, "grams g 克"),
+    "kilogram": ("mass", 1000, "kilograms kg kgs 千克 公斤"),
     "milliliter": ("volume", 1, "milliliters millilitre millilitres ml 毫升"),
     "liter": ("volume", 1000, "liters litre litres l L 升"),
-}  # fmt: skip
+}
 _OTHERS = {
-    "euro": "euros eur € 欧元", "pound": "pounds lb lbs £ 英镑 磅", "yen": "¥ 日元", "yuan": "rmb cny 元 块",
-    "degree": "degrees deg 度", "radian": "radians rad 弧度", "ton": "tons tonne tonnes 吨", "ounce": "ounces oz",
-    "gallon": "gallons gal", "unit": "units", "mph": "", "month": "months 月 个月", "year": "years yr yrs 年",
-    "century": "centuries", "decade": "decades", "acre": "acres", "hectare": "hectares",
-    "ampere": "amperes amp amps A", "volt": "volts V 伏", "watt": "watts W 瓦", "newton": "newtons N 牛",
-    "hertz": "hz Hz", "joule": "joules J 焦", "kelvin": "kelvins", "celsius": "", "fahrenheit": "", "ohm": "ohms Ω",
-    "pascal": "pa Pa pascals", "kilowatt": "kw kW kilowatts", "kph": "kmh", "fps": "",
-    "calorie": "calories cal kcal", "rupee": "rupees rs inr", "peso": "pesos", "quart": "quarts qt",
-    "pint": "pints", "tablespoon": "tablespoons tbsp", "teaspoon": "teaspoons tsp",
-}  # fmt: skip
+    "euro": "euros eur € 欧元",
+    "pound": "pounds lb lbs £ 英镑 磅",
+    "yen": "¥ 日元",
+    "yuan": "rmb cny 元 块",
+    "degree": "degrees deg 度",
+    "radian": "radians rad 弧度",
+    "ton": "tons tonne tonnes 吨",
+    "ounce": "ounces oz",
+    "gallon": "gallons gal",
+    "unit": "units",
+    "mph": "",
+    "month": "months 月 个月",
+    "year": "years yr yrs 年",
+    "century": "centuries",
+    "decade": "decades",
+    "acre": "acres",
+    "hectare": "hectares",
+    "ampere": "amperes amp amps A",
+    "volt": "volts V 伏",
+    "watt": "watts W 瓦",
+    "newton": "newtons N 牛",
+    "hertz": "hz Hz",
+    "joule": "joules J 焦",
+    "kelvin": "kelvins",
+    "celsius": "",
+    "fahrenheit": "",
+    "ohm": "ohms Ω",
+    "pascal": "pa Pa pascals",
+    "kilowatt": "kw kW kilowatts",
+    "kph": "kmh",
+    "fps": "",
+    "calorie": "calories cal kcal",
+    "rupee": "rupees rs inr",
+    "peso": "pesos",
+    "quart": "quarts qt",
+    "pint": "pints",
+    "tablespoon": "tablespoons tbsp",
+    "teaspoon": "teaspoons tsp",
+}
 _KNOWN = {form: name for name, forms in _OTHERS.items() for form in (name, *forms.split())}
 _KNOWN |= {form: name for name, (_, _, forms) in _MEASURES.items() for form in (name, *forms.split())}
 _CURRENCY = {
@@ -81,14 +117,14 @@ _COUNTED = frozenset(_COUNTED_LIST.split())
 
 
 def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozenset()) -> tuple[str, str]:
-    r"""Return the text without its unit, and the unit's one name ("" for none or one that is no measure).
+    r"""Return the text without its unit, and the unit's canonical name ("" for no unit, or for counted things).
 
-    "%" stays: it is not a unit but a factor.
+    "%" is kept, since it is a factor rather than a unit.
 
     Args:
-        text: prepared by `arpo_env.grading.answer_text.normalize_latex.prepare`.
-        letters: whether a single letter can be a unit, as in "5 m", rather than a variable.
-        known: the words that the question has, from `arpo_env.grading.answer_text.allowed_words.words_of`.
+        text: text prepared by `arpo_env.grading.answer_text.normalize_latex.prepare`.
+        letters: whether a single letter may be a unit, as in "5 m", rather than a variable.
+        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.words_of`.
     """
     unit = ""
     text = _OVER.sub(r" \1/\2", text)
@@ -113,12 +149,12 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
 
 
 def same_unit(one: str, other: str) -> bool:
-    """Say whether two units may be the same; "meter" may be short for "meter/second"."""
+    """Return whether two units may be the same; "meter" may abbreviate "meter/second"."""
     return one == other or (("/" in one) != ("/" in other) and one.partition("/")[0] == other.partition("/")[0])
 
 
 def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
-    """Return a number of one unit in another one; None if they do not measure the same."""
+    """Return a number converted to another unit; None if the units have different dimensions."""
     (unit, _, under), (wanted, _, wanted_under) = unit.partition("/"), wanted.partition("/")
     if under or wanted_under:
         top, bottom = convert(number, unit, wanted), convert(Fraction(1), under, wanted_under)
@@ -142,7 +178,7 @@ def _after_words(text: str) -> re.Match[str] | None:
 
 
 def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: frozenset[str]) -> str | None:
-    """Return the name of a unit, "" if it is no measure, None if the words are no unit."""
+    """Return the canonical name of a unit, "" for counted things, None if the words are not a unit."""
     words = words.strip().rstrip(".")
     while (match := AFTER.fullmatch(words)) and match[1] != words:
         words = match[1].strip()
@@ -202,7 +238,7 @@ def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[
 
 
 def _is_counted(words: str, known: frozenset[str]) -> bool:
-    """Say whether Chinese words after a counter say what is counted: "不同的方法"."""
+    """Return whether the Chinese words after a counter say what is counted: "不同的方法"."""
     words = re.sub("^(?:不同的?|可能的?|满足条件的|符合条件的|的)", "", words)
     return (
         words in _COUNTED

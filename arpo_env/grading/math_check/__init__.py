@@ -1,1 +1,1 @@
-"""Whether two mathematical answers are equal: exactly, numerically, symbolically in worker processes."""
+"""Compares mathematical answers: by shape, numerically, and symbolically in worker processes."""

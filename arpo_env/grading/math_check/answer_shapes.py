@@ -1,7 +1,7 @@
-r"""What kind of answer a text is: a formula, a list, a point, an interval, a matrix, a relation: `read_shape`.
+r"""Reads the shape of an answer: a formula, list, point, interval, matrix or relation: `read_shape`.
 
-Only the outside is read here; formulas stay text. Nothing is dropped: whatever is no part of a shape stays in a
-formula, which then cannot be read.
+Only the outer structure is read; formulas remain text. Nothing is dropped: text that is not part of a shape remains in
+a formula, which then cannot be parsed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,31 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from arpo_env.grading.math_check.exact_numbers import as_value
+from arpo_env.grading.answer_text.exact_numbers import as_value
 
 _SIGNS = {
-    "=": "=", "==": "=", "<": "<", "\\lt": "<", ">": ">", "\\gt": ">", "<=": "<=", "\\le": "<=", "\\leq": "<=",
-    "\\leqslant": "<=", ">=": ">=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">=", "\\ne": "!=", "\\neq": "!=",
-    "!=": "!=", "\\in": "in", "\\approx": "~", "\\simeq": "~", "\\doteq": "~",
-}  # fmt: skip
+    "=": "=",
+    "==": "=",
+    "<": "<",
+    "\\lt": "<",
+    ">": ">",
+    "\\gt": ">",
+    "<=": "<=",
+    "\\le": "<=",
+    "\\leq": "<=",
+    "\\leqslant": "<=",
+    ">=": ">=",
+    "\\ge": ">=",
+    "\\geq": ">=",
+    "\\geqslant": ">=",
+    "\\ne": "!=",
+    "\\neq": "!=",
+    "!=": "!=",
+    "\\in": "in",
+    "\\approx": "~",
+    "\\simeq": "~",
+    "\\doteq": "~",
+}
 _SIGN = re.compile(
     r"\\(?:leqslant|leq|le|lt|geqslant|geq|ge|gt|neq|ne|in|approx|simeq|doteq)(?![a-zA-Z])|[<>]=|(?<!\d)!=|==|[=<>]"
 )
@@ -65,14 +83,14 @@ _NAMES = re.compile(rf"\\?[({{]\s*{_ATOM}(?:\s*,\s*{_ATOM})+\s*\\?[)}}]")
 
 @dataclass(frozen=True)
 class Shape:
-    """A text by its outside.
+    """A text with its outer structure.
 
     Attributes:
         kind: "formula", "list", "set", "tuple", "square" (brackets), "interval", "union", "minus", "matrix", "row" (of
             a matrix), "relation", "builder", "empty" or "reals".
         items: the parts; the sides of a relation.
-        text: of a formula.
-        marks: of an interval its brackets; of a relation its signs; of a list "and", "or" or ",".
+        text: the text of a formula.
+        marks: the brackets of an interval; the signs of a relation; "and", "or" or "," of a list.
     """
 
     kind: str
@@ -85,11 +103,11 @@ def read_shape(text: str) -> Shape:
     """Return the shape of a prepared answer."""
     text = text.replace("\\langle", "(").replace("\\rangle", ")").replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
     text = text.replace("\\colon", ":").replace("\\lvert", "|").replace("\\rvert", "|").replace("\\vert", "|")
-    return _read(re.sub(r"\+/-|\+-", r"\\pm ", text))
+    return _read_any(re.sub(r"\+/-|\+-", r"\\pm ", text))
 
 
 def is_name(text: str) -> bool:
-    """Say whether a text names a quantity: "x", "f(2)", "AB", "m+n", "S_{20}"; neither "2x" nor "|x|"."""
+    """Return whether a text names a quantity: "x", "f(2)", "AB", "m+n", "S_{20}"; neither "2x" nor "|x|"."""
     text = text.strip()
     return _NAME.fullmatch(text) is not None or _NAMES.fullmatch(text) is not None
 
@@ -103,7 +121,7 @@ def sides(text: str) -> list[str]:
 
 
 def split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
-    """Split a text where a separator stands outside of brackets."""
+    """Split a text at separators outside brackets."""
     start = depth = position = 0
     while position < len(text):
         if depth == 0 and (match := separator.match(text, position)) and (position or separator is _SIGN):
@@ -112,11 +130,12 @@ def split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
             continue
         letter = text[position]
         depth += (letter in "([{") - (letter in ")]}")
+        # skip the letter after a backslash, so that no separator is found inside a command name
         position += 2 if letter == "\\" and text[position + 1 : position + 2] not in ("{", "}") else 1
     yield text[start:].strip()
 
 
-def _read(text: str) -> Shape:
+def _read_any(text: str) -> Shape:
     text = text.strip()
     if _EMPTY.fullmatch(text):
         return Shape("empty")
@@ -128,13 +147,13 @@ def _read(text: str) -> Shape:
         return _matrix(inner["rows"], "-1" if match["factor"] == "-" else match["factor"])
     if match := _CASES.fullmatch(text):
         rows = [row.strip(" ,;&").replace("&", "") for row in match[1].split("\\\\") if row.strip()]
-        return Shape("list", tuple(map(_read, rows)), marks=(",",))
+        return Shape("list", tuple(map(_read_any, rows)), marks=(",",))
     if (match := _BUILDER.fullmatch(text)) and _SIGN.search(match["right"]) and _encloses(text):
-        return Shape("builder", (_read(match["left"]), _read(match["right"])))
+        return Shape("builder", (_read_any(match["left"]), _read_any(match["right"])))
     parts = list(split(text, _COMMA))
     if len(parts) > 1 and all(parts):
         marks = "and" if _BOTH.search(text) else "or" if _EITHER.search(text) else ","
-        return Shape("list", _flat(map(_read, parts)), marks=(marks,))
+        return Shape("list", _flatten(map(_read_any, parts)), marks=(marks,))
     return _relation(text) or _sets(text) or _group(text) or _formula(text)
 
 
@@ -151,32 +170,32 @@ def _relation(text: str) -> Shape | None:
         assert match is not None
         signs.append(_SIGNS[match[0]])
         rest = rest[match.end() :]
-    return Shape("relation", tuple(map(_read, parts)), text=text, marks=tuple(signs))
+    return Shape("relation", tuple(map(_read_any, parts)), text=text, marks=tuple(signs))
 
 
 def _sets(text: str) -> Shape | None:
     if _CUP.search(text):
         parts = list(split(text, _CUP))
-        if len(parts) == 1 and not _encloses(text):  # "[2,5[" has its brackets the other way
+        if len(parts) == 1 and not _encloses(text):  # "[2,5[" has unbalanced brackets
             parts = [part.strip() for part in _CUP.split(text)]
         if len(parts) == 1:
             return None
-        return Shape("union", tuple(map(_read, parts))) if all(parts) else Shape("formula", text=text)
+        return Shape("union", tuple(map(_read_any, parts))) if all(parts) else Shape("formula", text=text)
     parts = [part.strip() for part in _MINUS.split(text)]
     if len(parts) == 2 and all(parts):
-        return Shape("minus", tuple(map(_read, parts)))
+        return Shape("minus", tuple(map(_read_any, parts)))
     return None
 
 
 def _group(text: str) -> Shape | None:
     if match := _PYTHON_INTERVAL.fullmatch(text):
         marks = {None: ("[", "]"), "open": ("(", ")"), "Lopen": ("(", "]"), "Ropen": ("[", ")")}[match["ends"]]
-        return Shape("interval", (_read(match["low"]), _read(match["high"])), marks=marks)
+        return Shape("interval", (_read_any(match["low"]), _read_any(match["high"])), marks=marks)
     if (match := _FRENCH.fullmatch(text)) and (match["left"], match["right"]) != ("[", "]"):
         marks = ("[" if match["left"] == "[" else "(", "]" if match["right"] == "]" else ")")
-        return Shape("interval", (_read(match["low"]), _read(match["high"])), marks=marks)
+        return Shape("interval", (_read_any(match["low"]), _read_any(match["high"])), marks=marks)
     if match := re.fullmatch(r"(?:Matrix|FiniteSet|Tuple|Union)\((.*)\)", text, re.DOTALL):
-        return _called(text.partition("(")[0], match[1])
+        return _read_python_call(text.partition("(")[0], match[1])
     opening = "\\{" if text.startswith("\\{") else text[:1]
     closing = "\\}" if text.endswith("\\}") else text[-1:]
     if opening not in ("(", "[", "{", "\\{") or closing not in (")", "]", "}", "\\}") or not _encloses(text):
@@ -185,13 +204,14 @@ def _group(text: str) -> Shape | None:
     parts = list(split(inside, re.compile("[,;]")))
     if len(parts) == 1:
         curly = opening in ("{", "\\{") and closing in ("}", "\\}")
-        inner = _read(parts[0])
+        inner = _read_any(parts[0])
         if curly or (opening == "(" and closing == ")"):
-            return Shape("set", _flat([inner])) if opening == "\\{" else inner if inner.kind != "formula" else None
+            return Shape("set", _flatten([inner])) if opening == "\\{" else inner if inner.kind != "formula" else None
         return Shape("square", (inner,)) if opening == "[" and closing == "]" else None
     if not all(parts):
         return None
-    items = tuple(map(_read, parts))
+    items = tuple(map(_read_any, parts))
+    # "(2, 3)" may be a point or an interval; it is read as an interval only if its ends leave no other choice
     if len(items) == 2 and (
         (opening, closing) in (("(", "]"), ("[", ")")) or (opening in "([" and _INFINITE.search(inside))
     ):
@@ -201,13 +221,13 @@ def _group(text: str) -> Shape | None:
         return None
     if kind == "square" and all(item.kind == "square" for item in items):
         return Shape("matrix", tuple(Shape("row", item.items) for item in items))
-    return Shape(kind, _flat(items) if kind == "set" else items)
+    return Shape(kind, _flatten(items) if kind == "set" else items)
 
 
-def _called(name: str, inside: str) -> Shape:
-    parts = tuple(map(_read, split(inside, re.compile(","))))
+def _read_python_call(name: str, inside: str) -> Shape:
+    parts = tuple(map(_read_any, split(inside, re.compile(","))))
     if name == "Matrix":
-        inner = _read(inside)
+        inner = _read_any(inside)
         if (inner.kind == "square" and len(inner.items) == 1) or inner.kind == "matrix":
             return inner if inner.kind == "matrix" else Shape("matrix", (Shape("row", inner.items[0].items),))
         return Shape("matrix", tuple(Shape("row", (item,)) for item in inner.items))
@@ -216,11 +236,11 @@ def _called(name: str, inside: str) -> Shape:
 
 def _matrix(rows: str, factor: str = "") -> Shape:
     cells = [row.split("&") for row in re.split(r"\\\\|\\cr(?![a-z])", rows.replace("\\hline", "")) if row.strip()]
-    rows_ = (tuple(_read(_times(factor, cell) if factor else cell) for cell in row) for row in cells)
+    rows_ = (tuple(_read_any(_scaled_cell(factor, cell) if factor else cell) for cell in row) for row in cells)
     return Shape("matrix", tuple(Shape("row", row) for row in rows_))
 
 
-def _times(factor: str, cell: str) -> str:
+def _scaled_cell(factor: str, cell: str) -> str:
     one, other = as_value(factor), as_value(cell.strip())
     if one is None or other is None or one.base or other.base:
         return f"({factor})({cell})"
@@ -228,7 +248,7 @@ def _times(factor: str, cell: str) -> str:
 
 
 def _formula(text: str) -> Shape:
-    r"""Read a formula; with \pm it is two."""
+    r"""Read a formula; with \pm it is two formulas."""
     if "\\pm" not in text:
         return Shape("formula", text=text)
     upper = re.sub(r"^\s*\+", "", text.replace("\\pm", "+").replace("\\mp", "-"))
@@ -236,8 +256,8 @@ def _formula(text: str) -> Shape:
     return Shape("list", (Shape("formula", text=upper), Shape("formula", text=lower)), marks=("pm",))
 
 
-def _flat(items: object) -> tuple[Shape, ...]:
-    r"""Write a list in a list, as \pm makes it, as one; "x = \pm 2" is a list of two relations."""
+def _flatten(items: object) -> tuple[Shape, ...]:
+    r"""Flatten the lists that \pm creates inside a list; "x = \pm 2" is a list of two relations."""
     found: list[Shape] = []
     for item in items:  # type: ignore[attr-defined]
         found += item.items if item.kind == "list" and item.marks == ("pm",) else [item]
@@ -245,7 +265,7 @@ def _flat(items: object) -> tuple[Shape, ...]:
 
 
 def _encloses(text: str) -> bool:
-    """Say whether the first bracket is closed by the last one."""
+    """Return whether the first bracket is closed by the last one."""
     depth = 0
     for position, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")

@@ -1,7 +1,7 @@
-r"""Which answers nobody should try to evaluate: towers of powers, factorials, long sums, deep nesting.
+r"""Recognises answers that are too expensive to evaluate: towers of powers, factorials, long sums, deep nesting.
 
-A policy finds such answers, and would get its sample declared invalid instead of wrong if they were tried. Where the
-gold answer is an ordinary value they are wrong without a look. Cheap: linear in the answer, a few regular expressions.
+Policies find such answers. Evaluating them would time out and void the sample instead of scoring it as wrong. If the
+gold answer is an ordinary value, they are wrong without evaluation. The check takes linear time.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 
-LONGEST = 200  # characters of a prepared answer, where the gold answer itself is not longer
+LONGEST = 200  # characters of a prepared answer, unless the gold answer itself is longer
 _DEPTH = 6
 _SLASHES = 12
-_POWER = 100  # of a variable
-_SUM_POWER = 20  # of a bracket with more in it than a number
-_TERMS = 300  # of such a bracket written out, or of several multiplied
-_DIGITS = 1000  # of the result, for a literal base
+_POWER = 100  # maximum exponent of a variable
+_SUM_POWER = 20  # maximum exponent of a bracket that is not a number
+_TERMS = 300  # maximum terms of such brackets when expanded
+_DIGITS = 1000  # maximum digits of the result for a numeric base
 _EXPONENT = re.compile(r"(?P<base>[\w.]*|[)}\]])\s*(?:\^|\*\*)\s*(?P<power>\{|\(|[-+]?[\w.]+|\\[a-z]+)")
 _LITERAL = re.compile(r"[-+({\[]*(?:\d*\.?\d+|\d+\s*/\s*\d+|\\frac\{\d+\}\{\d+\}|[-+]\d+)[)}\]]*")
 _OPERATORS = re.compile(
@@ -31,8 +31,8 @@ _NAMES = re.compile(
 _BINOMIAL = re.compile(r"\\[dt]?binom|\\choose|\bbinom(?:ial)?\s*\(|\\atop")
 
 
-def is_absurd(text: str) -> bool:
-    """Say whether evaluating a prepared answer may take for ever."""
+def is_too_expensive(text: str) -> bool:
+    """Return whether evaluating a prepared answer may not terminate in reasonable time."""
     return (
         _depth(text) > _DEPTH
         or max(text.count("/"), text.count("|")) > _SLASHES
@@ -45,7 +45,7 @@ def is_absurd(text: str) -> bool:
 
 
 def variables(text: str) -> set[str]:
-    """Return the letters of a prepared answer that stand for something, in lower case; words count letter by letter."""
+    """Return the letters of a prepared answer that are variables, in lower case; words count letter by letter."""
     return set(_NAMES.sub("", text).lower()) & set("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -69,40 +69,40 @@ def _has_huge_binomial(text: str) -> bool:
 
 
 def _has_huge_power(text: str) -> bool:
-    """Look at every power; powers of sums multiply."""
+    """Return whether a power is too large; the sizes of expanded sums multiply."""
     sums = 1
     for match in _EXPONENT.finditer(text):
-        power = _inside(text, match.start("power"))
+        power = _exponent_at(text, match.start("power"))
         if re.search(r"\^|\*\*|!", power):
             return True
         size = _size(power)
-        base = match["base"] if match["base"] not in (")", "}", "]") else _before(text, match.end("base"))
+        base = match["base"] if match["base"] not in (")", "}", "]") else _group_before(text, match.end("base"))
         if _LITERAL.fullmatch(base):
             if size * len(base) > _DIGITS:
                 return True
         elif size > (_POWER if base.isalnum() else _SUM_POWER):
             return True
         elif not base.isalnum():
-            sums *= _written_out(base, size)
+            sums *= _expanded_terms(base, size)
     return sums > _TERMS
 
 
-def _written_out(base: str, power: int) -> int:
-    """Return the number of terms of a power of a sum."""
+def _expanded_terms(base: str, power: int) -> int:
+    """Return the number of terms of the expanded power of a sum."""
     terms = 1 + len(re.findall(r"(?<=[\w)}\]])\s*[-+]", base))
     return math.comb(power + terms - 1, terms - 1)
 
 
 def _size(power: str) -> int:
-    """Return the product of the whole numbers in an exponent, which is at least its value."""
+    """Return the product of the integers in an exponent, an upper bound of its value."""
     size = 1
     for number in re.findall(r"\d+", power):
         size = size * max(int(number), 1) if len(number) <= 6 else 10**6
     return size
 
 
-def _before(text: str, end: int) -> str:
-    """Return the group that ends at `end`, with the command before it."""
+def _group_before(text: str, end: int) -> str:
+    """Return the group that ends at `end`, including the command before it."""
     depth = 0
     for position in range(end - 1, -1, -1):
         depth += (text[position] in ")]}") - (text[position] in "([{")
@@ -111,7 +111,7 @@ def _before(text: str, end: int) -> str:
     return text[:end]
 
 
-def _inside(text: str, start: int) -> str:
+def _exponent_at(text: str, start: int) -> str:
     r"""Return the exponent that begins at `start`: a group, or a run of letters and digits."""
     opening = text[start]
     if opening not in "{(":

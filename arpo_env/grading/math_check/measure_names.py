@@ -1,7 +1,7 @@
-r"""Names of quantities that are more than a letter: "\cos C", "|z|", "AF^2", "\frac{BM}{MC}", "P \cap M": `is_measure`.
+r"""Recognises names of quantities longer than a letter: "\cos C", "|z|", "AF^2", "\frac{BM}{MC}", "P \cap M".
 
-Beside "=" such a name says what is measured, and what stands after it is the value. A formula in small letters is no
-name: "x^2 = 9" is an equation, and 9 is not its answer.
+On one side of "=", such a name says what is measured, and the other side is the value. A formula in lower-case letters
+is not a name: "x^2 = 9" is an equation, and 9 is not its solution.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _OF_GOLD = re.compile("|".join((*_ALWAYS, *_GOLD)))
 
 
 def is_measure(text: str, gold: bool = False) -> bool:
-    r"""Say whether a text names a quantity.
+    r"""Return whether a text names a quantity.
 
     Args:
         text: one side of an equation, prepared.
-        gold: whether it stands in the gold answer, whose author did not mean "AF = \sqrt{5}" by "AF^2 = 5".
+        gold: whether it is in the gold answer, where "AF^2 = 5" certainly does not mean "AF = \sqrt{5}".
     """
     text = text.strip()
     if len(text) > 100:

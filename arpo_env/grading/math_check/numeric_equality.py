@@ -1,8 +1,7 @@
-"""Whether two formulas are equal, by their values: `same_expression`. Runs in the worker processes: it may take long.
+"""`same_expression` compares two formulas by their values. It may take long, so it runs in worker processes.
 
-Rational values are compared exactly, others to 35 digits of 60, with the unknowns set to several points: first to
-positive ones, then, where the functions are real there, to others too. A formula that has no value at any point equals
-nothing but itself.
+Rational values are compared exactly, others to 35 of 60 digits. Unknowns are set to several points: first positive
+ones, then also negative ones where the functions are real. A formula that has no value at any point equals only itself.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import Any
 from arpo_env.grading.math_check.parse_expression import Node, symbols
 
 _DIGITS, _AGREE = 60, 35
-_EXACT_BITS = 1_000_000  # of a power that is written out
+_EXACT_BITS = 1_000_000  # maximum size of an exact power
 _POINTS, _MIXED_POINTS = 3, 3
 _DISCRETE = ("!", "binomial", "floor", "ceiling", "gcd", "lcm")
 Number = Any  # Fraction, or mpmath's mpf or mpc
 
 
 class NoValue(ArithmeticError):
-    """Raised where a formula has no value: a division by 0, a factorial of a fraction, a root of a negative number."""
+    """Raised if a formula has no value: a division by 0, a factorial of a fraction, a root of a negative number."""
 
 
 def same_expression(answer: Node, gold: Node) -> bool:
-    """Say whether two formulas are equal wherever they have values."""
+    """Return whether two formulas are equal wherever they have values."""
     names = sorted(symbols(answer) | symbols(gold))
     if not names:
         try:
@@ -39,15 +38,15 @@ def same_expression(answer: Node, gold: Node) -> bool:
 
 
 def value(node: Node, point: Mapping[str, Fraction] | None = None, real: bool = False) -> Number:
-    """Return the value of a formula, a `Fraction` where that is exact.
+    """Return the value of a formula, a `Fraction` if it is exact.
 
     Args:
         node: the formula.
-        point: the unknowns' values.
-        real: refuse roots and logarithms of negative numbers.
+        point: values of the unknowns.
+        real: raise for roots and logarithms of negative numbers.
 
     Raises:
-        NoValue: it has none there.
+        NoValue: the formula has no value at this point.
     """
     import mpmath
 
@@ -70,11 +69,12 @@ def same_number(one: Number, other: Number) -> bool:
     with mpmath.workdps(_DIGITS):
         one, other = as_float(one), as_float(other)
         size = max(abs(one), abs(other))
+        # relative tolerance; differences of equal numbers may leave a tiny rest instead of 0
         return bool(abs(one - other) <= mpmath.mpf(10) ** -_AGREE * size or size < mpmath.mpf(10) ** -50)
 
 
 def numerator(node: Node) -> Node:
-    """Return what stands over the bar after bringing a sum to one denominator."""
+    """Return the numerator of a sum brought to a common denominator."""
     return _over_one_bar(node)[0]
 
 
@@ -95,7 +95,7 @@ def _over_one_bar(node: Node) -> tuple[Node, Node]:
 
 
 def ratio(one: Node, other: Node) -> Number | None:
-    """Return the constant c with one = c other, not 0; None if there is none."""
+    """Return the constant c != 0 with one = c * other; None if there is none."""
     names = sorted(symbols(one) | symbols(other))
     if symbols(one) != symbols(other) or not names:
         return None
@@ -123,10 +123,12 @@ def _agree(answer: Node, gold: Node, points: Iterator[dict[str, Fraction]], real
         if not same_number(one, other):
             return False
         checked += 1
+    # One point may lie outside the domain; agreement at fewer points proves nothing.
     return True if checked >= _POINTS - 1 else None
 
 
 def _points(names: list[str], positive: bool, discrete: bool) -> Iterator[dict[str, Fraction]]:
+    # Seeded by the names, so that grading is deterministic. The fractions are unlikely to meet a root by chance.
     rng = random.Random(str(names))
     for _ in range(_POINTS if positive else _MIXED_POINTS):
         if discrete:
@@ -139,13 +141,14 @@ def _points(names: list[str], positive: bool, discrete: bool) -> Iterator[dict[s
 
 
 def _discrete(node: Node) -> bool:
+    # (-1)^n and factorials have values at whole numbers only
     if node.name == "^" and node.parts[0].name == "negative" and symbols(node.parts[1]):
         return True
     return (node.name in _DISCRETE and bool(symbols(node))) or any(map(_discrete, node.parts))
 
 
 def as_float(number: Number) -> Any:
-    """Return a value as a floating number of mpmath."""
+    """Return a value as an mpmath number."""
     import mpmath
 
     return mpmath.mpf(number.numerator) / number.denominator if isinstance(number, Fraction) else number
@@ -187,20 +190,20 @@ _divide = _both(lambda one, other: one / other)
 
 def _factorial(number: Number) -> Number:
     if not isinstance(number, Fraction) or number.denominator != 1 or number < 0:
-        raise NoValue("a factorial of no whole number")
+        raise NoValue("factorial of a number that is not a natural number")
     return Fraction(math.factorial(int(number)))
 
 
 def _binomial(top: Number, bottom: Number) -> Number:
     if not all(isinstance(part, Fraction) and part.denominator == 1 and part >= 0 for part in (top, bottom)):
-        raise NoValue("a binomial of no whole numbers")
+        raise NoValue("binomial of numbers that are not natural numbers")
     return Fraction(math.comb(int(top), int(bottom)))
 
 
 def _whole(operate: Callable[..., int]) -> Callable[..., Number]:
     def apply(*parts: Number) -> Number:
         if not all(isinstance(part, Fraction) and part.denominator == 1 for part in parts):
-            raise NoValue("no whole numbers")
+            raise NoValue("not an integer")
         return Fraction(operate(*map(int, parts)))
 
     return apply
@@ -222,11 +225,20 @@ def _extreme(operate: Callable[..., Any]) -> Callable[..., Number]:
 
 
 _OPERATIONS: dict[str, Callable[..., Number]] = {
-    "+": _both(lambda one, other: one + other), "*": _both(lambda one, other: one * other), "/": _divide,
-    "negative": lambda one: -one, "abs": abs, "!": _factorial, "binomial": _binomial, "gcd": _whole(math.gcd),
-    "lcm": _whole(math.lcm), "floor": _round(math.floor), "ceiling": _round(math.ceil), "max": _extreme(max),
+    "+": _both(lambda one, other: one + other),
+    "*": _both(lambda one, other: one * other),
+    "/": _divide,
+    "negative": lambda one: -one,
+    "abs": abs,
+    "!": _factorial,
+    "binomial": _binomial,
+    "gcd": _whole(math.gcd),
+    "lcm": _whole(math.lcm),
+    "floor": _round(math.floor),
+    "ceiling": _round(math.ceil),
+    "max": _extreme(max),
     "min": _extreme(min),
-}  # fmt: skip
+}
 
 
 def _power(name: str, parts: list[Number], real: bool) -> Number:
@@ -241,9 +253,10 @@ def _power(name: str, parts: list[Number], real: bool) -> Number:
         power = {"sqrt": Fraction(1, 2), "cbrt": Fraction(1, 3)}.get(name) or _divide(Fraction(1), parts[1])
     negative = (isinstance(base, Fraction) and base < 0) or (not isinstance(base, Fraction) and mpmath.re(base) < 0)
     if name in ("root", "cbrt") and negative and isinstance(power, Fraction) and power.denominator % 2 == 1:
+        # school mathematics: the odd root of a negative number is real, while mpmath returns the principal value
         return -((-as_float(base)) ** as_float(power))
     if real and (negative or mpmath.im(as_float(base)) != 0):
-        raise NoValue("a root of a negative number")
+        raise NoValue("root of a negative number")
     return as_float(base) ** as_float(power)
 
 
@@ -260,8 +273,8 @@ def _function(name: str, parts: list[Number], real: bool) -> Number:
     (argument,) = map(as_float, parts)
     if name in ("ln", "lg"):
         if argument == 0:
-            raise NoValue("a logarithm of 0")
+            raise NoValue("logarithm of 0")
         if real and (mpmath.im(argument) != 0 or argument < 0):
-            raise NoValue("a logarithm of a negative number")
+            raise NoValue("logarithm of a negative number")
         return mpmath.ln(argument) if name == "ln" else mpmath.log10(argument)
     return getattr(mpmath, name)(argument)

@@ -1,8 +1,8 @@
-r"""Formulas in LaTeX ("3\sqrt{13}") or in the manner of Python ("3*sqrt(13)"), read strictly: `read_expression`.
+r"""Strict parser of formulas in LaTeX ("3\sqrt{13}") or Python notation ("3*sqrt(13)"): `read_expression`.
 
-Only what is listed here is read: numbers, letters, the four operations, powers, roots, factorials, binomials, absolute
-values, floors and elementary functions. A relation, a list, a set operation or an unknown word is `Unreadable`, and so
-is a text with anything left over. Nothing is evaluated.
+It accepts numbers, letters, the four operations, powers, roots, factorials, binomials, absolute values, floors and
+elementary functions. Relations, lists, set operations and unknown words raise `Unreadable`, as does any remaining text.
+Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from fractions import Fraction
 
 
 class Unreadable(ValueError):
-    """Raised for a text that is no formula."""
+    """Raised for a text that is not a formula."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A part of a formula.
+    """A node of a formula's tree.
 
     Attributes:
         name: "number", "symbol", an operator ("+", "*", "/", "^", "negative", "!") or a function.
-        parts: what it applies to.
-        value: of a number.
-        symbol: of a symbol.
-        decimals: digits after the point of a number that is written as a decimal.
+        parts: the operands.
+        value: value of a number.
+        symbol: name of a symbol.
+        decimals: digits after the point of a decimal number.
     """
 
     name: str
@@ -65,14 +65,14 @@ _OVER = frozenset(("/", "\\div"))
 
 
 def read_expression(text: str, fold: bool = True) -> Node:
-    """Return a formula as a tree.
+    """Parse a formula into a tree.
 
     Args:
         text: the formula.
-        fold: read capital letters as small ones.
+        fold: treat capital letters as lower-case letters.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: the text is not a formula.
     """
     reader = _Reader(_tokens(text, fold))
     node = reader.sum()
@@ -86,7 +86,7 @@ def symbols(node: Node) -> set[str]:
 
 
 def leaves(node: Node) -> list[str]:
-    """Return the numbers, unknowns and functions in a formula, in no order that matters."""
+    """Return the numbers, unknowns and functions in a formula, in unspecified order."""
     own = {"number": str(node.value), "symbol": node.symbol}.get(
         node.name, "" if node.name in "+*/^negative" else node.name
     )
@@ -109,7 +109,7 @@ def _tokens(text: str, fold: bool) -> list[str]:
 
 
 def _split_word(word: str, called: bool, fold: bool) -> list[str]:
-    """Letters beside each other are a product, unless they spell a constant or a function."""
+    """Split adjacent letters into factors, unless they spell a constant or a function."""
     if word in _FUNCTIONS or word in ("pi", "sqrt") or word in _GREEK or (called and word in _CALLED):
         return ["\\" + word]
     if len(word) > 4:
@@ -118,7 +118,7 @@ def _split_word(word: str, called: bool, fold: bool) -> list[str]:
 
 
 class _Reader:
-    """A parser by recursive descent."""
+    """A recursive descent parser."""
 
     def __init__(self, tokens: list[str]) -> None:
         self.tokens, self.position = tokens, 0
@@ -167,7 +167,7 @@ class _Reader:
                 return node
 
     def quotient(self, top: Node) -> tuple[Node, bool]:
-        """Read what stands under a slash: "a/2b" is a/(2b), but "1/2 b" with two numbers is a half of b."""
+        """Parse a denominator after a slash: "a/2b" is a/(2b), but "1/2 b" with two numbers is half of b."""
         bottom, bare = self.signed_factor()
         whole = top.name == "number" and bottom.name == "number"
         while not whole and self.starts_factor(bare) and self.next != "(":
@@ -187,11 +187,11 @@ class _Reader:
         if not token or token in _TIMES or token in _OVER:
             return False
         if token[0].isdigit() or token[0] == ".":
-            return False  # "2 3" is no product
+            return False  # "2 3" is not a product
         return token in ("(", "[", "{") or (token[0] == "\\" and token not in _CLOSERS.values()) or token.isalpha()
 
     def factor(self) -> tuple[Node, bool]:
-        """Read a factor with its powers; the second value says whether it is a number alone."""
+        """Parse a factor with its powers; the second value says whether it is a bare number."""
         start = self.position
         node = self.postfix(self.atom())
         if self.next in ("^", "**"):
@@ -287,7 +287,7 @@ class _Reader:
         raise Unreadable(f"\\{name} is not part of a formula")
 
     def argument(self) -> Node:
-        """Read {...}, or one digit or letter, as LaTeX does."""
+        """Parse {...}, or a single digit or letter, as LaTeX does."""
         if self.next == "{":
             return self.bracket("{")
         if len(self.next) == 1 and (self.next.isdigit() or self.next.isalpha()):
@@ -325,12 +325,13 @@ class _Reader:
             node = Node("/", (node, Node("ln", (base,))))
         if power is None:
             return node
+        # \sin^{-1} is the inverse function, while other powers apply to the value
         if power == Node("negative", (Node("number", value=Fraction(1)),)) and name in _TRIGONOMETRY:
             return Node("a" + name, node.parts)
         return Node("^", (node, power))
 
     def operand(self) -> Node:
-        r"""Read what a function without brackets applies to: "\sin 2x\cos x" is a product of two."""
+        r"""Parse the operand of a function without brackets: "\sin 2x\cos x" is a product of two functions."""
         node, bare = self.factor()
         if self.next == "/" and node.name == "number":
             self.take()

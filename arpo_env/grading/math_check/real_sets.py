@@ -1,7 +1,7 @@
-r"""Sets of real numbers: intervals, unions, inequalities, set-builders, \mathbb{R} without points: `as_region`.
+r"""Compares sets of real numbers: intervals, unions, inequalities, set-builders, \mathbb{R} without points.
 
-A region is a list of border points with, for each point and each gap between points, whether it belongs to the set. Two
-regions are equal if they are so after dropping the points that are no borders.
+A region is a list of border points and, for each point and each gap between points, whether it belongs to the set. Two
+regions are equal if they are identical after removing points that are not borders.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key, reduce
 
+from arpo_env.grading.answer_text.exact_numbers import as_value
 from arpo_env.grading.math_check.answer_shapes import Shape
-from arpo_env.grading.math_check.exact_numbers import as_value
 from arpo_env.grading.math_check.numeric_equality import NoValue, Number, as_float, same_number, value
 from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression
 
@@ -22,18 +22,17 @@ _DEFINITE = frozenset(("interval", "union", "minus", "builder", "reals", "empty"
 
 
 class NoRegion(ValueError):
-    """Raised for a shape that is no set of real numbers, or one whose borders are not numbers."""
+    """Raised for a shape that is not a set of real numbers, or whose borders are not numbers."""
 
 
 @dataclass(frozen=True)
 class Region:
     """A set of real numbers.
 
-    Attributes:
-        points: the borders, rising.
-        at: for each point whether it belongs to the set.
-        between: the same for the gaps before, between and after the points: one more.
-        variable: what ranges over it, as in "2 < x", or "".
+    points: the borders in ascending order.
+    at: whether each border belongs to the set.
+    between: whether each gap before, between and after the borders belongs to it; one more than `points`.
+    variable: the variable, as in "2 < x", or "".
     """
 
     points: tuple[Number, ...]
@@ -43,7 +42,7 @@ class Region:
 
 
 def is_region(shape: Shape) -> bool:
-    """Say whether a shape can only be a set of real numbers; "(2, 3)" may be a point as well."""
+    """Return whether a shape can only be a set of real numbers; "(2, 3)" may also be a point."""
     if shape.kind == "relation":
         within = shape.items[-1].kind in ("tuple", "square") or is_region(shape.items[-1])
         return any(sign not in ("=", "in", "~") for sign in shape.marks) or (shape.marks == ("in",) and within)
@@ -51,10 +50,10 @@ def is_region(shape: Shape) -> bool:
 
 
 def same_region(one: Shape, other: Shape) -> bool:
-    """Say whether two shapes are the same set of real numbers.
+    """Return whether two shapes are the same set of real numbers.
 
     Raises:
-        NoRegion: one of them is none.
+        NoRegion: one of them is not a set of real numbers.
     """
     mine, wanted = as_region(one), as_region(other)
     if mine.variable and wanted.variable and mine.variable != wanted.variable:
@@ -67,10 +66,10 @@ def same_region(one: Shape, other: Shape) -> bool:
 
 
 def as_region(shape: Shape) -> Region:
-    """Read a shape as a set of real numbers.
+    """Convert a shape to a set of real numbers.
 
     Raises:
-        NoRegion: it is none.
+        NoRegion: it is not such a set.
     """
     match shape.kind:
         case "reals":
@@ -101,7 +100,7 @@ def as_region(shape: Shape) -> Region:
 
 
 def _list(regions: list[Region], marks: str) -> Region:
-    """Join conditions: "and" and commas mean all of them, unless that leaves nothing: "x < 2, x > 3"."""
+    """Combine conditions: "and" and commas mean all of them, unless that leaves nothing: "x < 2, x > 3"."""
     if marks == "or":
         return reduce(_or, regions)
     both = reduce(_and, regions)
@@ -150,15 +149,19 @@ _ALL, _NONE = Region((), (), (True,)), Region((), (), (False,))
 
 
 def _compared(sign: str, number: Number | float) -> Region:
-    """Return where x stands in a relation to a number."""
+    """Return the region of all x in a relation to a number."""
     if isinstance(number, float):
         if sign not in ("<", "<=", ">", ">="):
             raise NoRegion("equal to infinity")
         return _ALL if (number > 0) == (sign[0] == "<") else _NONE
     flags = {
-        "<": (False, True, False), "<=": (True, True, False), ">": (False, False, True), ">=": (True, False, True),
-        "=": (True, False, False), "!=": (False, True, True),
-    }  # fmt: skip
+        "<": (False, True, False),
+        "<=": (True, True, False),
+        ">": (False, False, True),
+        ">=": (True, False, True),
+        "=": (True, False, False),
+        "!=": (False, True, True),
+    }
     if sign not in flags:
         raise NoRegion(sign)
     at, below, above = flags[sign]
@@ -210,6 +213,7 @@ def _combine(one: Region, other: Region, operate: Callable[[bool, bool], bool]) 
             points.append(point)
     at = [operate(_at(one, point), _at(other, point)) for point in points]
     between = [operate(_after(one, points[:gap]), _after(other, points[:gap])) for gap in range(len(points) + 1)]
+    # a point is not a border if it and both neighbouring gaps are all inside, or all outside
     kept = [place for place in range(len(points)) if not between[place] == at[place] == between[place + 1]]
     return Region(
         tuple(points[place] for place in kept),
@@ -238,7 +242,7 @@ def _at(region: Region, point: Number) -> bool:
 
 
 def _after(region: Region, points: list[Number]) -> bool:
-    """Say whether the gap after the last of some points, which are borders of this region too, belongs to it."""
+    """Return whether the gap after the last of some points, which include this region's borders, belongs to it."""
     if not points:
         return region.between[0]
     return region.between[sum(_order(border, points[-1]) <= 0 for border in region.points)]

@@ -1,6 +1,6 @@
-r"""Whether two prepared answers are the same mathematics: `same_mathematics`. Runs in the worker processes.
+r"""`same_mathematics` compares two prepared answers mathematically. It runs in worker processes.
 
-The whole answer is read, shape against shape (`answer_shapes`), formula against formula by their values
+The whole answer is read and compared shape by shape (`answer_shapes`), and formula by formula by their values
 (`numeric_equality`). A relation equals a relation of the same kind; a list needs as many items as the gold answer.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from arpo_env.grading.answer_text.exact_numbers import as_value, is_printed, same_value
 from arpo_env.grading.answer_text.units import split_unit
 from arpo_env.grading.math_check.answer_shapes import Shape, is_name, read_shape
-from arpo_env.grading.math_check.exact_numbers import as_value, is_printed, same_value
 from arpo_env.grading.math_check.numeric_equality import NoValue, as_float, numerator, ratio, same_expression, value
 from arpo_env.grading.math_check.parse_expression import Node, Unreadable, read_expression, symbols
 from arpo_env.grading.math_check.real_sets import INFINITY, NoRegion, is_region, same_region
@@ -19,15 +19,14 @@ from arpo_env.grading.math_check.real_sets import INFINITY, NoRegion, is_region,
 _ORDERED = frozenset(("tuple", "square"))
 _UNORDERED = frozenset(("list", "set"))
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_DECIMALS = 6  # digits after the point with which a decimal number stands for a root
+_DECIMALS = 6  # digits after the point that a decimal number needs to stand for a root
 
 
 def same_mathematics(answer: str, gold: str) -> bool:
-    """Say whether the answer equals the gold answer; both prepared, units cut off."""
+    """Return whether the answer equals the gold answer; both are prepared, and without units."""
     letters = set(re.sub(r"\\[a-zA-Z]+", "", gold))
-    fold = len(letters) == len(
-        {letter.lower() for letter in letters}
-    )  # with "a" and "A" in the gold answer, they are not the same
+    # if the gold answer contains both "a" and "A", they are different unknowns
+    fold = len(letters) == len({letter.lower() for letter in letters})
     wanted = read_shape(gold)
     if "," not in gold:
         answer = re.sub(
@@ -40,21 +39,21 @@ class _Comparison:
     """Compares shapes.
 
     Args:
-        fold: whether capital and small letters are the same.
+        fold: whether capital and lower-case letters are the same.
     """
 
     def __init__(self, fold: bool) -> None:
         self.fold = fold
 
     def same(self, answer: Shape, gold: Shape) -> bool:
-        """Say whether two shapes are the same answer."""
+        """Return whether two shapes are the same answer."""
         if is_region(answer) or is_region(gold):
             try:
                 return same_region(answer, gold)
             except NoRegion:
-                pass
+                pass  # not sets after all: "(2, 3)" is compared as a point below
         if gold.marks == ("or",) and answer.kind == "formula" and gold.items[0].kind == "formula":
-            return all(self.same(answer, either) for either in gold.items)  # written in two ways
+            return all(self.same(answer, either) for either in gold.items)  # the same value written in two ways
         if gold.kind == "relation":
             return self.relation(answer, gold)
         if answer.kind == "relation":
@@ -68,7 +67,7 @@ class _Comparison:
         return self.ordered(answer, gold)
 
     def single(self, answer: Shape, gold: Shape) -> bool:
-        """Compare a formula, or a set of one."""
+        """Compare formulas, or sets with one formula."""
         if answer.kind == "set" and len(answer.items) == 1 and gold.kind == "formula":
             answer = answer.items[0]
         if gold.kind == "set" and len(gold.items) == 1 and answer.kind == "formula":
@@ -76,7 +75,7 @@ class _Comparison:
         return answer.kind == gold.kind == "formula" and self.formulas(answer.text, gold.text)
 
     def unordered(self, answers: tuple[Shape, ...], golds: tuple[Shape, ...]) -> bool:
-        """Find a partner for each item."""
+        """Match each item with an unused equal item."""
         if len(answers) != len(golds):
             return False
         left = list(answers)
@@ -114,7 +113,7 @@ class _Comparison:
         return self.each(_by_name(mine), wanted)
 
     def each(self, answers: tuple[Shape, ...], golds: tuple[Shape, ...]) -> bool:
-        """Compare items in their order."""
+        """Compare items in order."""
         return len(answers) == len(golds) and all(map(self.same, answers, golds))
 
     def relation(self, answer: Shape, gold: Shape) -> bool:
@@ -126,7 +125,7 @@ class _Comparison:
         if answer.marks == ("=",) and is_name(_text(answer.items[1])) and not is_name(_text(answer.items[0])):
             answer = Shape("relation", answer.items[::-1], answer.text, answer.marks)
         if named and answer.marks[0] in (sign, "=") and is_name(_text(answer.items[0])):
-            if _squeezed(_text(answer.items[0])) == _squeezed(name) and self.same(_rest(answer), wanted):
+            if _without_spaces(_text(answer.items[0])) == _without_spaces(name) and self.same(_rest(answer), wanted):
                 return True
             if {_text(answer.items[0]), name} <= {"y", "f(x)", "y(x)"} and self.same(_rest(answer), wanted):
                 return True
@@ -136,23 +135,25 @@ class _Comparison:
         return self.same_relation(answer, gold)
 
     def same_relation(self, answer: Shape, gold: Shape) -> bool:
-        """Compare two equations, or two inequalities, up to a factor; one unknown has to be solved for."""
+        """Compare two equations or inequalities up to a factor; a single unknown must be solved for."""
         mine, wanted = self.difference(answer), self.difference(gold)
         if mine is None or wanted is None:
             return False
         sign, other = answer.marks[0], gold.marks[0]
         if len(symbols(wanted)) < 2 and is_name(_text(gold.items[0])) and sign == "=":
-            return {_squeezed(_text(side)) for side in answer.items} == {_squeezed(_text(side)) for side in gold.items}
+            return {_without_spaces(_text(side)) for side in answer.items} == {
+                _without_spaces(_text(side)) for side in gold.items
+            }
         factor = ratio(mine, wanted)
         if factor is None and sign == other == "=":
             factor = ratio(numerator(mine), numerator(wanted))
         if factor is None or getattr(factor, "imag", False):
             return False
-        turned = as_float(factor).real < 0
+        turned = as_float(factor).real < 0  # a negative factor reverses an inequality
         return (_TURNED.get(sign, sign) if turned else sign) == other
 
     def difference(self, relation: Shape) -> Node | None:
-        """Return the left side less the right one."""
+        """Return the left side minus the right side."""
         if any(side.kind != "formula" for side in relation.items):
             return None
         try:
@@ -162,7 +163,7 @@ class _Comparison:
         return Node("+", (left, Node("negative", (right,))))
 
     def chain(self, answer: Shape, gold: Shape) -> bool:
-        r"""Compare "x = 4 + 5 = 9" with a value: its last side is the answer, and no side contradicts it."""
+        r"""Compare "x = 4 + 5 = 9" with a value: its last side is the answer, and no side may contradict it."""
         first, last = answer.items[0], answer.items[-1]
         if set(answer.marks) == {"~"} or (answer.marks[-1:] == ("~",) and set(answer.marks[:-1]) <= {"="}):
             return self.approximation(answer, gold)
@@ -182,7 +183,7 @@ class _Comparison:
         )
 
     def approximation(self, answer: Shape, gold: Shape) -> bool:
-        r"""Compare "\sqrt{2} \approx 1.41": the exact side is the answer, the last one its rounded value."""
+        r"""Compare "\sqrt{2} \approx 1.41": the exact side is the answer, the last side its rounded value."""
         *exact, last = answer.items
         rounded = as_value(last.text)
         if gold.kind != "formula" or rounded is None or not rounded.decimals:
@@ -196,7 +197,7 @@ class _Comparison:
         )
 
     def rounds(self, decimals: int, number: Fraction, text: str) -> bool:
-        """Say whether a decimal number is the value of a formula, rounded or cut."""
+        """Return whether a decimal number is the value of a formula, rounded or truncated."""
         try:
             exact = value(read_expression(text, self.fold))
         except (Unreadable, NoValue, KeyError):
@@ -205,7 +206,7 @@ class _Comparison:
         return bool(gap < as_float(Fraction(1, 10**decimals))) and (number != 0)
 
     def computed(self, side: Shape, gold: Shape) -> bool:
-        """Say whether a side of an equation has the gold value."""
+        """Return whether a side of an equation has the gold value."""
         if self.same(side, gold):
             return True
         if side.kind != "formula" or gold.kind != "formula":
@@ -216,7 +217,7 @@ class _Comparison:
             return False
 
     def foreign(self, side: Shape, gold: Shape) -> bool:
-        r"""Say whether a side is a formula in other unknowns, as in "S = \pi r^2 = 9\pi"."""
+        r"""Return whether a side is a formula in other unknowns, as in "S = \pi r^2 = 9\pi"."""
         if side.kind != "formula" or gold.kind != "formula":
             return False
         try:
@@ -238,6 +239,7 @@ class _Comparison:
         mine = as_value(answer)
         if number is not None and mine is not None and mine.percent == number.percent and same_value(mine, number):
             return True
+        # only a number equals a gold number, unless a computer printed it, when it may stand for a root
         if number is not None and not is_printed(number):
             return False
         if mine is not None and mine.base is not None:
@@ -246,6 +248,7 @@ class _Comparison:
             left, right = read_expression(_plain_number(answer), self.fold), read_expression(gold, self.fold)
         except Unreadable:
             return False
+        # an answer with additional unknowns is not a value of the gold formula
         if not symbols(left) <= symbols(right):
             return False
         if same_expression(left, right):
@@ -265,7 +268,7 @@ def _rising(chain: Shape) -> Shape:
 
 
 def _plain_number(text: str) -> str:
-    r"""Write 0.\overline{3} as 1/3, so that it can be read as a formula."""
+    r"""Write 0.\overline{3} as 1/3, so that it can be parsed as a formula."""
     number = as_value(text)
     if number is None or number.base is not None or number.decimals:
         return text
@@ -273,7 +276,7 @@ def _plain_number(text: str) -> str:
 
 
 def _vector(shape: Shape) -> tuple[Shape, ...] | None:
-    """Return the items of a point, a list in order, or a matrix of one row or one column."""
+    """Return the items of a point, an ordered list, or a matrix with one row or one column."""
     if shape.kind == "matrix":
         if all(len(row.items) == 1 for row in shape.items):
             return tuple(row.items[0] for row in shape.items)
@@ -282,7 +285,7 @@ def _vector(shape: Shape) -> tuple[Shape, ...] | None:
 
 
 def _by_name(items: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    """Sort "y = 2, x = 1" by name, and drop the names."""
+    """Sort "y = 2, x = 1" by name and remove the names."""
     if not all(item.kind == "relation" and item.marks == ("=",) and is_name(item.items[0].text) for item in items):
         return items
     return tuple(item.items[1] for item in sorted(items, key=lambda item: item.items[0].text))
@@ -302,5 +305,5 @@ def _text(shape: Shape) -> str:
     return shape.text
 
 
-def _squeezed(text: str) -> str:
+def _without_spaces(text: str) -> str:
     return re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text))

@@ -1,6 +1,6 @@
-"""The child process that does symbolic checks; see `arpo_env.worker_pool` for how jobs arrive.
+"""The child process that runs symbolic checks; see `arpo_env.worker_pool` for how jobs arrive.
 
-It limits its own memory and kills itself when a check runs too long, so that no process is left when the parent dies.
+It limits its own memory and kills itself if a check runs too long, so that it does not survive its parent.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import struct
 import sys
 from typing import Any, BinaryIO
 
-_MARGIN = 1.0  # seconds after the parent should have killed this process
+_MARGIN = 1.0  # seconds after which the parent should have killed this process
 
 
 def main(memory: int, seconds: float) -> None:
     """Serve checks until the input ends.
 
     Args:
-        memory: most bytes of address space.
-        seconds: limit of one check.
+        memory: maximum address space in bytes.
+        seconds: time limit of one check.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -55,7 +55,7 @@ def _check(job: dict[str, Any], seconds: float) -> dict[str, Any]:
     try:
         return {"same": same_mathematics(job["answer"], job["gold"])}
     except RecursionError:
-        return {"same": False}  # the same every time, and no right answer is nested that deeply
+        return {"same": False}  # deterministic, and no correct answer is nested that deeply
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}
     finally:

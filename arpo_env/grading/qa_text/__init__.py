@@ -1,1 +1,1 @@
-"""Normalised tokens and claims of short answers to questions."""
+"""Normalises short answers in words and finds what they claim."""

@@ -1,8 +1,9 @@
-r"""`tokens`: an answer in words as a list of tokens, so that the same answer in another form is the same list.
+r"""`tokens` converts an answer in words to a list of tokens, equal for the same answer in different forms.
 
-SQuAD's rules (lower case, no punctuation, no articles) with what they lack: NFKC, accents, Unicode punctuation, one
-token for each CJK character, initials joined ("J. R. R." is "JRR"), the signs that tell names apart ("C#", "C++",
-"A+"), \text{...} and bold unwrapped. A date is one token (`dates`), and so is a number with its unit (`quantities`).
+It applies SQuAD's rules (lower case, no punctuation, no articles) and adds what they lack: NFKC, accents, Unicode
+punctuation, one token per CJK character, joined initials ("J. R. R." is "JRR"), signs that distinguish names ("C#",
+"C++", "A+"), and unwrapping of \text{...} and bold. A date is one token (`dates`), as is a number with its unit
+(`quantities`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,29 @@ from arpo_env.grading.qa_text.quantities import mark_quantities, with_ordinals
 CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _ARTICLES = frozenset({"a", "an", "the"})
 _SAME = {
-    "saint": "st", "street": "st", "mount": "mt", "doctor": "dr", "mister": "mr", "professor": "prof", "junior": "jr",
-    "senior": "sr", "versus": "vs", "avenue": "ave", "road": "rd", "incorporated": "inc", "corporation": "corp",
-    "company": "co", "limited": "ltd", "brothers": "bros", "theatre": "theater", "centre": "center",
-    "colour": "color", "grey": "gray", "harbour": "harbor", "okay": "ok",
-}  # fmt: skip
+    "saint": "st",
+    "street": "st",
+    "mount": "mt",
+    "doctor": "dr",
+    "mister": "mr",
+    "professor": "prof",
+    "junior": "jr",
+    "senior": "sr",
+    "versus": "vs",
+    "avenue": "ave",
+    "road": "rd",
+    "incorporated": "inc",
+    "corporation": "corp",
+    "company": "co",
+    "limited": "ltd",
+    "brothers": "bros",
+    "theatre": "theater",
+    "centre": "center",
+    "colour": "color",
+    "grey": "gray",
+    "harbour": "harbor",
+    "okay": "ok",
+}
 _LETTERS = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŋ": "n"}
 )
@@ -54,36 +73,55 @@ _TOKEN = re.compile(
 )
 _SYMBOLS = re.compile(r"[^\s\w!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f]+")
 _ROMAN = {
-    "ii": "2", "iii": "3", "iv": "4", "vi": "6", "vii": "7", "viii": "8", "ix": "9", "xi": "11", "xii": "12",
-    "xiii": "13", "xiv": "14", "xv": "15", "xvi": "16", "xvii": "17", "xviii": "18", "xix": "19", "xx": "20",
-    "xxi": "21", "xxii": "22", "xxiii": "23",
-}  # fmt: skip
+    "ii": "2",
+    "iii": "3",
+    "iv": "4",
+    "vi": "6",
+    "vii": "7",
+    "viii": "8",
+    "ix": "9",
+    "xi": "11",
+    "xii": "12",
+    "xiii": "13",
+    "xiv": "14",
+    "xv": "15",
+    "xvi": "16",
+    "xvii": "17",
+    "xviii": "18",
+    "xix": "19",
+    "xx": "20",
+    "xxi": "21",
+    "xxii": "22",
+    "xxiii": "23",
+}
 _LAST_ROMAN = {"i": "1", "v": "5", "x": "10"}
 
 
 @lru_cache(maxsize=8192)
 def tokens(text: str) -> list[str]:
-    """Return the words of an answer: lower case, no punctuation, no articles, CJK characters one by one.
+    """Return the words of an answer: lower case, no punctuation, no articles, one token per CJK character.
 
-    Where there is no word at all, as in the flag of a country, what stands there is taken as it is.
+    If there is no word at all, as in a flag emoji, the symbols themselves are returned.
     """
     text = folded(text)
     text = mark_quantities(mark_dates(with_ordinals(text)))
     found = [_SAME.get(word, word) for word in _TOKEN.findall(text)]
     found = [word.strip("\ue000\ue001") for word in found]
-    kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]  # "Vitamin A", "Serie A"
+    # a final "a" is part of a name: "Vitamin A", "Serie A"
+    kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]
     kept = found if kept and set(found) <= _ARTICLES else kept
     return _without_roman(kept) or _SYMBOLS.findall(text)
 
 
 def folded(text: str) -> str:
     """Return a text in lower case, without accents, markup and the points of initials."""
-    text = " ".join(text.split())  # long runs of blanks are slow for patterns
+    text = " ".join(text.split())  # long runs of spaces slow the patterns down
     boxed = _BOX.match(text)
     text = re.sub(r"\\([%$&#_])", r"\1", boxed[1] if boxed else text)
     text = _MATH.sub(r"\1", unwrap(re.sub("[\ue000\ue001]", "", text)))
     text = re.sub(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))", ",", text)
     text = re.sub(r"(?<=\d)([⁰¹²³⁴-⁹]+)", lambda match: "^" + match[1], text)
+    # NFKD separates accents, which are removed; NFKC then unifies the remaining forms
     text = unicodedata.normalize("NFKD", text.translate(_SIGNS))
     text = unicodedata.normalize("NFKC", re.sub("[\u0300-\u036f]", "", text)).translate(_SIGNS)
     text = _INITIALS.sub(_joined, text)
@@ -100,7 +138,7 @@ def folded(text: str) -> str:
 
 
 def has_digit(token: str) -> bool:
-    """Say whether a token is a number, a date, or a name that numbers tell from others."""
+    """Return whether a token contains a digit: a number, a date, or a name with a number."""
     return any(letter.isdigit() for letter in token)
 
 
@@ -110,7 +148,7 @@ def _joined(match: re.Match[str]) -> str:
 
 
 def _without_roman(words: list[str]) -> list[str]:
-    """Write the numbers of kings and wars in digits; a first word is a name or a pronoun."""
+    """Replace Roman numerals of kings and wars by digits; a first word is a name or a pronoun and is kept."""
     last = len(words) - 1
     return [
         word if place == 0 else _ROMAN.get(word) or (_LAST_ROMAN.get(word) if place == last else None) or word

@@ -1,9 +1,9 @@
-"""What an answer claims, found without a look at the gold answer: `Asked.core`, `is_yes`, and the words that evade.
+"""Finds the claim of an answer without using the gold answer: `Asked.core`, `is_yes`, and the words that evade.
 
-A policy that is paid for shared words will name several candidates, hedge, negate, or copy the question. So an answer
-is brought down to the one thing it says: "The answer is Paris", "It is Paris" and "Paris is the capital of France" all
-say Paris. Only words that say nothing are taken away, from both ends: words of grammar, and words that the question
-itself says. What is left is one claim; whoever writes two candidates has both of them in it.
+A policy that is rewarded for shared words will name several candidates, hedge, negate, or copy the question. An answer
+is therefore reduced to the one thing it says: "The answer is Paris", "It is Paris" and "Paris is the capital of France"
+all say Paris. Only words without information are removed, from both ends: words of grammar and words of the question.
+The rest is one claim; two candidates both remain in it.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from functools import lru_cache
 from arpo_env.grading.qa_text.answer_tokens import CJK, folded, has_digit, tokens
 
 
-def _set(words: str) -> frozenset[str]:
+def _words(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-GRAMMAR = _set(
+GRAMMAR = _words(
     """
     it its is was are were be been has have had he she they his her their this that these those thats
     hes shes theyre there who which what where when in on at by of for from during into did does do located born
     died called named known written directed founded made held created released published 的 是 在 为 于 了
     """
 )
-NEGATIONS = _set(
+NEGATIONS = _words(
     """
     not no never neither nor none nobody nothing isnt arent wasnt werent dont doesnt didnt hasnt havent hadnt
     cant cannot couldnt wont wouldnt shouldnt aint unlike except excluding instead rather anything opposite
     wrong false incorrect untrue hardly barely unless 不 没 非 未 否
     """
 )
-HEDGES = _set(
+HEDGES = _words(
     """
     or either maybe perhaps possibly probably alternatively might otherwise unsure uncertain unclear unknown
     whichever likely guess think believe suppose could doubt depends vs potentially presumably apparently
     seemingly 或 也许 可能 大概
     """
 )
-JOINTS = _set(
+JOINTS = _words(
     """
     and both without but plus also besides well another other others than then else if whether would can may any
     some all every everything everyone between among respectively etc with as aka 和 与 及
     """
 )
-COMPARED = _set(
+COMPARED = _words(
     """
     older younger oldest youngest earlier later last larger smaller bigger taller longer shorter higher more
     less most came out film movie band person happened lived 1st
     """
 )
-_YES = _set("yes yeah yep true correct right indeed 对")
-_NO = _set("no nope false incorrect wrong 否")
-_PRONOUNS = _set("they it he she both we this that these those")
-_SUBJECTS = _PRONOUNS | _set("all neither none only just one 1 each 2 there since because")
-_CHANGING = _set("by from into")
-_PLACING = _set("in on at by from during of for")
-_VERBS = _set("is are was were do does did has have had can will")
+_YES = _words("yes yeah yep true correct right indeed 对")
+_NO = _words("no nope false incorrect wrong 否")
+_PRONOUNS = _words("they it he she both we this that these those")
+_SUBJECTS = _PRONOUNS | _words("all neither none only just one 1 each 2 there since because")
+_CHANGING = _words("by from into")
+_PLACING = _words("in on at by from during of for")
+_VERBS = _words("is are was were do does did has have had can will")
 _FRAME = re.compile(
     r"^\s*(?:therefore|thus|hence|so)?,?\s*(?:#+\s*|\*+\s*)?(?:(?:(?:the|my|our)\s+)?(?:(?:final|correct|right|short|exact)\s+)*"
     r"(?:answer|result|solution)(?:\s+to\s+(?:the|this|your)\s+question)?\s*\**\s*(?:is\b|are\b|was\b|:|=)+\**|a:|答案(?:是|为|：|:))\s*:?",
@@ -67,33 +67,33 @@ _FRAME = re.compile(
 )
 
 
-def unframed(text: str) -> str:
-    """Return an answer without "The answer is" before it."""
+def without_frame(text: str) -> str:
+    """Return an answer without a leading "The answer is"."""
     return _FRAME.sub("", text, count=1)
 
 
 def is_content(token: str) -> bool:
-    """Say whether a token is more than grammar."""
+    """Return whether a token is more than grammar."""
     return token not in GRAMMAR
 
 
-def says_something(words: Iterable[str]) -> bool:
-    """Say whether words have more in them than grammar, "and", "or" and "not"."""
+def has_content(words: Iterable[str]) -> bool:
+    """Return whether words contain more than grammar, "and", "or" and "not"."""
     return not set(words) <= GRAMMAR | NEGATIONS | HEDGES | JOINTS | {"a", "an", "the"}
 
 
 def evades(words: Iterable[str], *, in_prose: bool = False) -> bool:
-    """Say whether words negate, hedge, or join several candidates; in prose, "and" and its like are ordinary words."""
+    """Return whether words negate, hedge, or join several candidates; in prose, "and" and the like are ignored."""
     return not (NEGATIONS | HEDGES | (frozenset() if in_prose else JOINTS)).isdisjoint(words)
 
 
 def is_yes(answer: str, question: str = "") -> bool | None:
-    """Return whether an answer to a yes-or-no question says yes; None where it says both, neither or nothing clear.
+    """Return whether an answer to a yes-or-no question says yes; None if it says both, neither or nothing clear.
 
-    The first word decides: "Yes, they are", "No, only one is". A sentence may follow, about "they", "both" or what was
-    asked for; it must not take the first word back.
+    The first word decides: "Yes, they are", "No, only one is". A sentence about "they", "both" or the subject of the
+    question may follow, but must not take the first word back.
     """
-    words = tokens(unframed(answer))
+    words = tokens(without_frame(answer))
     rest = words[1:]
     if not words or set(rest) & HEDGES or {"but", "if", "wrong", "false", "incorrect"} & set(rest):
         return None
@@ -110,7 +110,7 @@ def is_yes(answer: str, question: str = "") -> bool | None:
 
 
 def _is_sentence(words: Sequence[str], asked: Asked) -> bool:
-    """Say whether words are about "they", "both" or what was asked for, and have a verb: they name no candidate."""
+    """Return whether words are a sentence about "they", "both" or the question's subject, naming no candidate."""
     topics = {word for word in asked.words if is_content(word)} - NEGATIONS - HEDGES - JOINTS - _VERBS
     verbs = _VERBS | (asked.common - GRAMMAR)
     has_verb = any(word in verbs or word.removesuffix("nt") in verbs for word in words[1:])
@@ -118,19 +118,19 @@ def _is_sentence(words: Sequence[str], asked: Asked) -> bool:
 
 
 def _is_elliptic(words: Sequence[str]) -> bool:
-    """Say whether these are words like "they are", "it did not"."""
+    """Return whether the words are elliptic, such as "they are" or "it did not"."""
     known = len(words) in (2, 3) and words[0] in _PRONOUNS
     return known and words[1].removesuffix("nt") in _VERBS | {"wo", "ca"} and list(words[2:]) in ([], ["not"])
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a question says by itself.
+    """The words of a question.
 
     Attributes:
-        text: it, folded.
-        words: all of them.
-        common: those that are written small, so no names.
+        text: the normalised question.
+        words: all words.
+        common: words in lower case, which are not names.
         sides: the words before and after an "or".
     """
 
@@ -141,19 +141,19 @@ class Asked:
 
     @property
     def copied(self) -> frozenset[str]:
-        """Words for which nothing is due: all but those that tell one alternative from the other."""
+        """Words that earn nothing: all except those that distinguish the alternatives of the question."""
         one, other = self.sides
         return self.words - (one ^ other)
 
     def closed(self, gold: Sequence[str]) -> bool:
-        """Say whether the question names the gold answer, as one that asks to choose does."""
+        """Return whether the question names the gold answer, as a question that asks to choose does."""
         return all(word in self.words for word in gold if is_content(word))
 
     def fillers(self, gold: Sequence[str]) -> frozenset[str]:
-        """Return words that say nothing in an answer to this question.
+        """Return words without information in an answer to this question.
 
-        Where the question names its candidates, they are grammar, words of comparison, and those that belong to the
-        alternative that is right ("the town Ober").
+        If the question names its candidates, these are grammar, words of comparison, and the words that belong to the
+        correct alternative ("the town Ober").
         """
         if not self.closed(gold):
             return GRAMMAR | (self.common - NEGATIONS - HEDGES - JOINTS)
@@ -162,25 +162,25 @@ class Asked:
         return GRAMMAR | (COMPARED & self.words - one - other) | (own & self.common - NEGATIONS - HEDGES - JOINTS)
 
     def gold_fillers(self, gold: Sequence[str], text: str) -> frozenset[str]:
-        """Return words that a gold answer may go without: the question's, and "in" before a place or time.
+        """Return words that a gold answer may lack: the question's, and "in" before a place or time.
 
-        A title keeps its words of grammar ("On the Road").
+        A title keeps its grammatical words ("On the Road").
         """
         placing = _PLACING if text[:1].islower() else frozenset()
         return self.fillers(gold) - GRAMMAR | placing
 
     def core(self, words: Sequence[str], fillers: frozenset[str], closed: bool) -> list[str]:
-        """Return an answer without what says nothing at both ends: fillers, and names of the question beyond those."""
+        """Return an answer without uninformative words at both ends: fillers, and names of the question beyond them."""
         names = frozenset() if closed else self.words
-        start = _skipped(words, fillers, names)
+        start = _count_uninformative(words, fillers, names)
         if start < len(words) and words[start - 1] in _CHANGING and has_digit(words[start]):
             start = 0  # "by 1990" is not 1990
-        end = len(words) - _skipped(words[::-1], fillers, names)
+        end = len(words) - _count_uninformative(words[::-1], fillers, names)
         return list(words[start:end])
 
 
-def _skipped(words: Sequence[str], fillers: frozenset[str], names: frozenset[str]) -> int:
-    """Return how many words at the start say nothing; the last of them is a filler, so that no two names touch."""
+def _count_uninformative(words: Sequence[str], fillers: frozenset[str], names: frozenset[str]) -> int:
+    """Return the number of uninformative words at the start. The last one is a filler, so that no two names touch."""
     count = 0
     for place, word in enumerate(words):
         if word in fillers:
@@ -192,7 +192,7 @@ def _skipped(words: Sequence[str], fillers: frozenset[str], names: frozenset[str
 
 @lru_cache(maxsize=4096)
 def read_question(question: str) -> Asked:
-    """Read a question; "" will do."""
+    """Parse a question; it may be empty."""
     small = [word for word in re.findall(r"[^\W\d_][\w'’]*", question) if word[0].islower()]
     common = frozenset(token for word in small for token in tokens(word))
     common |= frozenset(re.findall(f"[{CJK}]", question))

@@ -1,8 +1,8 @@
-"""Dates in an answer, each as one token: `mark_dates` writes 14 March 1879, however it was put, as 1879-03-14.
+"""Dates as single tokens: `mark_dates` writes 14 March 1879, in any notation, as 1879-03-14.
 
-Read are day, month and year in any order with the month in words, ISO dates, Chinese and Japanese ones, month and
-year, day and month, and ranges of such. Numbers alone ("25/12/1990") are read where only one reading is a date.
-"03/04/1990" could be two days: whoever writes it names two, so it equals nothing but itself.
+It reads day, month and year in any order with the month in words, ISO dates, Chinese and Japanese dates, month and
+year, day and month, and ranges of these. Numeric dates ("25/12/1990") are read only if they are unambiguous;
+"03/04/1990" could be two days and therefore equals only itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,20 @@ from collections.abc import Callable
 
 OPEN, CLOSE = "\ue000", "\ue001"
 _NAMES = [name.lower() for name in calendar.month_name[1:]]
-_SHORT = {"jan": 1, "feb": 2, "mar": 3, "apr": 4, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "sept": 9, "oct": 10,
-          "nov": 11, "dec": 12}  # fmt: skip
+_SHORT = {
+    "jan": 1,
+    "feb": 2,
+    "mar": 3,
+    "apr": 4,
+    "jun": 6,
+    "jul": 7,
+    "aug": 8,
+    "sep": 9,
+    "sept": 9,
+    "oct": 10,
+    "nov": 11,
+    "dec": 12,
+}
 _MONTHS = {**{name: number for number, name in enumerate(_NAMES, 1)}, **_SHORT}
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _WEEKDAY = rf"(?:\b(?:{'|'.join(day.lower() for day in calendar.day_name)}|mon|tue|wed|thu|fri|sat|sun),?\s+)?"
@@ -55,37 +67,38 @@ _RANGE = re.compile(
 
 
 def mark_dates(text: str) -> str:
-    """Return a text, in lower case and without accents, in which each date is one token in private characters."""
+    """Replace each date in a text (lower case, no accents) by one token, enclosed in private-use characters."""
     if not any(letter.isdigit() for letter in text):
         return text
-    text = _MONTH_RANGE.sub(_months, text)
+    text = _MONTH_RANGE.sub(_month_range, text)
+    # more specific patterns first; each skips what an earlier one has marked
     for pattern in _PATTERNS:
-        text = outside_marks(text, lambda piece, pattern=pattern: pattern.sub(_marked, piece))  # type: ignore[misc]
-    text = outside_marks(text, _with_eras)
-    return _RANGE.sub(_between, text)
+        text = outside_marks(text, lambda piece, pattern=pattern: pattern.sub(_date_token, piece))  # type: ignore[misc]
+    text = outside_marks(text, _mark_years)
+    return _RANGE.sub(_date_range, text)
 
 
 def outside_marks(text: str, change: Callable[[str], str]) -> str:
-    """Change what is not marked as a token yet."""
+    """Apply a change to the parts of a text that are not marked as tokens."""
     pieces = re.split(f"({OPEN}[^{CLOSE}]*{CLOSE})", text)
     return "".join(piece if piece.startswith(OPEN) else change(piece) for piece in pieces)
 
 
-def _with_eras(text: str) -> str:
+def _mark_years(text: str) -> str:
     text = _AFTER.sub(lambda match: match["year"], _NUMBERS.sub(_from_numbers, text))
     return _BEFORE_CHRIST.sub(_year, text)
 
 
 def is_date(token: str) -> bool:
-    """Say whether a token is a date with more than a year."""
+    """Return whether a token is a date with more than a year."""
     found = re.fullmatch(r"(?:-?\d{4}|-)-(\d\d)(?:-(\d\d))?", token)
     return found is not None and 1 <= int(found[1]) <= 12 and 1 <= int(found[2] or 1) <= 31
 
 
 def agrees(answer: str, gold: str) -> bool:
-    """Say whether the token of an answer is a date that has all that the date, or year, of the gold answer has.
+    """Return whether an answer's token is a date that includes the date or year of the gold answer.
 
-    "14 March 1879" agrees with "March 1879", "1879" and "14 March"; the other way round something is missing.
+    "14 March 1879" agrees with "March 1879", "1879" and "14 March", but not the other way round.
     """
     if not is_date(answer):
         return False
@@ -97,8 +110,8 @@ def agrees(answer: str, gold: str) -> bool:
     return bool(re.fullmatch(r"-?\d{4,}-\d\d", gold)) and answer.startswith(gold + "-")
 
 
-def _marked(match: re.Match[str]) -> str:
-    """Return the token of a date, or the text as it was where there is no such day."""
+def _date_token(match: re.Match[str]) -> str:
+    """Return the token of a date, or the unchanged text if there is no such day."""
     found = match.groupdict()
     if found.get("month") is None:
         return f" {_year(match)} "
@@ -140,12 +153,12 @@ def _from_numbers(match: re.Match[str]) -> str:
     return f" {OPEN}?{first}/{second}/{year}{CLOSE} "
 
 
-def _months(match: re.Match[str]) -> str:
+def _month_range(match: re.Match[str]) -> str:
     first, last, year = _MONTHS[match["first"]], _MONTHS[match["month"]], _year(match, 4)
     return f" {OPEN}{year}-{first:02}..{year}-{last:02}{CLOSE} "
 
 
-def _between(match: re.Match[str]) -> str:
+def _date_range(match: re.Match[str]) -> str:
     first, last = (part.strip(OPEN + CLOSE) for part in match.groups())
     if first.startswith("--") and not last.startswith("-"):
         first = last[:4] + first[1:]

@@ -1,8 +1,8 @@
-"""Numbers with what they count, each as one token: `mark_quantities` writes "$5 million" and "5,000,000 dollars" alike.
+"""Numbers with their units as single tokens: `mark_quantities` unifies "$5 million" and "5,000,000 dollars".
 
-A currency, a percent sign and a unit are part of a number: "25" is not "25%", and "€5" is not "$5". Units of one kind
-are compared by value ("1.95 m" is "195 cm") where the factor between them is exact; miles are never kilometres. Numbers
-in words are read up to the trillions, ordinals up to the thirty-first.
+A currency, a percent sign and a unit are part of a number: "25" is not "25%", and "€5" is not "$5". Units of one
+dimension are compared by value ("1.95 m" is "195 cm") if the factor between them is exact; miles never equal
+kilometres. Numbers in words are read up to the trillions, ordinals up to the thirty-first.
 """
 
 from __future__ import annotations
@@ -28,37 +28,57 @@ sixteenth seventeenth eighteenth nineteenth twentieth
 _NUMBER_WORD = "|".join(sorted((*_WORDS, *_SCALES), key=len, reverse=True))
 _IN_WORDS = re.compile(rf"(?<![\w'-])(?:{_NUMBER_WORD})(?:(?:\s+|-)(?:and\s+)?(?:{_NUMBER_WORD}))*(?![\w'])")
 _CURRENCIES = {
-    "USD": "$ us$ usd dollar dollars us-dollar us-dollars american-dollars bucks", "EUR": "€ eur euro euros",
-    "GBP": "£ gbp pounds-sterling sterling british-pounds pound pounds", "JPY": "¥ jpy yen",
+    "USD": "$ us$ usd dollar dollars us-dollar us-dollars american-dollars bucks",
+    "EUR": "€ eur euro euros",
+    "GBP": "£ gbp pounds-sterling sterling british-pounds pound pounds",
+    "JPY": "¥ jpy yen",
     "CNY": "rmb cny yuan renminbi 元",
-    "INR": "₹ inr rs rupee rupees", "AUD": "a$ au$ aud australian-dollars", "CAD": "c$ ca$ cad canadian-dollars",
-    "HKD": "hk$ hkd", "NZD": "nz$ nzd", "SGD": "s$ sgd", "KRW": "₩ krw won", "RUB": "₽ rub rubles roubles",
-    "CHF": "chf francs franc", "BRL": "r$ brl reais", "cent": "cents cent ¢",
-}  # fmt: skip
-_UNITS = {  # dimension: {names: factor}; what stands alone has no exact factor to another
+    "INR": "₹ inr rs rupee rupees",
+    "AUD": "a$ au$ aud australian-dollars",
+    "CAD": "c$ ca$ cad canadian-dollars",
+    "HKD": "hk$ hkd",
+    "NZD": "nz$ nzd",
+    "SGD": "s$ sgd",
+    "KRW": "₩ krw won",
+    "RUB": "₽ rub rubles roubles",
+    "CHF": "chf francs franc",
+    "BRL": "r$ brl reais",
+    "cent": "cents cent ¢",
+}
+_UNITS = {  # dimension: {names: factor}; a unit with a dimension of its own has no exact factor to others
     "m": {"mm millimeter": "1/1000", "cm centimeter": "1/100", "m meter": "1", "km kilometer": "1000"},
     "inch": {"inch inches ″": "1", "ft foot feet": "12", "yd yard": "36", "mi mile": "63360"},
     "m2": {"m2 square-meter": "1", "ha hectare": "10000", "km2 square-kilometer sq-km": "1000000", "cm2": "1/10000"},
-    "ft2": {"ft2 sq-ft square-foot square-feet": "1"}, "acre": {"acre": "1"}, "mi2": {"mi2 square-mile sq-mi": "1"},
-    "m3": {"m3 cubic-meter": "1"}, "nmi": {"nmi nautical-mile": "1"},
+    "ft2": {"ft2 sq-ft square-foot square-feet": "1"},
+    "acre": {"acre": "1"},
+    "mi2": {"mi2 square-mile sq-mi": "1"},
+    "m3": {"m3 cubic-meter": "1"},
+    "nmi": {"nmi nautical-mile": "1"},
     "g": {"mg milligram": "1/1000", "g gram": "1", "kg kilogram kilo": "1000", "t tonne metric-ton": "1000000"},
-    "lb": {"lb lbs pounds-weight": "1"}, "oz": {"oz ounce": "1"}, "ton": {"ton": "1"},
-    "l": {"ml milliliter": "1/1000", "l liter": "1"}, "gal": {"gal gallon": "1"},
+    "lb": {"lb lbs pounds-weight": "1"},
+    "oz": {"oz ounce": "1"},
+    "ton": {"ton": "1"},
+    "l": {"ml milliliter": "1/1000", "l liter": "1"},
+    "gal": {"gal gallon": "1"},
     "s": {"sec second": "1", "min minute": "60", "hr hrs hour": "3600", "day": "86400", "week": "604800"},
     "month": {"month": "1", "yr yrs year": "12", "decade": "120", "century centuries": "1200"},
     "kmh": {"km/h kmh kph kilometers-per-hour kilometer-per-hour": "1"},
     "mph": {"mph miles-per-hour mile-per-hour": "1"},
     "Hz": {"hz hertz": "1", "khz kilohertz": "1000", "mhz megahertz": "1000000", "ghz gigahertz": "1000000000"},
     "W": {"watt": "1", "kw kilowatt": "1000", "mw megawatt": "1000000", "gw gigawatt": "1000000000"},
-    "°C": {"°c celsius degrees-celsius degree-celsius degrees-c": "1"}, "K": {"kelvin": "1"},
-    "°F": {"°f fahrenheit degrees-fahrenheit degree-fahrenheit degrees-f": "1"}, "deg": {"° degree deg": "1"},
-    "%": {"% percent percentage per-cent pct": "1"}, "pp": {"percentage-point": "1"},
-    "天": {"天": "1"}, "人": {"人": "1"},
-}  # fmt: skip
+    "°C": {"°c celsius degrees-celsius degree-celsius degrees-c": "1"},
+    "K": {"kelvin": "1"},
+    "°F": {"°f fahrenheit degrees-fahrenheit degree-fahrenheit degrees-f": "1"},
+    "deg": {"° degree deg": "1"},
+    "%": {"% percent percentage per-cent pct": "1"},
+    "pp": {"percentage-point": "1"},
+    "天": {"天": "1"},
+    "人": {"人": "1"},
+}
 
 
 def _spellings(name: str) -> list[str]:
-    """Return a unit's name with its plural, in American and in British spelling; short forms have neither."""
+    """Return the plural, American and British spellings of a unit's name; short forms have only one."""
     if len(name) <= 2 or not name.isascii():
         return [name]
     british = name.replace("meter", "metre").replace("liter", "litre")
@@ -111,59 +131,59 @@ def with_ordinals(text: str) -> str:
 
 
 def mark_quantities(text: str) -> str:
-    """Return a text, in lower case and with its dates marked, in which each amount is one token."""
+    """Replace each amount in a text (lower case, dates marked) by one token."""
     return outside_marks(text, _mark)
 
 
 def bare_number(token: str, units: frozenset[str]) -> str:
-    """Return the number of an amount without its unit, where a question names that unit; else the token.
+    """Return the number of an amount without its unit if the question names that unit; else the token.
 
-    Percent and currencies stay: what they say is rarely left to the question.
+    Percent signs and currencies are kept, since a question rarely implies them.
     """
     value, _, dimension = token.partition("|")
     for unit in units if dimension else ():
         of, factor = _FACTORS[unit]
         if of == dimension != "%":
-            return _written(Fraction(value) / factor)
+            return _decimal_text(Fraction(value) / factor)
     return token
 
 
 def units_in(words: frozenset[str]) -> frozenset[str]:
-    """Return those of the words that are units."""
+    """Return the words that are units."""
     return words & _FACTORS.keys()
 
 
 def _mark(text: str) -> str:
-    text = _IN_WORDS.sub(_spelled, text)
+    text = _IN_WORDS.sub(_words_to_digits, text)
     if not any(letter.isdigit() for letter in text):
         return text
     for pattern, name in _QUALIFIERS:
         text = pattern.sub(f"{name} ", text)
-    text = _HEIGHT.sub(lambda match: f"{_written(Fraction(match[1]) * 12 + Fraction(match[2]))} inch", text)
+    text = _HEIGHT.sub(lambda match: f"{_decimal_text(Fraction(match[1]) * 12 + Fraction(match[2]))} inch", text)
     return outside_marks(_PRICE.sub(_price, text), lambda piece: _AMOUNT.sub(_amount, piece))
 
 
 def _price(match: re.Match[str]) -> str:
-    return f" {OPEN}{_written(_value(match, money=True))}|{_MONEY[match['sign']]}{CLOSE} "
+    return f" {OPEN}{_decimal_text(_value(match, money=True))}|{_MONEY[match['sign']]}{CLOSE} "
 
 
 def _amount(match: re.Match[str]) -> str:
-    """Return an amount as a token; a number with leading zeros is a name, and stays."""
+    """Return an amount as a token; a number with leading zeros is a name and is kept."""
     unit, number = match["unit"], match["number"]
     if not unit and not match["scale"] and (len(number) > 1 and number[0] == "0" and number[1] != "."):
         return match[0]
     money = _MONEY.get(unit or "")
     scale = match["scale"] or ""
-    if scale == "m" and not unit:  # metres, unless there is a currency
+    if scale == "m" and not unit:  # metres; with a currency, millions
         unit, scale = "m", ""
     value = _value(match, money=bool(money), scale=scale)
     value = -value if match["minus"] else value
     if money:
-        return f" {OPEN}{_written(value)}|{money}{CLOSE} "
+        return f" {OPEN}{_decimal_text(value)}|{money}{CLOSE} "
     if unit in _FACTORS:
         dimension, factor = _FACTORS[unit]
-        return f" {OPEN}{_written(value * factor)}|{dimension}{CLOSE} "
-    return f" {_written(value)} " + (match["aside"] or "")
+        return f" {OPEN}{_decimal_text(value * factor)}|{dimension}{CLOSE} "
+    return f" {_decimal_text(value)} " + (match["aside"] or "")
 
 
 def _value(match: re.Match[str], money: bool, scale: str | None = None) -> Fraction:
@@ -173,9 +193,10 @@ def _value(match: re.Match[str], money: bool, scale: str | None = None) -> Fract
     return value * (_SCALES.get(scale) or _SCALES.get(scale.rstrip("s")) or _SHORT_SCALES.get(scale) or 1)
 
 
-def _written(value: Fraction) -> str:
+def _decimal_text(value: Fraction) -> str:
     if value.denominator == 1:
         return str(value.numerator)
+    # write finite decimals without an exponent; other fractions stay fractions
     for digits in range(1, 13):
         if (value * 10**digits).denominator == 1:
             whole = f"{abs(value.numerator) * 10**digits // value.denominator:0{digits + 1}}"
@@ -183,18 +204,18 @@ def _written(value: Fraction) -> str:
     return str(value)
 
 
-def _spelled(match: re.Match[str]) -> str:
-    """Return a number in words in digits; words that are no number together are read one by one."""
+def _words_to_digits(match: re.Match[str]) -> str:
+    """Write number words as digits; words that form no number together are converted one by one."""
     words = [word for word in re.split(r"\s+|-", match[0]) if word != "and"]
     if all(word in _SCALES for word in words):
         return match[0]  # "a million", and "5 million", which is read with its number
-    return _together(words) or " ".join(str(_WORDS[word]) if word in _WORDS else word for word in words)
+    return _compose(words) or " ".join(str(_WORDS[word]) if word in _WORDS else word for word in words)
 
 
-def _together(words: list[str]) -> str:
-    """Return a number in words in digits, "" for what is none; "nineteen eighty-four" is 1984."""
+def _compose(words: list[str]) -> str:
+    """Return number words as digits, "" if they are not a number; "nineteen eighty-four" is 1984."""
     total = part = 0
-    last = 10**15  # what the next word has to be smaller than, roughly
+    last = 10**15  # approximate upper limit of the next word
     for word in words:
         number = _WORDS.get(word)
         if word == "hundred":
@@ -210,8 +231,8 @@ def _together(words: list[str]) -> str:
     return str(total + part)
 
 
-_DIGITS = {word: f"{number}{('th', 'st', 'nd', 'rd')[number] if number < 4 else 'th'}"
-           for number, word in enumerate(_ORDINALS.split(), 1)}  # fmt: skip
+_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
+_DIGITS = {word: f"{number}{_SUFFIXES.get(number, 'th')}" for number, word in enumerate(_ORDINALS.split(), 1)}
 _DIGITS |= {f"twenty {word}": f"2{_DIGITS[word]}" for word in _ORDINALS.split()[:9]}
 _DIGITS |= {"thirtieth": "30th", "thirty first": "31st"}
 _ORDINAL = re.compile(

@@ -14,7 +14,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from arpo_env.search.local.corpus import Passage
-from arpo_env.search.local.query_words import Question, divide, grams
+from arpo_env.search.local.query_words import ParsedQuery, divide, grams
 
 TITLE_WEIGHT = 5.0  # of a word in the title, where one in the text weighs 1
 _FILE = "passages.sqlite"
@@ -54,9 +54,9 @@ class Fts5Index:
             database.execute("insert into words (words) values ('optimize')")
             database.commit()
 
-    def find(self, question: Question, k: int) -> list[tuple[Passage, float]]:
+    def find(self, parsed: ParsedQuery, k: int) -> list[tuple[Passage, float]]:
         """Return the best k passages with their scores; equal scores in the order of the corpus."""
-        terms = " OR ".join(f'"{needle}"' for needle in question.needles)  # they hold letters and digits only
+        terms = " OR ".join(f'"{needle}"' for needle in parsed.needles)  # they hold letters and digits only
         if not terms:
             return []
         rows = self._connection().execute(_FIND, (TITLE_WEIGHT, terms, min(k, 1 << 31))).fetchall()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, read_corpus
-from arpo_env.search.local.query_words import Question
+from arpo_env.search.local.query_words import ParsedQuery
 
 FORMAT = 1  # of the folder and of what is indexed
 ENGINES = ("tantivy", "fts5")
@@ -71,7 +71,7 @@ class IndexInfo:
 class Engine(Protocol):
     """An opened index, whatever it is made with."""
 
-    def find(self, question: Question, k: int) -> list[tuple[Passage, float]]:
+    def find(self, parsed: ParsedQuery, k: int) -> list[tuple[Passage, float]]:
         """Return the best k passages with their scores."""
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from arpo_env.net.http import ServiceError
 from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, is_corpus
 from arpo_env.search.local.index_folder import FORMAT, META, Engine, IndexInfo, build_index, choose_engine, engine_class
-from arpo_env.search.local.query_words import Question
+from arpo_env.search.local.query_words import ParsedQuery
 from arpo_env.search.local.snippet import best_window
 from arpo_env.search.search_backend import Hit, SearchBackend
 from sandbox.cache_directory import cache_directory
@@ -69,13 +69,13 @@ class LocalSearch(SearchBackend):
         Raises:
             ServiceError: the index is damaged.
         """
-        question = Question.read(query)
+        parsed = ParsedQuery.read(query)
         with self._damage_told():
-            found = self._engine().find(question, k) if k > 0 else []
-        return [self._hit(passage, score, question) for passage, score in found]
+            found = self._engine().find(parsed, k) if k > 0 else []
+        return [self._hit(passage, score, parsed) for passage, score in found]
 
-    def _hit(self, passage: Passage, score: float, question: Question) -> Hit:
-        snippet = best_window(passage.text, question.needles, self._snippet_characters)
+    def _hit(self, passage: Passage, score: float, parsed: ParsedQuery) -> Hit:
+        snippet = best_window(passage.text, parsed.needles, self._snippet_characters)
         return Hit(passage.title, passage.url or passage.id, snippet, passage.date, passage.text, score)
 
     def _engine(self) -> Engine:

@@ -26,7 +26,7 @@ _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 @dataclass(frozen=True)
-class Question:
+class ParsedQuery:
     """A query, taken apart. All in lower case and Unicode's compatibility form.
 
     Attributes:
@@ -40,7 +40,7 @@ class Question:
     names: tuple[tuple[str, int], ...]
 
     @classmethod
-    def read(cls, query: str) -> Question:
+    def read(cls, query: str) -> ParsedQuery:
         """Take a query apart; any string will do."""
         text, runs = divide(query[:MOST_CHARACTERS])
         words = words_of(text)[:MOST_WORDS]

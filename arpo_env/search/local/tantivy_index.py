@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env.search.local.corpus import Passage
-from arpo_env.search.local.query_words import Question, divide, name_of
+from arpo_env.search.local.query_words import ParsedQuery, divide, name_of
 
 TITLE_BOOST = 0.5  # of BM25 over the title, besides that over title and text; 0.3 to 0.75 do as well
 NAME_BONUS = 3.0  # added for each word of a title that stands in the query as a whole
@@ -56,9 +56,9 @@ class TantivyIndex:
         finally:
             writer.wait_merging_threads()  # nothing writes any more, whatever happened
 
-    def find(self, question: Question, k: int) -> list[tuple[Passage, float]]:
+    def find(self, parsed: ParsedQuery, k: int) -> list[tuple[Passage, float]]:
         """Return the best k passages with their scores; equal scores in the order of the corpus."""
-        query = self._query(question)
+        query = self._query(parsed)
         if query is None:
             return []
         found = self._search(query, k + 1)
@@ -76,16 +76,16 @@ class TantivyIndex:
         row: list[Any] = json.loads(self._searcher.doc(address).get_first("row"))
         return row
 
-    def _query(self, question: Question) -> Any:
+    def _query(self, parsed: ParsedQuery) -> Any:
         query, schema = _tantivy().Query, self._schema
         parts = []
-        for term in dict.fromkeys(self._analyzer.analyze(" ".join(question.terms))):
+        for term in dict.fromkeys(self._analyzer.analyze(" ".join(parsed.terms))):
             parts.append(query.term_query(schema, "body", term, "freq"))
             parts.append(query.boost_query(query.term_query(schema, "title", term, "freq"), TITLE_BOOST))
-        parts += [query.term_query(schema, "cjk", pair, "freq") for pair in question.pairs]
+        parts += [query.term_query(schema, "cjk", pair, "freq") for pair in parsed.pairs]
         if not parts:
             return None
-        for name, words in question.names:
+        for name, words in parsed.names:
             if not self._searcher.doc_freq("name", name):
                 continue
             found = query.term_query(schema, "name", name, "basic")

@@ -1,6 +1,6 @@
 """`Ddgs`: web search through the `ddgs` package, which needs no key and asks several engines itself.
 
-Good for trying things out. The engines soon refuse a machine that asks often: do not train on it.
+It is good for trying things out. The engines soon refuse a machine that asks often, so do not train with it.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import asyncio
 import importlib.util
 from typing import Any
 
-from arpo_env.net.daemon_threads import run_in_daemon_thread
+from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.net.http import ServiceError
 from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.search.web.query_length import language_of, sendable
-from arpo_env.search.web.response_parsing import Columns, with_text
+from arpo_env.search.web.request_formats import clean_query, query_language
+from arpo_env.search.web.response_parsing import HitFields, with_text
 
 NAME = "ddgs"
 PAGE = "pip install ddgs"
 PER_SECOND = 1.0
 TAKES = frozenset({"country", "language"})
-_COLUMNS = Columns(url=("href",), snippet=("body",))
+_COLUMNS = HitFields(url=("href",), snippet=("body",))
 _COUNTRY = {"en": "us", "zh": "cn"}
 
 
@@ -29,9 +29,9 @@ class Ddgs(SearchBackend):
 
     Args:
         country: two letters; None is the usual one of the language.
-        language: two letters; None is by the query.
-        per_second: most searches a second; None is 1.
-        timeout: seconds for a search, the wait for its turn not counted.
+        language: two letters; None is the language of the query.
+        per_second: most searches per second; None is 1.
+        timeout: seconds for a search, without the wait for its turn.
         patience: longest wait for a turn in seconds.
 
     Raises:
@@ -61,7 +61,7 @@ class Ddgs(SearchBackend):
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k hits."""
-        line = sendable(query, 500)
+        line = clean_query(query, 500)
         if not line or k < 1:
             return []
         try:
@@ -80,14 +80,14 @@ class Ddgs(SearchBackend):
         import ddgs
         from ddgs.exceptions import RatelimitException
 
-        language = self._language or language_of(line)
+        language = self._language or query_language(line)
         country = self._country or _COUNTRY.get(language, language)
         engines = ddgs.DDGS(timeout=max(1, int(self._timeout / 2)))
         try:
             found = engines.text(line, region=f"{country.lower()}-{language.lower()}", max_results=k)
         except RatelimitException:
             message = "the engines refuse more searches from here: wait, or take a provider with a key"
-        except Exception as error:  # a dozen engines raise what they like
+        except Exception as error:  # ddgs has a dozen engines, each with its own exceptions
             if "No results found" in str(error):
                 return []
             message = f"the search failed: {type(error).__name__}: {str(error)[:200]}"
@@ -99,5 +99,5 @@ class Ddgs(SearchBackend):
 
 
 def installed() -> bool:
-    """Say whether the package is there."""
+    """Return whether the package is installed."""
     return importlib.util.find_spec("ddgs") is not None

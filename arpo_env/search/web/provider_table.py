@@ -1,4 +1,4 @@
-"""The web search services that are asked over HTTP, one row each. A new service is a new row."""
+"""The web search services that are asked over HTTP: one row each. To add a service, add a row."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arpo_env.search.web import request_formats as web_requests
-from arpo_env.search.web.request_formats import Ask, Request
-from arpo_env.search.web.response_parsing import Columns, Shape
+from arpo_env.search.web import request_formats
+from arpo_env.search.web.request_formats import ProviderRequest, SearchQuery
+from arpo_env.search.web.response_parsing import HitFields, ReplyShape
 
 
 @dataclass(frozen=True)
-class Row:
-    """One service.
+class ProviderRow:
+    """One web search service.
 
     Attributes:
         name: for `make_provider`.
-        endpoint: official address; "" where every user has an own one (`base` names its variable).
+        endpoint: official address; only a path where each user runs a server of their own (see `base`).
         variables: environment variables that must be set; the first is the key.
-        page: where one gets a key, or sets the service up.
-        request: makes a request.
-        shape: of the reply.
-        most: results a request.
-        takes: options that the service knows, of "country", "language", "full_text".
+        page: where to get a key, or how to set the service up.
+        request: makes a request from a query.
+        shape: where the results are in a reply.
+        most: most results per request.
+        takes: options that the service has, of "country", "language", "full_text".
         base: variable with the address of a self-hosted service.
-        unpack: from the reply's JSON to the object that `shape` describes; raises ValueError with what is wrong.
-        per_second: requests a second that the smallest plan allows, or None.
-        characters: longest query.
+        unpack: returns the part of the reply's JSON that `shape` describes; raises ValueError if it reports a failure.
+        per_second: requests per second that the smallest plan allows, or None.
+        characters: length of the longest query.
         words: most words of a query, or None.
         timeout: seconds for one try.
-        cures: for statuses that mean something special here.
+        cures: what to do about statuses that have a special meaning here.
     """
 
     name: str
     endpoint: str
     variables: tuple[str, ...]
     page: str
-    request: Callable[[Ask], Request]
-    shape: Shape
+    request: Callable[[SearchQuery], ProviderRequest]
+    shape: ReplyShape
     most: int
     takes: frozenset[str]
     base: str = ""
@@ -51,60 +51,63 @@ class Row:
 
 
 _ALL = frozenset({"country", "language", "full_text"})
-_GOOGLE = Columns(url=("link",))
-_SERPER = Shape(
+_GOOGLE = HitFields(url=("link",))
+_SERPER = ReplyShape(
     ("organic",),
     _GOOGLE,
     marker="searchParameters",
     leads=(
-        ("answerBox", Columns(url=("link",), snippet=("answer", "snippet"))),
-        ("knowledgeGraph", Columns(url=("descriptionLink", "website"), snippet=("type", "description", "attributes"))),
+        ("answerBox", HitFields(url=("link",), snippet=("answer", "snippet"))),
+        (
+            "knowledgeGraph",
+            HitFields(url=("descriptionLink", "website"), snippet=("type", "description", "attributes")),
+        ),
     ),
 )
-_SERPAPI = Shape(
+_SERPAPI = ReplyShape(
     ("organic_results",),
     _GOOGLE,
     marker="search_metadata",
     leads=(
-        ("answer_box", Columns(url=("link",), snippet=("answer", "result", "snippet", "list"))),
-        ("knowledge_graph", Columns(url=("website",), snippet=("type", "description"))),
+        ("answer_box", HitFields(url=("link",), snippet=("answer", "result", "snippet", "list"))),
+        ("knowledge_graph", HitFields(url=("website",), snippet=("type", "description"))),
     ),
 )
-_BRIGHTDATA = Row(
+_BRIGHTDATA = ProviderRow(
     name="brightdata",
     endpoint="https://api.brightdata.com/request",
     variables=("BRIGHTDATA_API_KEY", "BRIGHTDATA_ZONE"),
     page="https://brightdata.com/cp/zones",
-    request=web_requests.bing,
-    shape=Shape(("organic",), Columns(url=("link",), snippet=("description",), markup=True), marker="general"),
+    request=request_formats.bing,
+    shape=ReplyShape(("organic",), HitFields(url=("link",), snippet=("description",), markup=True), marker="general"),
     most=50,
     takes=_ALL - {"full_text"},
-    unpack=web_requests.brightdata_reply,
+    unpack=request_formats.brightdata_reply,
     timeout=40.0,
     cures={400: "Is BRIGHTDATA_ZONE the name of a SERP zone of yours?"},
 )
 
 ROWS = (
-    Row(
+    ProviderRow(
         name="serper",
         endpoint="https://google.serper.dev/search",
         variables=("SERPER_API_KEY",),
         page="https://serper.dev/api-key",
-        request=web_requests.serper,
+        request=request_formats.serper,
         shape=_SERPER,
         most=100,
         takes=_ALL - {"full_text"},
         per_second=50,
     ),
-    Row(
+    ProviderRow(
         name="tavily",
         endpoint="https://api.tavily.com/search",
         variables=("TAVILY_API_KEY",),
         page="https://app.tavily.com",
-        request=web_requests.tavily,
-        shape=Shape(
+        request=request_formats.tavily,
+        shape=ReplyShape(
             ("results",),
-            Columns(snippet=("content",), date=("published_date",), text=("raw_content",), score="score"),
+            HitFields(snippet=("content",), date=("published_date",), text=("raw_content",), score="score"),
         ),
         most=20,
         takes=_ALL - {"language"},
@@ -112,15 +115,15 @@ ROWS = (
         characters=400,
         cures={432: "The plan is used up.", 433: "The pay-as-you-go limit is reached: raise it."},
     ),
-    Row(
+    ProviderRow(
         name="brave",
         endpoint="https://api.search.brave.com/res/v1/web/search",
         variables=("BRAVE_API_KEY",),
         page="https://api-dashboard.search.brave.com",
-        request=web_requests.brave,
-        shape=Shape(
+        request=request_formats.brave,
+        shape=ReplyShape(
             ("web", "results"),
-            Columns(snippet=("description", "extra_snippets"), date=("page_age", "age"), markup=True),
+            HitFields(snippet=("description", "extra_snippets"), date=("page_age", "age"), markup=True),
             marker="query",
         ),
         most=20,
@@ -130,58 +133,58 @@ ROWS = (
         words=50,
         cures={422: "Is the key right, and are country and language among those that Brave knows?"},
     ),
-    Row(
+    ProviderRow(
         name="serpapi",
         endpoint="https://serpapi.com/search",
         variables=("SERPAPI_API_KEY",),
         page="https://serpapi.com/manage-api-key",
-        request=web_requests.serpapi,
+        request=request_formats.serpapi,
         shape=_SERPAPI,
         most=100,
         takes=_ALL - {"full_text"},
-        unpack=web_requests.serpapi_reply,
+        unpack=request_formats.serpapi_reply,
         timeout=30.0,
     ),
-    Row(
+    ProviderRow(
         name="exa",
         endpoint="https://api.exa.ai/search",
         variables=("EXA_API_KEY",),
         page="https://dashboard.exa.ai/api-keys",
-        request=web_requests.exa,
-        shape=Shape(
+        request=request_formats.exa,
+        shape=ReplyShape(
             ("results",),
-            Columns(snippet=("highlights",), date=("publishedDate",), text=("text",), score="score"),
+            HitFields(snippet=("highlights",), date=("publishedDate",), text=("text",), score="score"),
         ),
         most=100,
         takes=_ALL - {"language"},
         per_second=5,
     ),
-    Row(
+    ProviderRow(
         name="perplexity",
         endpoint="https://api.perplexity.ai/search",
         variables=("PERPLEXITY_API_KEY",),
         page="https://www.perplexity.ai/settings/api",
-        request=web_requests.perplexity,
-        shape=Shape(("results",), Columns(date=("date", "last_updated"))),
+        request=request_formats.perplexity,
+        shape=ReplyShape(("results",), HitFields(date=("date", "last_updated"))),
         most=20,
         takes=_ALL - {"full_text"},
     ),
-    Row(
+    ProviderRow(
         name="searxng",
         endpoint="/search",
         variables=(),
         page="https://docs.searxng.org/admin/installation.html",
-        request=web_requests.searxng,
-        shape=Shape(("results",), Columns(snippet=("content",), date=("publishedDate",), score="score")),
+        request=request_formats.searxng,
+        shape=ReplyShape(("results",), HitFields(snippet=("content",), date=("publishedDate",), score="score")),
         most=20,
         takes=frozenset({"language"}),
         base="SEARXNG_API_BASE",
-        unpack=web_requests.searxng_reply,
+        unpack=request_formats.searxng_reply,
         cures={
             403: "SearXNG answers in JSON only if `json` stands under search.formats in its settings.yml.",
             429: "SearXNG's limiter is on: let this machine pass in its limiter.toml, or turn it off.",
         },
     ),
     _BRIGHTDATA,
-    replace(_BRIGHTDATA, name="brightdata-google", request=web_requests.google, most=100),
+    replace(_BRIGHTDATA, name="brightdata-google", request=request_formats.google, most=100),
 )

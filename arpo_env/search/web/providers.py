@@ -3,7 +3,7 @@
     backend = make_provider("serper")          # SERPER_API_KEY is set
     hits = await backend.search("who wrote Solaris", 5)
 
-Which services there are and how they are asked stands in `web_rows`; ddgs has a module of its own.
+`provider_table` has one row for each service; ddgs has a module of its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from arpo_env.net.urls import checked_address, with_path, without_login
 from arpo_env.search.backend_registry import register_backend
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.search.web import ddgs_search as duckduckgo
-from arpo_env.search.web.provider_table import ROWS, Row
-from arpo_env.search.web.query_length import language_of, sendable
-from arpo_env.search.web.request_formats import Ask
+from arpo_env.search.web.provider_table import ROWS, ProviderRow
+from arpo_env.search.web.request_formats import SearchQuery, clean_query, query_language
 
 _BY_NAME = {row.name: row for row in ROWS}
 PROVIDERS = tuple(sorted([*_BY_NAME, duckduckgo.NAME]))
@@ -30,15 +29,15 @@ PROVIDERS = tuple(sorted([*_BY_NAME, duckduckgo.NAME]))
 
 @dataclass(frozen=True)
 class ProviderInfo:
-    """One line of the list of providers.
+    """One provider, for lists.
 
     Attributes:
         name: for `make_provider`.
         variables: environment variables that it needs.
         ready: whether all of them are set.
-        most: results a request.
-        per_second: requests a second unless told otherwise; None is no limit.
-        page: where one gets a key, or what is to be installed.
+        most: most results per request.
+        per_second: default rate limit; None is no limit.
+        page: where to get a key, or what to install.
     """
 
     name: str
@@ -50,19 +49,19 @@ class ProviderInfo:
 
 
 def provider_table() -> list[ProviderInfo]:
-    """Return what can be searched on the web and whether it is set up, by name; asks nobody."""
+    """Return the providers by name and whether each is set up; no service is asked."""
     rows = [_info(row) for row in _BY_NAME.values()]
     rows.append(ProviderInfo(duckduckgo.NAME, (), duckduckgo.installed(), 50, duckduckgo.PER_SECOND, duckduckgo.PAGE))
     return sorted(rows, key=lambda info: info.name)
 
 
-def _info(row: Row) -> ProviderInfo:
+def _info(row: ProviderRow) -> ProviderInfo:
     variables = (*row.variables, row.base) if row.base else row.variables
     ready = all(os.environ.get(name, "").strip() for name in variables)
     return ProviderInfo(row.name, variables, ready, row.most, row.per_second, row.page)
 
 
-def register_provider(row: Row) -> None:
+def register_provider(row: ProviderRow) -> None:
     """Make a web search service of your own available by its name, for `search=` and the list of providers."""
     _BY_NAME[row.name] = row
     make = functools.partial(make_provider, row.name)
@@ -80,21 +79,21 @@ def make_provider(
     per_second: float | None = None,
     asked: bool = True,
 ) -> SearchBackend:
-    """Return a web search service, ready to be asked.
+    """Return a search backend for a web search service.
 
     Args:
         name: one of `PROVIDERS`, or one that was added by `register_provider`.
         address: asked instead of the official one (a proxy, a self-hosted service); the endpoint's path is appended
             unless it is there already.
-        http: limits of time, size and repeats other than the usual; cures and keys are added to it.
-        country: two letters; Tavily wants its English name.
-        language: two letters; None is Chinese for a query with Chinese letters, else English.
-        full_text: hits carry page texts, which Tavily and Exa offer.
-        per_second: most requests a second; None is what the smallest plan allows, math.inf no limit.
-        asked: False for a service that only stands for answers that were recorded: it needs no key.
+        http: limits of time, size and retries; cures and keys are added to it.
+        country: two letters; Tavily expects its English name.
+        language: two letters; None is Chinese for a query with Chinese characters, else English.
+        full_text: hits carry page texts; Tavily and Exa have them.
+        per_second: most requests per second; None is what the smallest plan allows, math.inf no limit.
+        asked: False for a service whose recorded answers are replayed only; it needs no key.
 
     Raises:
-        ValueError: unknown name, missing key or address, or an option that the service does not know.
+        ValueError: unknown name, missing key or address, or an option that the service does not have.
         ModuleNotFoundError: ddgs is not installed.
     """
     known = sorted([*_BY_NAME, duckduckgo.NAME])
@@ -114,11 +113,11 @@ def make_provider(
 
 
 class Provider(SearchBackend):
-    """A service of the table. Made by `make_provider`."""
+    """A service of the provider table. Made by `make_provider`."""
 
     def __init__(
         self,
-        row: Row,
+        row: ProviderRow,
         address: str | None,
         http: Http | None,
         options: Mapping[str, Any],
@@ -145,8 +144,8 @@ class Provider(SearchBackend):
         return {"language": "by query", **self._options, **own}
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Return at most k hits; a direct answer of the service comes first."""
-        line = sendable(query, self._row.characters, self._row.words)
+        """Return at most k hits, with a direct answer of the service first."""
+        line = clean_query(query, self._row.characters, self._row.words)
         if not line or k < 1:
             return []
         request = self._row.request(self._ask(line, k))
@@ -160,14 +159,14 @@ class Provider(SearchBackend):
         return self._row.shape.hits(reply, data)[:k]
 
     async def close(self) -> None:
-        """Give back connections and threads."""
+        """Close the connections."""
         self._http.close()
 
-    def _ask(self, line: str, k: int) -> Ask:
-        return Ask(
-            query=line,
+    def _ask(self, line: str, k: int) -> SearchQuery:
+        return SearchQuery(
+            text=line,
             k=min(k, self._row.most),
-            language=self._options.get("language") or language_of(line),
+            language=self._options.get("language") or query_language(line),
             chosen="language" in self._options,
             country=self._options.get("country"),
             full_text="full_text" in self._options,
@@ -175,16 +174,16 @@ class Provider(SearchBackend):
         )
 
 
-def _key(row: Row, variable: str) -> str:
+def _key(row: ProviderRow, variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise ValueError(f"{row.name} needs {variable}, which is not set; get one at {row.page}")
     if not (key.isascii() and key.isprintable()):
-        raise ValueError(f"{variable} holds letters that no key has; copy it once more from {row.page}")
+        raise ValueError(f"{variable} holds characters that no key has; copy it again from {row.page}")
     return key
 
 
-def _base(row: Row) -> str:
+def _base(row: ProviderRow) -> str:
     address = os.environ.get(row.base, "").strip()
     if not address:
         example = f'"{row.name}:http://127.0.0.1:8080"'
@@ -192,11 +191,11 @@ def _base(row: Row) -> str:
     return address
 
 
-def _cures(row: Row) -> dict[int, str]:
+def _cures(row: ProviderRow) -> dict[int, str]:
     key = row.variables[0] if row.variables else "the login in the address"
     return {
         401: f"Is {key} right? See {row.page}.",
         402: f"The plan is used up: see {row.page}.",
-        403: f"{key} may not do this: is it right, and does the plan cover search? See {row.page}.",
+        403: f"{key} may not do this: is it right, and does the plan include search? See {row.page}.",
         429: f"Too many requests, or the plan is used up: lower per_second, or see {row.page}.",
     }

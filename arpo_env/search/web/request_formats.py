@@ -1,32 +1,37 @@
-"""How each web search service is asked, and how its answer is taken out of its envelope.
+"""The requests of the web search services: how a query is cleaned and sent, and how the reply is unwrapped.
 
-Fields as in the services' own references (2026-11).
+The fields are those of the services' own references (2026-11).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_KANA = re.compile(r"[\u3040-\u30ff]")
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+_CONTROL = re.compile(r"[\x00-\x20\x7f]+")
+
 
 @dataclass(frozen=True)
-class Ask:
-    """One search, as a row's request is made of it.
+class SearchQuery:
+    """One search, from which the request to a provider is made.
 
     Attributes:
-        query: one line, short enough for the service.
-        k: results wanted, within the service's limit.
+        text: one line, short enough for the service.
+        k: number of results, within the service's limit.
         language: "en", "zh", ...: chosen by the user, or guessed from the query.
-        chosen: whether the user chose it.
-        country: two letters in small or capital ones, or None; Tavily wants its name.
-        full_text: page texts are wanted.
-        keys: the values of the row's variables.
+        chosen: whether the user chose the language.
+        country: two letters, or None; Tavily expects its English name.
+        full_text: whether page texts are wanted.
+        keys: environment variable of the provider -> its value.
     """
 
-    query: str
+    text: str
     k: int
     language: str
     chosen: bool
@@ -36,8 +41,8 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is sent to the row's endpoint; parts that are None are left out."""
+class ProviderRequest:
+    """What is sent to a provider's endpoint; parts that are None are left out."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] | None = None
@@ -47,6 +52,22 @@ class Request:
     def method(self) -> str:
         """POST with a body, GET without."""
         return "GET" if self.json is None else "POST"
+
+
+def clean_query(query: str, characters: int = 2000, words: int | None = None) -> str:
+    """Return the query as one line of valid Unicode, cut to so many characters and words.
+
+    Services refuse longer queries. A model that wrote too much still gets an answer to how its query began.
+    """
+    line = _CONTROL.sub(" ", query.encode("utf-8", "replace").decode()).strip()
+    if words is not None:
+        line = " ".join(line.split(" ")[:words])
+    return line[:characters].strip()
+
+
+def query_language(query: str) -> str:
+    """Return "zh" for a query with Chinese characters and no Japanese ones, otherwise "en"."""
+    return "zh" if _HAN.search(query) and not _KANA.search(query) else "en"
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -61,40 +82,41 @@ def _small(country: str | None) -> str | None:
     return country.lower() if country else None
 
 
-def _google_language(ask: Ask) -> str:
-    return "zh-cn" if ask.language == "zh" else ask.language
+def _google_language(query: SearchQuery) -> str:
+    return "zh-cn" if query.language == "zh" else query.language
 
 
-def serper(ask: Ask) -> Request:
+def serper(query: SearchQuery) -> ProviderRequest:
     """Google through Serper."""
-    body = _given(q=ask.query, num=ask.k, gl=_small(ask.country), hl=_google_language(ask))
-    return Request({"X-API-KEY": ask.keys["SERPER_API_KEY"]}, json=body)
+    body = _given(q=query.text, num=query.k, gl=_small(query.country), hl=_google_language(query))
+    return ProviderRequest({"X-API-KEY": query.keys["SERPER_API_KEY"]}, json=body)
 
 
-def tavily(ask: Ask) -> Request:
+def tavily(query: SearchQuery) -> ProviderRequest:
     """Tavily; its basic depth costs one credit."""
-    fixed = {"search_depth": "basic", "topic": "general", "include_raw_content": ask.full_text}
-    body = {**_given(query=ask.query, max_results=ask.k, country=_small(ask.country)), **fixed}
-    return Request({"Authorization": f"Bearer {ask.keys['TAVILY_API_KEY']}"}, json=body)
+    fixed = {"search_depth": "basic", "topic": "general", "include_raw_content": query.full_text}
+    body = {**_given(query=query.text, max_results=query.k, country=_small(query.country)), **fixed}
+    return ProviderRequest({"Authorization": f"Bearer {query.keys['TAVILY_API_KEY']}"}, json=body)
 
 
-def brave(ask: Ask) -> Request:
+def brave(query: SearchQuery) -> ProviderRequest:
     """Brave's own index, without emphasis in the texts."""
-    language = "zh-hans" if ask.language == "zh" else ask.language
+    language = "zh-hans" if query.language == "zh" else query.language
     params = _given(
-        q=ask.query, count=ask.k, search_lang=language, country=_capital(ask.country), text_decorations="false"
+        q=query.text, count=query.k, search_lang=language, country=_capital(query.country), text_decorations="false"
     )
-    return Request({"X-Subscription-Token": ask.keys["BRAVE_API_KEY"], "Accept": "application/json"}, params=params)
+    headers = {"X-Subscription-Token": query.keys["BRAVE_API_KEY"], "Accept": "application/json"}
+    return ProviderRequest(headers, params=params)
 
 
-def serpapi(ask: Ask) -> Request:
+def serpapi(query: SearchQuery) -> ProviderRequest:
     """Google through SerpAPI, whose key is a query parameter."""
-    params = _given(engine="google", q=ask.query, num=ask.k, gl=_small(ask.country), hl=_google_language(ask))
-    return Request(params={**params, "api_key": ask.keys["SERPAPI_API_KEY"]})
+    params = _given(engine="google", q=query.text, num=query.k, gl=_small(query.country), hl=_google_language(query))
+    return ProviderRequest(params={**params, "api_key": query.keys["SERPAPI_API_KEY"]})
 
 
 def serpapi_reply(data: Any) -> Any:
-    """Let an honest nothing pass, which SerpAPI reports as an error of a successful search."""
+    """Accept a search without results, which SerpAPI reports as an error of a successful search."""
     if not isinstance(data, dict):
         return data
     state = data.get("search_metadata")
@@ -106,56 +128,76 @@ def serpapi_reply(data: Any) -> Any:
     return data
 
 
-def exa(ask: Ask) -> Request:
-    """Exa, with the passages that fit the query."""
-    contents: dict[str, Any] = {"highlights": True, **({"text": True} if ask.full_text else {})}
-    body = _given(query=ask.query, numResults=ask.k, type="auto", contents=contents, userLocation=_capital(ask.country))
-    return Request({"x-api-key": ask.keys["EXA_API_KEY"]}, json=body)
+def exa(query: SearchQuery) -> ProviderRequest:
+    """Exa, with the passages that match the query."""
+    contents: dict[str, Any] = {"highlights": True, **({"text": True} if query.full_text else {})}
+    body = _given(
+        query=query.text, numResults=query.k, type="auto", contents=contents, userLocation=_capital(query.country)
+    )
+    return ProviderRequest({"x-api-key": query.keys["EXA_API_KEY"]}, json=body)
 
 
-def perplexity(ask: Ask) -> Request:
+def perplexity(query: SearchQuery) -> ProviderRequest:
     """Perplexity's search without its model; a snippet is up to 512 tokens of the page."""
-    languages = [ask.language] if ask.chosen else None  # it leaves out pages in other languages
-    body = _given(query=ask.query, max_results=ask.k, country=_capital(ask.country), search_language_filter=languages)
-    key = ask.keys["PERPLEXITY_API_KEY"]
-    return Request({"Authorization": f"Bearer {key}"}, json={**body, "max_tokens_per_page": 512})
+    languages = [query.language] if query.chosen else None  # a filter: pages in other languages are left out
+    body = _given(
+        query=query.text, max_results=query.k, country=_capital(query.country), search_language_filter=languages
+    )
+    key = query.keys["PERPLEXITY_API_KEY"]
+    return ProviderRequest({"Authorization": f"Bearer {key}"}, json={**body, "max_tokens_per_page": 512})
 
 
-def searxng(ask: Ask) -> Request:
-    """A SearXNG server; how many results come is its own choice."""
-    return Request(params={"q": ask.query, "format": "json", "language": ask.language, "pageno": 1})
+def searxng(query: SearchQuery) -> ProviderRequest:
+    """A SearXNG server, which decides itself how many results it returns."""
+    return ProviderRequest(params={"q": query.text, "format": "json", "language": query.language, "pageno": 1})
 
 
 def searxng_reply(data: Any) -> Any:
-    """Tell an honest nothing from engines that all failed."""
+    """Refuse an empty result if engines failed.
+
+    Raises:
+        ValueError: it is empty, and engines failed.
+    """
     if isinstance(data, dict) and data.get("results") == [] and data.get("unresponsive_engines"):
         raise ValueError(f"found nothing, and these engines failed: {str(data['unresponsive_engines'])[:200]}")
     return data
 
 
-def bing(ask: Ask) -> Request:
+def bing(query: SearchQuery) -> ProviderRequest:
     """Bing through Bright Data, as in the papers' search tool."""
-    market, language, country = ("zh-CN", "zh-CN", "cn") if ask.language == "zh" else ("en-US", "en", "us")
-    if ask.language not in ("en", "zh"):
-        market = language = ask.language
-    query = {"q": ask.query, "mkt": market, "setLang": language, "count": ask.k, "cc": _small(ask.country) or country}
-    url = f"https://www.bing.com/search?{urllib.parse.urlencode(query)}"
-    return _brightdata(ask, {"url": url, "format": "json", "data_format": "parsed_bing"})
+    market, language, country = ("zh-CN", "zh-CN", "cn") if query.language == "zh" else ("en-US", "en", "us")
+    if query.language not in ("en", "zh"):
+        market = language = query.language
+    parameters = {
+        "q": query.text,
+        "mkt": market,
+        "setLang": language,
+        "count": query.k,
+        "cc": _small(query.country) or country,
+    }
+    url = f"https://www.bing.com/search?{urllib.parse.urlencode(parameters)}"
+    return _brightdata(query, {"url": url, "format": "json", "data_format": "parsed_bing"})
 
 
-def google(ask: Ask) -> Request:
+def google(query: SearchQuery) -> ProviderRequest:
     """Google through Bright Data."""
-    query = _given(q=ask.query, num=ask.k, hl=_google_language(ask), gl=_small(ask.country), brd_json=1)
-    return _brightdata(ask, {"url": f"https://www.google.com/search?{urllib.parse.urlencode(query)}", "format": "raw"})
+    parameters = _given(q=query.text, num=query.k, hl=_google_language(query), gl=_small(query.country), brd_json=1)
+    return _brightdata(
+        query, {"url": f"https://www.google.com/search?{urllib.parse.urlencode(parameters)}", "format": "raw"}
+    )
 
 
-def _brightdata(ask: Ask, body: dict[str, Any]) -> Request:
-    headers = {"Authorization": f"Bearer {ask.keys['BRIGHTDATA_API_KEY']}"}
-    return Request(headers, json={"zone": ask.keys["BRIGHTDATA_ZONE"], **body})
+def _brightdata(query: SearchQuery, body: dict[str, Any]) -> ProviderRequest:
+    headers = {"Authorization": f"Bearer {query.keys['BRIGHTDATA_API_KEY']}"}
+    return ProviderRequest(headers, json={"zone": query.keys["BRIGHTDATA_ZONE"], **body})
 
 
 def brightdata_reply(data: Any) -> Any:
-    """Take the result page out of the envelope of `format: json`; `raw` has none."""
+    """Return the result page that `format: json` wraps; `raw` does not wrap it.
+
+    Raises:
+        ValueError: the search engine failed, or its page was not parsed.
+    """
     if not isinstance(data, dict) or "body" not in data or "organic" in data:
         return data
     status = data.get("status_code", 200)
@@ -165,4 +207,4 @@ def brightdata_reply(data: Any) -> Any:
     try:
         return json.loads(body) if isinstance(body, str) else body
     except (ValueError, RecursionError):
-        raise ValueError(f"the result page was not parsed, it begins {str(body)[:80]!r}") from None
+        raise ValueError(f"the result page was not parsed; it begins with {str(body)[:80]!r}") from None

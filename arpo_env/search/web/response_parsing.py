@@ -1,4 +1,7 @@
-"""From the JSON of a search service to `Hit`s: no single result may raise, a wrong shape of the whole must."""
+"""Reads the JSON of search services into `Hit`s.
+
+A single odd result never raises, since models read on without it; a reply of another shape does.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ SNIPPET = 500  # characters of a text that stand for a snippet where the service
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Names of the fields of one result. Of title, url, date and text the first that holds something counts.
+class HitFields:
+    """Names of the fields of one result. For title, url, date and text the first field that is not empty counts.
 
     Attributes:
         title: of the page.
         url: of the page.
-        snippet: all that hold something are joined.
+        snippet: all fields that are not empty are joined.
         date: as the service writes it.
         text: the whole page.
         score: a number.
-        markup: texts hold HTML entities and emphasis.
+        markup: whether texts hold HTML entities and emphasis.
     """
 
     title: tuple[str, ...] = ("title",)
@@ -55,38 +58,38 @@ class Columns:
         return next(filter(None, (self._words(result, name) for name in names)), "")
 
     def _words(self, result: Mapping[str, Any], name: str) -> str:
-        words = plain(result.get(name))
+        words = json_text(result.get(name))
         return html.unescape(_TAG.sub("", words)) if self.markup else words
 
 
 @dataclass(frozen=True)
-class Shape:
+class ReplyShape:
     """Where the results are in a reply.
 
     Attributes:
         path: to the list of results.
-        columns: of each.
-        marker: a key whose presence makes a reply without that list an honest "nothing found".
-        leads: objects beside the list that answer the query directly: (key, columns).
+        columns: the fields of each result.
+        marker: a key whose presence in a reply without that list means that nothing was found.
+        leads: objects beside the list that answer the query directly: (key, fields).
     """
 
     path: tuple[str, ...]
-    columns: Columns = Columns()
+    columns: HitFields = HitFields()
     marker: str = ""
-    leads: tuple[tuple[str, Columns], ...] = ()
+    leads: tuple[tuple[str, HitFields], ...] = ()
 
     def hits(self, reply: Reply, data: Any) -> list[Hit]:
-        """Read a reply; `data` is its JSON, unpacked.
+        """Return the hits of a reply, whose unpacked JSON is `data`.
 
         Raises:
-            ServiceError: it has another shape.
+            ServiceError: the reply has another shape.
         """
         if not isinstance(data, dict):
-            raise reply.fault(f"answered {named(data)}, expected an object with {self._place}")
+            raise reply.fault(f"answered {json_kind(data)}, expected an object with {self._place}")
         found = self._list(reply, data)
         results = [result for result in found if isinstance(result, dict)]
         if found and not results:
-            raise reply.fault(f"answered {named(found[0])} in {self._place}, expected objects")
+            raise reply.fault(f"answered {json_kind(found[0])} in {self._place}, expected objects")
         leads = [columns.hit(data[key]) for key, columns in self.leads if isinstance(data.get(key), dict)]
         return [lead for lead in leads if lead.snippet] + with_text(map(self.columns.hit, results))
 
@@ -109,35 +112,35 @@ class Shape:
 
 
 def with_text(hits: Iterable[Hit]) -> list[Hit]:
-    """Leave out what the model could not read."""
+    """Leave out hits without any text."""
     return [hit for hit in hits if hit.title or hit.snippet or hit.text]
 
 
 def error_in(data: Mapping[str, Any]) -> str:
     """Return the error that a reply reports, or ""."""
     for key in ("error", "message", "detail"):
-        said = one_line(plain(data.get(key)))
+        said = one_line(json_text(data.get(key)))
         if said:
             return said[:300]
     return ""
 
 
-def plain(value: Any) -> str:
-    """Return the words of a JSON value: texts and numbers, lists of them, and objects of them as `name: value`."""
+def json_text(value: Any) -> str:
+    """Return the text of a JSON value: strings and numbers, lists of them, and objects of them as `name: value`."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().strip()
     if isinstance(value, list):
-        return " ".join(filter(None, (plain(part) for part in value if isinstance(part, str | int | float))))
+        return " ".join(filter(None, (json_text(part) for part in value if isinstance(part, str | int | float))))
     if isinstance(value, dict):
-        parts = ((plain(key), plain(part)) for key, part in value.items() if isinstance(part, str | int | float))
-        return "; ".join(f"{key}: {part}" for key, part in parts if part)
+        parts = ((key, json_text(part)) for key, part in value.items() if isinstance(part, str | int | float))
+        return "; ".join(f"{json_text(key)}: {part}" for key, part in parts if part)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return ""
 
 
 def one_line(text: str) -> str:
-    """Return the text with every run of white space as one blank."""
+    """Return the text with every run of white space as one space."""
     return " ".join(text.split())
 
 
@@ -151,7 +154,7 @@ def number(value: Any) -> float | None:
         return None
 
 
-def named(value: Any) -> str:
-    """Say what kind of JSON value it is."""
+def json_kind(value: Any) -> str:
+    """Name the kind of a JSON value."""
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")

@@ -1,13 +1,14 @@
-"""Forks a live session: the same variables, generators, open files, directory and random state, twice. Runs inside.
+"""Forks a live session with its variables, generators, open files, directory and random state. Runs inside.
 
-The copy is the process itself, so everything in memory comes along; this module does what fork(2) does not
-do: a directory, open files and memory of its own, new channels, a supervisor as parent, and the state of `random`,
-which Python seeds anew in every forked child. Nothing is shared with the original or with other copies afterwards:
-each of them, the original too, makes a new control socket once it is alone, and gets new outputs over it.
+The copy is a forked process, so it has everything that is in memory. This module does what fork(2) does not do: it
+gives the copy a directory, open files and memory of its own, new channels, the supervisor as parent, and the state of
+`random`, which Python seeds anew in every forked child. Afterwards, nothing is shared with the original or with other
+copies. To hand over the channels, each process, including the original, makes a new control socket once it is separate,
+sends one end with its report over the old one, and gets new pipes for its output over the new one.
 
-Lost are threads and child processes, in the original too; pipes, sockets and shared memory are replaced. Where the
-original has threads, it is forked once more, and that process takes its place: a thread would be outside of the
-Landlock domain that the original enters.
+Threads and child processes end, in the original too; pipes, sockets and shared memory are replaced. An original that
+has threads is forked once more, and that process takes its place: a thread would stay outside the Landlock domain
+that the original enters.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import os
 import posix
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from sandbox.server.kernel.confine import Confinement
 from sandbox.server.kernel.syscalls import adopt_orphans
+from sandbox.server.session.blocking_channel import Channel
 from sandbox.server.session.isolate_descriptors import count_channels, separate
 from sandbox.server.session.open_files import OpenFile, copy_tree, open_files
 from sandbox.server.session.random_state import reseed, restore
@@ -28,11 +31,29 @@ from sandbox.server.session.random_state import state as random_state
 from sandbox.server.session.unshare_memory import count_writable, own_memory
 from sandbox.server.wire import BRANCHED, FAULT, GAVE_UP, INDEX, LOSSES, READY, UNABLE
 
-if TYPE_CHECKING:
-    from sandbox.server.session.session import Session
-
 _pid, _leave, _fork, _sleep = os.getpid, os._exit, os.fork, time.sleep
 _WHOLE_DAY = 86400.0
+
+
+class ForkableSession(Protocol):
+    """What forking needs of a session; see `session.Session`."""
+
+    confinement: Confinement
+    channel: Channel
+    directory: str
+    outputs: tuple[tuple[int, int], ...]
+
+    def become_session(self, parent: int) -> None:
+        """Give a freshly forked process a process group of its own, and have it end with its parent."""
+
+    def renew_streams(self) -> None:
+        """Give sys.stdout and sys.stderr new buffers."""
+
+    def point_to_directory(self, old: str) -> None:
+        """Let variables that name the old directory name the one that the session has now."""
+
+    def hide_directory(self) -> bytes:
+        """Give the directory a name that is in no other session's memory; return it."""
 
 
 class _Origin(NamedTuple):
@@ -45,14 +66,14 @@ class _Origin(NamedTuple):
     threads: bool
 
 
-def fork_session(session: Session, number: int, payload: bytes) -> None:
+def fork_session(session: ForkableSession, number: int, payload: bytes) -> None:
     """Make one copy for each directory named in the payload; returns in every copy, and in the original.
 
     Args:
-        session: the one to fork.
+        session: the session to fork.
         number: of the request, for the reply.
-        payload: a seed or nothing, whether there are other threads, then the real paths of the copies' directories,
-            one a line.
+        payload: lines: a seed or nothing, "threads" if there are other threads, then the real paths of the copies'
+            directories.
     """
     seed, threads, *directories = payload.decode().split("\n")
     try:
@@ -82,11 +103,11 @@ def fork_session(session: Session, number: int, payload: bytes) -> None:
     session.channel.move(BRANCHED, number, losses + FAULT.pack(code) + session.hide_directory())
 
 
-def _copied(session: Session, origin: _Origin, index: int, directory: str, waiting: tuple[int, int]) -> bool:
-    """Make a copy; True in it.
+def _copied(session: ForkableSession, origin: _Origin, index: int, directory: str, waiting: tuple[int, int]) -> bool:
+    """Make a copy; returns True in the copy, and False in the original.
 
     Raises:
-        OSError: there is no process to be had.
+        OSError: no process could be created.
     """
     between = _forked_away()
     if not between:
@@ -111,7 +132,7 @@ def _copied(session: Session, origin: _Origin, index: int, directory: str, waiti
         if origin.seed:
             reseed(f"{origin.seed}-{index}")
         session.channel.move(READY, origin.number, prefix + session.hide_directory())
-    except BaseException as error:  # half a copy must not go on
+    except BaseException as error:  # an incomplete copy must not go on
         with contextlib.suppress(OSError):
             session.channel.send(UNABLE, origin.number, prefix + fault(error))
             os.write(waiting[1], b"!")
@@ -123,7 +144,7 @@ def _copied(session: Session, origin: _Origin, index: int, directory: str, waiti
 
 
 def _until_done(waiting: tuple[int, int], copies: int) -> None:
-    """Wait until every copy has what it needs of the original and says so, or all have ended."""
+    """Wait until every copy has reported that it needs the original no more, or all have ended."""
     done, pending = waiting
     os.close(pending)
     while copies > 0:
@@ -132,11 +153,11 @@ def _until_done(waiting: tuple[int, int], copies: int) -> None:
     os.close(done)
 
 
-def _replace(session: Session) -> None:
-    """Fork once more, and go on in the new process, where there are no other threads; the supervisor ends the old one.
+def _replace(session: ForkableSession) -> None:
+    """Fork once more and go on in the new process, which has no other threads; the supervisor kills the old one.
 
     Raises:
-        OSError: there is no process to be had.
+        OSError: no process could be created.
     """
     numbers = random_state()
     between = _forked_away()
@@ -148,7 +169,7 @@ def _replace(session: Session) -> None:
 
 
 def _forget_tracker() -> None:
-    """Have multiprocessing start its tracker of resources anew, without a warning: the present one ends with a fork."""
+    """Have multiprocessing start a new resource tracker without a warning, since a fork ends the present one."""
     module = sys.modules.get("multiprocessing.resource_tracker")
     with contextlib.suppress(Exception):  # not imported, or changed by the code
         tracker = module._resource_tracker  # type: ignore[union-attr]
@@ -161,10 +182,10 @@ def _forked_away() -> int:
     """Fork twice, so that the supervisor becomes the new process's parent and can wait for it.
 
     Returns:
-        In the new process the id of the process in between, which is about to end; 0 in the old one.
+        In the new process, the id of the process in between, which is about to end; 0 in the old one.
 
     Raises:
-        OSError: there is no process to be had.
+        OSError: no process could be created.
     """
     adopt_orphans(False)
     try:
@@ -187,5 +208,5 @@ def _forked_away() -> int:
 
 
 def fault(error: BaseException) -> bytes:
-    """Return what UNABLE says of an error."""
+    """Return the payload of UNABLE for an error."""
     return FAULT.pack((getattr(error, "errno", None) or errno.EIO) & 0xFFFF)

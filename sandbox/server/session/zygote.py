@@ -1,8 +1,8 @@
 """The zygote: the process that every session is forked from. Runs inside the sandbox.
 
-It never sees any code, so a session finds nothing of other sessions in its memory. It is a process of its
-own, started by exec, so a session finds nothing of the supervisor either. The modules of the image's profile are
-imported here, once. Sessions are its children; it tells the supervisor how they end.
+It never sees any code, so a session finds nothing of other sessions in its memory. It is a process of its own, started
+by exec, so a session finds nothing of the supervisor either. It imports the modules of the image's profile once.
+Sessions are its children; it reports their exits to the supervisor.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from sandbox.server.kernel.confine import Confinement, end_all_of_this_user
 from sandbox.server.kernel.remove_tree import remove_tree
 from sandbox.server.kernel.syscalls import collapse_heap, die_with_parent, drop_to, hide_memory, prefer_for_oom
 from sandbox.server.session.blocking_channel import Channel
-from sandbox.server.session.session import furnish, start
+from sandbox.server.session.python_environment import furnish
+from sandbox.server.session.session import current_directory, start
 from sandbox.server.wire import DIED, ENDED, HELLO, SPAWN, SWEEP
 
 
 def serve_zygote(config: dict[str, Any]) -> None:
-    """Fork a session for each frame that comes in on descriptor 0, until it ends."""
+    """Serve the supervisor's orders, which come on descriptor 0, until it ends."""
     die_with_parent()
     channel = Channel(os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -40,7 +41,7 @@ def serve_zygote(config: dict[str, Any]) -> None:
     facts = {**_facts(config, confinement), "missing": missing, "packages": _installed()}
     channel.send(HELLO, 0, json.dumps(facts).encode())
     zygote = Zygote(config, channel, confinement)
-    furnish(config)
+    furnish(config, current_directory)
     gc.collect()
     gc.freeze()
     collapse_heap()
@@ -58,7 +59,7 @@ def _import_all(names: list[str]) -> list[str]:
 
 
 def _installed() -> list[str]:
-    """Return the names of the packages that are beside the standard library."""
+    """Return the names of the installed packages, without the standard library."""
     found: set[str] = set()
     for place in sys.path:
         if os.path.basename(place) in ("site-packages", "dist-packages") or place == os.environ.get("PYTHONPATH"):
@@ -68,14 +69,14 @@ def _installed() -> list[str]:
 
 
 def _facts(config: dict[str, Any], confinement: Confinement) -> dict[str, Any]:
-    """Have a child go through what sessions go through, and tell what holds it then."""
+    """Confine a child as sessions are confined, and return what it measures."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             facts = confinement.facts(config["first_uid"])
         except OSError as error:
-            facts = {"fault": f"a session can not be confined: {error}"}
+            facts = {"fault": f"a session cannot be confined: {error}"}
         os.write(writing, json.dumps(facts).encode())
         os._exit(0)
     os.close(writing)
@@ -86,7 +87,7 @@ def _facts(config: dict[str, Any], confinement: Confinement) -> dict[str, Any]:
 
 
 class Zygote:
-    """The loop: frames of the supervisor, and deaths of sessions.
+    """Forks sessions, and reports their exits.
 
     Args:
         config: what the client sent.
@@ -98,26 +99,26 @@ class Zygote:
         self._config = config
         self._channel = channel
         self._confinement = confinement
-        self._deaths, self._death = os.pipe()
-        for fd in (self._deaths, self._death):
+        self._exits, self._wakeup = os.pipe()
+        for fd in (self._exits, self._wakeup):
             os.set_blocking(fd, False)
 
     def serve(self) -> None:
-        """Go on until the supervisor is gone."""
+        """Serve until the supervisor is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._death, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
-        poll.register(self._deaths, select.POLLIN)
+        poll.register(self._exits, select.POLLIN)
         while True:
             for fd, _ in poll.poll():
-                if fd == self._deaths:
+                if fd == self._exits:
                     self._reap()
                 else:
-                    self._obey()
+                    self._serve_order()
 
     def _reap(self) -> None:
-        os.read(self._deaths, 1 << 12)
+        os.read(self._exits, 1 << 12)
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -127,7 +128,7 @@ class Zygote:
                 return
             self._channel.send(DIED, pid, ENDED.pack(status))
 
-    def _obey(self) -> None:
+    def _serve_order(self) -> None:
         try:
             kind, _, payload, fds = self._channel.receive()
         except (EOFError, OSError):
@@ -141,17 +142,20 @@ class Zygote:
             os.close(fd)
 
     def _sweep(self, order: dict[str, Any], done: int) -> None:
-        """Fork a process that removes directories as the user they belong to; it ends, and its descriptor with it."""
+        """Fork a process that removes directories as the user they belong to.
+
+        It reports its beginning with a byte on the descriptor, and its end by closing it.
+        """
         try:
             child = os.fork()
         except OSError:
-            return  # the supervisor sees that nobody has begun, and asks again
+            return  # the supervisor sees that no process has begun, and asks again
         if child:
             return
         try:
             os.write(done, b"!")
             directories = order["directories"]
-            if order["kill"]:  # the user could not list these
+            if order["kill"]:  # listed while still root, since the user cannot list these
                 directories += [os.path.join(order["slot"], name) for name in os.listdir(order["slot"])]
                 directories += [entry.path for entry in os.scandir("/dev/shm") if _owner(entry) == order["uid"]]
             drop_to(order["uid"])

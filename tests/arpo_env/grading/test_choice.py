@@ -13,15 +13,60 @@ QUESTION = (
     "Which city is it?\n\nAnswer Choices:\nA. Rome\nB. Paris, in France\nC. A town of Type C\nD. None of the above"
 )
 ALONE = [
-    "B", "(B)", "B.", "B。", "答案是B", "答案：B", "选B", "故选B。", "选项B", "B选项", "Option B",
-    "The correct option is (B).", "I choose B", r"\boxed{B}", r"\text{(B)}", "**B**", "B is correct", "Answer: B",
-]  # fmt: skip
+    "B",
+    "(B)",
+    "B.",
+    "B。",
+    "答案是B",
+    "答案：B",
+    "选B",
+    "故选B。",
+    "选项B",
+    "B选项",
+    "Option B",
+    "The correct option is (B).",
+    "I choose B",
+    r"\boxed{B}",
+    r"\text{(B)}",
+    "**B**",
+    "B is correct",
+    "Answer: B",
+]
 HEDGED = [
-    "B. Actually C", "B. No, C", "B or C", "B, C", "BC", "B/C", "B; C", "B and C", "Either B or C", "not B",
-    "B, not C", "B? C", "B. maybe c", "B. Wait, it's C", "B. the third option", "B. (C)", "B. C", "B - C",
-    "B. or the last one", "B (C)", "A B C D", "B. I meant D", "All", "B. Not sure", "B或C", "不是B", "B. 还是C",
-    "B. both", r"\boxed{B} \boxed{C}", "B. C is also possible", "B: also D", "B\nC", "B. wrong",
-]  # fmt: skip
+    "B. Actually C",
+    "B. No, C",
+    "B or C",
+    "B, C",
+    "BC",
+    "B/C",
+    "B; C",
+    "B and C",
+    "Either B or C",
+    "not B",
+    "B, not C",
+    "B? C",
+    "B. maybe c",
+    "B. Wait, it's C",
+    "B. the third option",
+    "B. (C)",
+    "B. C",
+    "B - C",
+    "B. or the last one",
+    "B (C)",
+    "A B C D",
+    "B. I meant D",
+    "All",
+    "B. Not sure",
+    "B或C",
+    "不是B",
+    "B. 还是C",
+    "B. both",
+    r"\boxed{B} \boxed{C}",
+    "B. C is also possible",
+    "B: also D",
+    "B\nC",
+    "B. wrong",
+]
 
 
 @pytest.mark.parametrize("answer", ALONE)
@@ -38,11 +83,19 @@ def test_two_letters_or_a_letter_taken_back_are_no_answer(answer: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "letter"),
     [
-        ("B. Paris, in France", "B"), ("(B) Paris in France", "B"), ("Paris, in France", "B"), ("B. Rome", None),
-        ("C. A town of Type C", "C"), ("D. None of the above", "D"), ("none of the above", "D"), ("B. Madrid", None),
-        ("B. Paris, in France, or Rome", None), ("Paris", None), ("Rome, Paris", None),
+        ("B. Paris, in France", "B"),
+        ("(B) Paris in France", "B"),
+        ("Paris, in France", "B"),
+        ("B. Rome", None),
+        ("C. A town of Type C", "C"),
+        ("D. None of the above", "D"),
+        ("none of the above", "D"),
+        ("B. Madrid", None),
+        ("B. Paris, in France, or Rome", None),
+        ("Paris", None),
+        ("Rome, Paris", None),
     ],
-)  # fmt: skip
+)
 def test_the_text_after_a_letter_is_its_option(answer: str, letter: str | None) -> None:
     assert read_letter(answer, QUESTION) == letter
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arpo_env.grading.answer_text.exact_numbers import as_value
 from arpo_env.grading.answer_text.number_words import read_words
-from arpo_env.grading.math_check.exact_numbers import as_value
 from arpo_env.grading.math_check.numeric_equality import same_expression
 from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression
 from arpo_env.grading.math_check.symbolic_equality import same_mathematics
@@ -101,16 +101,56 @@ def test_every_way_of_writing_a_number_is_that_number_and_no_other(
 
 
 OPERATIONS = [
-    "{a}+{b}", "{a} \\cdot {b}", "{a}*{b}", "({a})({b})", "{a}^{{{b}}}", "{a}-{b}", "\\sqrt{{{a}}}", "{a}!", "|{a}|",
-    "\\binom{{{a}}}{{{b}}}", "max({a},{b})", "\\frac{{{a}}}{{1/{b}}}", "{a} {b}/1", "{a} plus {b}", "{a}({b})",
-]  # fmt: skip
+    "{a}+{b}",
+    "{a} \\cdot {b}",
+    "{a}*{b}",
+    "({a})({b})",
+    "{a}^{{{b}}}",
+    "{a}-{b}",
+    "\\sqrt{{{a}}}",
+    "{a}!",
+    "|{a}|",
+    "\\binom{{{a}}}{{{b}}}",
+    "max({a},{b})",
+    "\\frac{{{a}}}{{1/{b}}}",
+    "{a} {b}/1",
+    "{a} plus {b}",
+    "{a}({b})",
+]
 HEDGES = [
-    "{a} or {b}", "{a}, {b}", "{{{a},{b}}}", "\\{{{a}, {b}\\}}", "[{a},{b}]", "({a},{b})", "x={a}, x={b}", "\\pm {a}",
-    "{a} and {b}", "{b} \\ne {a}", "x > {a}", "{a} \\approx {b}", "{b} \\equiv {a}", "\\{{{b}\\}} \\cup \\{{{a}\\}}",
-    "{a}/{b}", "{a}; {b}", "\\boxed{{{b}}} \\boxed{{{a}}}", "not {a}", "{a}? {b}", "{a} {b}", "{a}\\quad{b}",
-    "{a}或{b}", "{b} = {a}", "x = {b} = {a}", "between {a} and {b}", "{a}..{b}", "{a}-{b}", "{a}|{b}", "{a} to {b}",
-    "2x = {a}", "x^2 = {a}", "|x| = {a}",
-]  # fmt: skip
+    "{a} or {b}",
+    "{a}, {b}",
+    "{{{a},{b}}}",
+    "\\{{{a}, {b}\\}}",
+    "[{a},{b}]",
+    "({a},{b})",
+    "x={a}, x={b}",
+    "\\pm {a}",
+    "{a} and {b}",
+    "{b} \\ne {a}",
+    "x > {a}",
+    "{a} \\approx {b}",
+    "{b} \\equiv {a}",
+    "\\{{{b}\\}} \\cup \\{{{a}\\}}",
+    "{a}/{b}",
+    "{a}; {b}",
+    "\\boxed{{{b}}} \\boxed{{{a}}}",
+    "not {a}",
+    "{a}? {b}",
+    "{a} {b}",
+    "{a}\\quad{b}",
+    "{a}或{b}",
+    "{b} = {a}",
+    "x = {b} = {a}",
+    "between {a} and {b}",
+    "{a}..{b}",
+    "{a}-{b}",
+    "{a}|{b}",
+    "{a} to {b}",
+    "2x = {a}",
+    "x^2 = {a}",
+    "|x| = {a}",
+]
 
 
 @QUICK
@@ -233,11 +273,51 @@ def test_intervals_in_every_notation(low: int, width: int, ends: str, others: st
 
 
 PIECES = [
-    "a", "x", "1", "2", "=", "(", ")", "{", "}", "[", "]", "\\frac{x}{0}", "\\sqrt{-1}", "i", "\\infty", "|", ",",
-    "^", "_", "!", "\\pm ", "\\cup ", "\\{", "\\}", "\\mid ", "<", "\\in ", "\\log_", "\\lfloor ", "\\rfloor ",
-    "\\binom{x}{2}", "\\gcd(", "and ", "or ", "\\setminus ", "^\\circ", "\\%", "0.\\overline{3}", "the answer is ",
-    "答案", "个", "\\boxed{", "..", "five ",
-]  # fmt: skip
+    "a",
+    "x",
+    "1",
+    "2",
+    "=",
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\\frac{x}{0}",
+    "\\sqrt{-1}",
+    "i",
+    "\\infty",
+    "|",
+    ",",
+    "^",
+    "_",
+    "!",
+    "\\pm ",
+    "\\cup ",
+    "\\{",
+    "\\}",
+    "\\mid ",
+    "<",
+    "\\in ",
+    "\\log_",
+    "\\lfloor ",
+    "\\rfloor ",
+    "\\binom{x}{2}",
+    "\\gcd(",
+    "and ",
+    "or ",
+    "\\setminus ",
+    "^\\circ",
+    "\\%",
+    "0.\\overline{3}",
+    "the answer is ",
+    "答案",
+    "个",
+    "\\boxed{",
+    "..",
+    "five ",
+]
 GOLDS = [
     "5",
     "\\frac{1}{3}",

@@ -33,10 +33,16 @@ def is_chinese(text: str) -> bool:
 
 
 FORMS = {
-    "stop": "{}.", "quotes": '"{}"', "curly quotes": "“{}”", "bold": "**{}**", "text": "\\text{{{}}}",
+    "stop": "{}.",
+    "quotes": '"{}"',
+    "curly quotes": "“{}”",
+    "bold": "**{}**",
+    "text": "\\text{{{}}}",
     "spaces": "  {} ",
-    "textbf": "\\textbf{{{}}}", "boxed": "\\boxed{{{}}}", "boxed text": "\\boxed{{\\text{{{}}}}}",
-}  # fmt: skip
+    "textbf": "\\textbf{{{}}}",
+    "boxed": "\\boxed{{{}}}",
+    "boxed text": "\\boxed{{\\text{{{}}}}}",
+}
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -74,12 +80,25 @@ def test_answers_of_other_questions_are_wrong(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "gold", "em", "f1"),
     [
-        ("yes it is", "yes", 1, 1), ("unknown", "no", 0, 0), ("Yes.", "yes", 1, 1), ("it is no", "no", 0, 0),
-        ("-5", "5", 0, 0), ("1.2", "12", 0, 0), ("1,204", "1204", 1, 1), ("The Beatles", "beatles", 1, 1),
-        ("Barack Hussein Obama", "Barack Obama", 0, 0.8), ("", "x", 0, 0), ("...", "x", 0, 0), ("2nd", "2", 0, 0),
-        ("🇫🇷", "🇫🇷", 1, 1), ("🇫🇷", "🇺🇸", 0, 0), ("🇫🇷", "France", 0, 0), (" ", "🇫🇷", 0, 0), ("...", "", 0, 0),
+        ("yes it is", "yes", 1, 1),
+        ("unknown", "no", 0, 0),
+        ("Yes.", "yes", 1, 1),
+        ("it is no", "no", 0, 0),
+        ("-5", "5", 0, 0),
+        ("1.2", "12", 0, 0),
+        ("1,204", "1204", 1, 1),
+        ("The Beatles", "beatles", 1, 1),
+        ("Barack Hussein Obama", "Barack Obama", 0, 0.8),
+        ("", "x", 0, 0),
+        ("...", "x", 0, 0),
+        ("2nd", "2", 0, 0),
+        ("🇫🇷", "🇫🇷", 1, 1),
+        ("🇫🇷", "🇺🇸", 0, 0),
+        ("🇫🇷", "France", 0, 0),
+        (" ", "🇫🇷", 0, 0),
+        ("...", "", 0, 0),
     ],
-)  # fmt: skip
+)
 def test_exact_match_and_f1(answer: str, gold: str, em: float, f1: float) -> None:
     assert qa_scores(answer, (gold,)) == pytest.approx((em, f1))
 
@@ -93,12 +112,28 @@ def test_the_best_alias_counts_and_parts_are_reported() -> None:
 @pytest.mark.parametrize(
     ("answer", "letter"),
     [
-        ("B", "B"), ("(B)", "B"), ("B.", "B"), ("Answer: B", "B"), ("B. some text", "B"), ("b", "B"), ("**B**", "B"),
-        (r"\text{(C)}", "C"), ("The answer is (B).", "B"), ("B) a vitamin C pill", "B"), ("Option B", "B"),
-        ("B or C", None), ("B, C", None), ("B. x or C", None), ("(A) and (B)", None), ("BC", None), ("B/C", None),
-        ("Because", None), ("A cat", None), ("", None),
+        ("B", "B"),
+        ("(B)", "B"),
+        ("B.", "B"),
+        ("Answer: B", "B"),
+        ("B. some text", "B"),
+        ("b", "B"),
+        ("**B**", "B"),
+        (r"\text{(C)}", "C"),
+        ("The answer is (B).", "B"),
+        ("B) a vitamin C pill", "B"),
+        ("Option B", "B"),
+        ("B or C", None),
+        ("B, C", None),
+        ("B. x or C", None),
+        ("(A) and (B)", None),
+        ("BC", None),
+        ("B/C", None),
+        ("Because", None),
+        ("A cat", None),
+        ("", None),
     ],
-)  # fmt: skip
+)
 def test_one_letter_and_never_two(answer: str, letter: str | None) -> None:
     assert read_letter(answer) == letter
 
@@ -112,13 +147,26 @@ def test_multiple_choice() -> None:
 @pytest.mark.parametrize(
     ("answer", "gold", "right"),
     [
-        ("$1,204", "1204", True), ("17%", "17", True), ("17.5", "17", False), ("seventeen", "17", False),
-        ("a, b", "a,b", True), ("b, a", "a, b", False), ("a; b", "a, b", True), ("a", "a, b", False), ("", "5", False),
-        ("1, 2.0", "1,2", True), ("St. Petersburg", "st petersburg", True), ("sea gull", "seagull", True),
-        ("Rome", "Paris", False), ("12 dogs", "12", False),
-        ("", "!?", False), ("...", "!?", False), ("!?", "!?", True), ("NaN", "nan", True),
+        ("$1,204", "1204", True),
+        ("17%", "17", True),
+        ("17.5", "17", False),
+        ("seventeen", "17", False),
+        ("a, b", "a,b", True),
+        ("b, a", "a, b", False),
+        ("a; b", "a, b", True),
+        ("a", "a, b", False),
+        ("", "5", False),
+        ("1, 2.0", "1,2", True),
+        ("St. Petersburg", "st petersburg", True),
+        ("sea gull", "seagull", True),
+        ("Rome", "Paris", False),
+        ("12 dogs", "12", False),
+        ("", "!?", False),
+        ("...", "!?", False),
+        ("!?", "!?", True),
+        ("NaN", "nan", True),
     ],
-)  # fmt: skip
+)
 def test_gaia(answer: str, gold: str, right: bool) -> None:
     assert gaia_match(answer, gold) is right
 

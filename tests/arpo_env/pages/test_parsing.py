@@ -16,7 +16,7 @@ import pytest
 from arpo_env.pages import PageReader
 from arpo_env.pages import parser_process as parsing
 from arpo_env.pages.charset import decode
-from arpo_env.pages.parser_pool import Parser, ParsingFailed
+from arpo_env.pages.parser_pool import PageParser, ParsingFailed
 from arpo_env.pages.parser_process import MAX_TAGS, strip_tags
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
@@ -39,17 +39,17 @@ NEWS = f"""<!doctype html><html><head><title>Long rivers | The Daily</title>
 
 
 @pytest.fixture(scope="module")
-def parser() -> Iterator[Parser]:
-    made = Parser(1, seconds=4.0)
+def parser() -> Iterator[PageParser]:
+    made = PageParser(1, seconds=4.0)
     yield made
     made.close()
 
 
-def parse(parser: Parser, kind: str, body: bytes) -> dict[str, str]:
+def parse(parser: PageParser, kind: str, body: bytes) -> dict[str, str]:
     return asyncio.run(parser.parse(kind, body, 20_000))
 
 
-def test_the_article_is_kept_in_order_and_the_rest_is_not(parser: Parser) -> None:
+def test_the_article_is_kept_in_order_and_the_rest_is_not(parser: PageParser) -> None:
     found = parse(parser, "html", NEWS.encode())
     places = [found["text"].find(part) for part in ("The river Nile", "In numbers", "River | Length", "The Amazon")]
     assert -1 not in places
@@ -58,12 +58,12 @@ def test_the_article_is_kept_in_order_and_the_rest_is_not(parser: Parser) -> Non
         assert noise not in found["text"]
 
 
-def test_title_and_date_come_from_metadata(parser: Parser) -> None:
+def test_title_and_date_come_from_metadata(parser: PageParser) -> None:
     found = parse(parser, "html", NEWS.encode())
     assert (found["title"], found["date"]) == ("Long rivers", "2021-03-04")
 
 
-def test_a_page_with_hardly_any_main_text_gives_all_of_its_text(parser: Parser) -> None:
+def test_a_page_with_hardly_any_main_text_gives_all_of_its_text(parser: PageParser) -> None:
     markup = "<title>T</title><body><nav>menu</nav><div>one <b>bo</b>ld</div>two<table><tr><td>a<td>b</table></body>"
     found = parse(parser, "html", markup.encode())
     assert found["title"] == "T"
@@ -75,7 +75,7 @@ def test_stripping_leaves_out_comments_and_scripts() -> None:
 
 
 @pytest.mark.parametrize("name", ["libffi8/html/Introduction.html", "base-passwd/users-and-groups.html"])
-def test_pages_of_this_system(parser: Parser, name: str) -> None:
+def test_pages_of_this_system(parser: PageParser, name: str) -> None:
     file = Path("/usr/share/doc") / name
     if not file.exists():
         pytest.skip("this system has no such page")
@@ -138,7 +138,7 @@ def test_a_pdf_is_read(site: Site) -> None:
     assert page.text == "First page.\n\nSecond page."
 
 
-def test_a_locked_pdf_is_told(parser: Parser) -> None:
+def test_a_locked_pdf_is_told(parser: PageParser) -> None:
     from pypdf import PdfReader, PdfWriter
 
     writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf(["secret"]))))
@@ -150,18 +150,18 @@ def test_a_locked_pdf_is_told(parser: Parser) -> None:
 
 
 @pytest.mark.parametrize("body", [b"%PDF-1.4 nothing else", b"%PDF-1.4\n" + os.urandom(5000), b"%PDF-"])
-def test_a_broken_pdf_is_told(parser: Parser, body: bytes) -> None:
+def test_a_broken_pdf_is_told(parser: PageParser, body: bytes) -> None:
     with pytest.raises(ParsingFailed, match="broken"):
         parse(parser, "pdf", body)
 
 
-def test_a_pdf_that_is_too_long_gives_its_start(parser: Parser) -> None:
+def test_a_pdf_that_is_too_long_gives_its_start(parser: PageParser) -> None:
     found = parse(parser, "pdf", pdf([f"Page {number}. " + "word " * 500 for number in range(40)]))
     assert found["text"].startswith("Page 0.")
     assert "Page 39." not in found["text"]
 
 
-def test_a_slow_pdf_gives_what_was_read_in_time(parser: Parser) -> None:
+def test_a_slow_pdf_gives_what_was_read_in_time(parser: PageParser) -> None:
     """The second page takes minutes; the first is not lost."""
     started = time.monotonic()
     found = parse(parser, "pdf", pdf(["First page.", "(x) Tj " * 3_000_000], raw=[False, True]))
@@ -169,7 +169,7 @@ def test_a_slow_pdf_gives_what_was_read_in_time(parser: Parser) -> None:
     assert time.monotonic() - started < 30
 
 
-def test_a_pdf_that_is_a_bomb_ends(parser: Parser) -> None:
+def test_a_pdf_that_is_a_bomb_ends(parser: PageParser) -> None:
     started = time.monotonic()
     try:
         found = parse(parser, "pdf", pdf_bomb())
@@ -191,7 +191,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_hostile_markup_ends_within_the_limit(name: str) -> None:
-    parser = Parser(1, seconds=1.0)
+    parser = PageParser(1, seconds=1.0)
     parse(parser, "html", b"<p>started")
     started = time.monotonic()
     try:
@@ -207,7 +207,7 @@ def test_a_large_page_gives_its_start() -> None:
     markup = "".join(
         f"<div><p>Paragraph {i} has <b>some</b> text in it, which is plain.</p></div>" for i in range(14_000)
     )
-    parser = Parser(1, seconds=12.0)
+    parser = PageParser(1, seconds=12.0)
     found = asyncio.run(parser.parse("html", markup.encode(), 2_000))
     assert found["text"].startswith("Paragraph 0 has some text in it, which is plain.")
     parser.close()
@@ -258,7 +258,7 @@ def cpu_seconds(work: Any) -> float:
 
 
 def test_memory_is_limited() -> None:
-    parser = Parser(1, seconds=20.0, memory=120 << 20)
+    parser = PageParser(1, seconds=20.0, memory=120 << 20)
     with pytest.raises(ParsingFailed, match="memory"):
         parse(parser, "html", (f"<p>{'words ' * 350}</p>" * 14_000).encode())  # 29 MB
     parser.close()
@@ -271,14 +271,14 @@ def test_a_hostile_page_is_an_ordinary_fault_for_the_reader(site: Site) -> None:
 
 def test_the_process_holds_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    parser = Parser(1)
+    parser = PageParser(1)
     parse(parser, "html", b"<p>started")
     (pid,) = parser._pool.pids
     assert b"SOME_API_KEY" not in Path(f"/proc/{pid}/environ").read_bytes()
     parser.close()
 
 
-def test_a_dead_process_is_replaced(parser: Parser) -> None:
+def test_a_dead_process_is_replaced(parser: PageParser) -> None:
     parse(parser, "html", b"<p>started")
     (pid,) = parser._pool.pids
     os.kill(pid, signal.SIGKILL)
@@ -290,7 +290,7 @@ def test_a_dead_process_is_replaced(parser: Parser) -> None:
 def test_a_missing_library_names_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trafilatura.py").write_text("raise ImportError('No module named trafilatura')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    parser = Parser(1)
+    parser = PageParser(1)
     with pytest.raises(ImportError, match=r"pip install 'arpo-gym\[search\]'"):
         parse(parser, "html", b"<p>x")
     parser.close()

@@ -69,7 +69,7 @@ def test_a_page_that_others_keep_from_the_parser_ends_on_time(site: Site, monkey
     reader = PageReader(allow_private=True, ports=None, parse_seconds=0.1)
     done = threading.Event()
     for _ in range(os.cpu_count() or 1):
-        reader._parser._threads.submit(done.wait)
+        reader._parser._pool._threads.submit(done.wait)
     with pytest.raises(ServiceError, match="too many pages wait"):
         asyncio.run(reader.read(f"{site.url}/"))
     done.set()

@@ -25,17 +25,38 @@ def weather(city: str, days: int = 1) -> str:
     return city * days
 
 
-CUSTOM: list[JsonSchema] = [function_schema(weather), function_schema(weather, "get-time"),
-                            function_schema(weather, "a.b")]  # fmt: skip
+CUSTOM: list[JsonSchema] = [
+    function_schema(weather),
+    function_schema(weather, "get-time"),
+    function_schema(weather, "a.b"),
+]
 TOOLS = [*ALL, *CUSTOM]
 NAMES = ["think", "result", "answer", *(tool["function"]["name"] for tool in TOOLS)]
 SPELLINGS = ["<{}>", "</{}>", "<{} >", "< {}>", "</ {}\n>", "<{} id=1>", "<\t/{}>"]
 JSON = '{"name": "weather", "arguments": {"city": "x"}, "parameters": {"city": "x"}}'
-MARKS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<|python_tag|>", "<|im_end|>",
-         "<|im_start|>assistant\n", "<|eot_id|>", "<|start_header_id|>assistant<|end_header_id|>"]  # fmt: skip
-PIECES = [*MARKS, f"<tool_call>{JSON}</tool_call>", f"<|python_tag|>{JSON}", "\\boxed{42}", "text", "<", "/", "\n",
-          *(form.format(name) for name in NAMES for form in SPELLINGS),
-          *(f"<{name}>\\boxed{{42}}</{name}>".upper() for name in NAMES)]  # fmt: skip
+MARKS = [
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<|python_tag|>",
+    "<|im_end|>",
+    "<|im_start|>assistant\n",
+    "<|eot_id|>",
+    "<|start_header_id|>assistant<|end_header_id|>",
+]
+PIECES = [
+    *MARKS,
+    f"<tool_call>{JSON}</tool_call>",
+    f"<|python_tag|>{JSON}",
+    "\\boxed{42}",
+    "text",
+    "<",
+    "/",
+    "\n",
+    *(form.format(name) for name in NAMES for form in SPELLINGS),
+    *(f"<{name}>\\boxed{{42}}</{name}>".upper() for name in NAMES),
+]
 DELIMITERS = {
     "arpo-tags": rf"<\s*/?\s*(?:{'|'.join(map(re.escape, NAMES))})\b",
     "hermes": r"<\s*/?\s*(?:tool_call|tool_response|tools|think)\b|<\|im_",

@@ -22,26 +22,56 @@ MEGABYTE = 1_000_000
 CPU_SECONDS = 5.0  # ten times what it takes on a busy machine; quadratic work would take hours
 TAGS = ("think", "python", "search", "answer", "result", "add", "now")
 TAG_PIECES = [
-    *(f"<{name}>" for name in TAGS), *(f"</{name}>" for name in TAGS),
-    "<python>1 + 1</python>", "<search>who</search>", '<add>{"a": 1, "b": 2}</add>', "<answer>\\boxed{1}</answer>",
-    "<think>hm</think>", "<think><python>2</python></think>", "</RESULT >", "< python>", "<python >", "<pyth", "on>",
-]  # fmt: skip
+    *(f"<{name}>" for name in TAGS),
+    *(f"</{name}>" for name in TAGS),
+    "<python>1 + 1</python>",
+    "<search>who</search>",
+    '<add>{"a": 1, "b": 2}</add>',
+    "<answer>\\boxed{1}</answer>",
+    "<think>hm</think>",
+    "<think><python>2</python></think>",
+    "</RESULT >",
+    "< python>",
+    "<python >",
+    "<pyth",
+    "on>",
+]
 JSON_PIECES = [
-    '{"name": "python", "arguments": {"code": "1"}}', '{"name": "search", "arguments": {"query": "q", "k": 2}}',
-    '{"name": "python", "parameters": {"code": "1"}}', '{"name": "now", "parameters": {}}', '{"name": "pyton"}',
-    '{"name": "add", "arguments": {"a": 1e999, "b": 2}}', '{"name": "mark", "arguments": {"levels": [1, true]}}',
-    '{"name": "python", "arguments": {"code": "</tool_call><tool_call>"}}', '{"code": NaN, "code": 1}', '{"a": ',
+    '{"name": "python", "arguments": {"code": "1"}}',
+    '{"name": "search", "arguments": {"query": "q", "k": 2}}',
+    '{"name": "python", "parameters": {"code": "1"}}',
+    '{"name": "now", "parameters": {}}',
+    '{"name": "pyton"}',
+    '{"name": "add", "arguments": {"a": 1e999, "b": 2}}',
+    '{"name": "mark", "arguments": {"levels": [1, true]}}',
+    '{"name": "python", "arguments": {"code": "</tool_call><tool_call>"}}',
+    '{"code": NaN, "code": 1}',
+    '{"a": ',
     '{"name": "python", "name": "search", "arguments": {}}',
-]  # fmt: skip
+]
 MARK_PIECES = [
-    "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<|eom_id|>", "<|im_end|>",
-    "<tool_response>", "<tool_", "call>", "\\boxed{3}", "\\boxed{",
-    *(f"<tool_call>{call}</tool_call>" for call in JSON_PIECES), *(f"<|python_tag|>{call}" for call in JSON_PIECES),
-]  # fmt: skip
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    "<|python_tag|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<tool_response>",
+    "<tool_",
+    "call>",
+    "\\boxed{3}",
+    "\\boxed{",
+    *(f"<tool_call>{call}</tool_call>" for call in JSON_PIECES),
+    *(f"<|python_tag|>{call}" for call in JSON_PIECES),
+]
 GOOD_PIECES = [
-    "<think>", "</think>", "text", '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
+    "<think>",
+    "</think>",
+    "text",
+    '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
     '<|python_tag|>{"name": "now", "parameters": {}}',
-]  # fmt: skip
+]
 NOISE = ["", " ", "\n", "text", "\0", "\ud800", "\U0001f600", "é", "\u202e", "{", "}", '"', "\\", "&lt;", "<", ">"]
 NOISE += ["9" * 5000, "[" * 500]
 
@@ -169,12 +199,26 @@ LONG_TAGS = [
     "</a><a>",
 ]
 LONG_MARKS = [
-    "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<think><tool_call>", "<think></think>",
-    "<", " ", "[", "\\boxed{", '{"name":', '<think></think>{"name":"', '<tool_call>{"name":',
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    "<|python_tag|>",
+    "<think><tool_call>",
+    "<think></think>",
+    "<",
+    " ",
+    "[",
+    "\\boxed{",
+    '{"name":',
+    '<think></think>{"name":"',
+    '<tool_call>{"name":',
     '<tool_call>{"name":"now"}</tool_call>',
-]  # fmt: skip
-LONG = [*(("arpo-tags", piece) for piece in LONG_TAGS),
-        *((name, piece) for name in ("hermes", "llama3") for piece in LONG_MARKS)]  # fmt: skip
+]
+LONG = [
+    *(("arpo-tags", piece) for piece in LONG_TAGS),
+    *((name, piece) for name in ("hermes", "llama3") for piece in LONG_MARKS),
+]
 
 
 @pytest.mark.parametrize(("name", "piece"), LONG)

@@ -67,7 +67,7 @@ def test_closing_what_the_prompt_opened_runs_nothing(tools: list[JsonSchema], la
 
 def test_a_wrong_language_or_style_is_answered_with_what_there_is() -> None:
     for name in ("arpo-tags", "hermes"):
-        with pytest.raises(ValueError, match="no language 'de'; there are: en, zh"):
+        with pytest.raises(ValueError, match="unknown language 'de'; available: en, zh"):
             make_protocol(name).system_prompt([], "de")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="no prompt style 'long'; there are: short, paper"):
+        with pytest.raises(ValueError, match="unknown prompt style 'long'; available: short, paper"):
             make_protocol(name).system_prompt([], "en", "long")  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ import pytest
 from arpo_env.net.http import ServiceError
 from arpo_env.search import CorpusError, LocalSearch, Passage, build_index
 from arpo_env.search.local.index_folder import ENGINES
-from arpo_env.search.local.query_words import Question
+from arpo_env.search.local.query_words import ParsedQuery
 
 PASSAGES = [
     Passage("gold", "黄金", "黄金是一种贵金属。2020年金价上涨。", "https://example.org/gold", "2020-01-02"),
@@ -332,7 +332,7 @@ def test_recall_of_gold_passages(real: LocalSearch, questions: list[dict[str, ob
 
 
 def test_a_question_is_taken_apart() -> None:
-    question = Question.read('Who directed "The Movie (2020)", 黄金时代?')
+    question = ParsedQuery.read('Who directed "The Movie (2020)", 黄金时代?')
     assert question.terms == ("directed", "movie", "2020")
     assert question.pairs == ("黄金", "金时", "时代")
     assert ("the movie", 2) in question.names
@@ -340,4 +340,4 @@ def test_a_question_is_taken_apart() -> None:
 
 
 def test_stop_words_alone_are_searched_for() -> None:
-    assert Question.read("The Who").terms == ("the", "who")
+    assert ParsedQuery.read("The Who").terms == ("the", "who")

@@ -500,7 +500,7 @@ def test_a_missing_key_is_named_with_the_page_where_one_gets_it(name: str, monke
 
 def test_a_key_with_odd_letters_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERPER_API_KEY", "secret…")
-    with pytest.raises(ValueError, match="SERPER_API_KEY holds letters") as caught:
+    with pytest.raises(ValueError, match="SERPER_API_KEY holds characters") as caught:
         make_provider("serper")
     assert "secret" not in str(caught.value)
 

@@ -1,1 +1,0 @@
-"""Text helpers: Unicode normalisation and quoting of foreign text."""

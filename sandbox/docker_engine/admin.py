@@ -1,0 +1,197 @@
+"""What sandboxes have left on the Docker engines: their containers, those without a client, old images.
+
+A container ends by itself with its client. One is left over only when the engine could not tell: it was created
+and never started, or the engine was restarted or cut off at the wrong moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.config import limits
+from sandbox.docker_engine.check import connect
+from sandbox.docker_engine.hosts import Host, hosts_of
+from sandbox.errors import SandboxError, SandboxUnavailable
+
+_LABEL = "arpo.sandbox"
+_PROFILE = "arpo.sandbox.profile"
+_REPOSITORY = "arpo-sandbox"
+_STARTING = 60.0
+
+
+@dataclass(frozen=True)
+class ContainerInfo:
+    """A container of a sandbox.
+
+    Attributes:
+        host: the engine it is on, as DOCKER_HOST names it; empty for the one of this machine.
+        id: of the container, 12 digits.
+        state: as the engine has it, such as "running" or "created".
+        age: seconds since it was made.
+        image: it was made from.
+        memory: bytes it uses; 0 where the engine does not say.
+        client: process that opened it; 0 if unknown.
+        client_host: machine which that process is on.
+        orphan: nobody is there who would use it. The client can be looked up on its own machine only; elsewhere
+            only a container that was never started is taken for one.
+    """
+
+    host: str
+    id: str
+    state: str
+    age: float
+    image: str
+    memory: int
+    client: int
+    client_host: str
+    orphan: bool
+
+
+def containers(host: str | None = None) -> list[ContainerInfo]:
+    """Return the containers of all sandboxes, on one engine or on all that DOCKER_HOST names.
+
+    Raises:
+        SandboxUnavailable: an engine does not answer.
+    """
+    return [info for one in _hosts(host) for info in _containers_of(one)]
+
+
+def prune(everything: bool = False, images: bool = False, host: str | None = None) -> list[str]:
+    """Remove containers without a client; returns what was removed.
+
+    Args:
+        everything: remove also those that are in use; their sessions are lost.
+        images: remove also images that were replaced by a newer one of the same profile and are not in use.
+        host: the engine; None takes all that DOCKER_HOST names.
+
+    Raises:
+        SandboxUnavailable: an engine does not answer.
+    """
+    removed: list[str] = []
+    for one in _hosts(host):
+        doomed = [info for info in _containers_of(one) if everything or info.orphan]
+        with _client(one) as client:
+            removed += [f"container {info.id}" for info in doomed if _remove(client.api.remove_container, info.id)]
+            if images:
+                removed += [f"image {tag}" for tag in _old_images(client) if _remove(client.api.remove_image, tag)]
+    return removed
+
+
+def describe_unenforced_limits(backend: str, host: str | None = None) -> list[str]:
+    """Return which limits a backend can not keep on this machine, one sentence each.
+
+    Args:
+        backend: "docker", "bubblewrap" or "unsafe_local".
+        host: the engine; None takes all that DOCKER_HOST names.
+
+    Raises:
+        SandboxUnavailable: an engine does not answer.
+    """
+    if backend != "docker":
+        return list(limits.unenforced_limits(backend).values())
+    found: list[str] = []
+    for one in _hosts(host):
+        with _client(one) as client:
+            found += limits.unenforced_limits(backend, client.info()).values()
+    return list(dict.fromkeys(found))
+
+
+def _hosts(name: str | None) -> list[Host]:
+    return hosts_of(None if name is None else [name])
+
+
+@contextlib.contextmanager
+def _client(host: Host) -> Iterator[Any]:
+    import docker.errors
+
+    try:
+        with contextlib.closing(connect(host.address())) as client:
+            yield client
+    except (docker.errors.DockerException, OSError) as error:
+        raise SandboxUnavailable(f"the Docker engine of {host} does not answer: {error}") from error
+    finally:
+        host.close()
+
+
+def _containers_of(host: Host) -> list[ContainerInfo]:
+    with _client(host) as client:
+        found = client.api.containers(all=True, filters={"label": f"{_LABEL}=1"})
+        return [_info(client, host, one) for one in sorted(found, key=lambda one: one["Created"])]
+
+
+def _info(client: Any, host: Host, found: dict[str, Any]) -> ContainerInfo:
+    labels = found["Labels"]
+    age = max(0.0, time.time() - found["Created"])
+    pid, machine = int(labels.get(f"{_LABEL}.client", 0)), labels.get(f"{_LABEL}.client_host", "")
+    stillborn = found["State"] == "created" and age > _STARTING
+    widowed = machine == socket.gethostname() and not _alive(pid, found["Created"])
+    memory = _memory(client, found["Id"]) if found["State"] == "running" else 0
+    orphan = stillborn or widowed
+    return ContainerInfo(
+        host.name or "", found["Id"][:12], found["State"], age, found["Image"], memory, pid, machine, orphan
+    )
+
+
+def _alive(pid: int, before: float) -> bool:
+    """Whether a process is there that was started before a time; a later one has only got the same number."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        with open("/proc/uptime") as file:
+            booted = time.time() - float(file.read().split()[0])
+    except FileNotFoundError:
+        return not os.path.exists("/proc/uptime") and _can_be_signalled(pid)
+    except ProcessLookupError:
+        return False
+    return booted + ticks / os.sysconf("SC_CLK_TCK") <= before + 2
+
+
+def _can_be_signalled(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _memory(client: Any, container: str) -> int:
+    import docker.errors
+
+    with contextlib.suppress(docker.errors.DockerException, OSError):
+        usage = client.api.stats(container, stream=False, one_shot=True).get("memory_stats", {})
+        return int(usage.get("usage", 0))
+    return 0
+
+
+def _remove(remove: Any, name: str) -> bool:
+    import docker.errors
+
+    try:
+        remove(name, force=remove.__name__ == "remove_container")
+    except docker.errors.NotFound:
+        return False
+    except docker.errors.APIError as error:
+        if error.status_code == 409:  # in use, or being removed already
+            return False
+        raise SandboxError(f"the Docker engine does not remove {name}: {error}") from error
+    return True
+
+
+def _old_images(client: Any) -> list[str]:
+    """Return the tags of all images but the newest of each profile."""
+    seen: set[str] = set()
+    old: list[str] = []
+    for image in sorted(client.api.images(name=_REPOSITORY), key=lambda image: -image["Created"]):
+        profile = (image["Labels"] or {}).get(_PROFILE, "")
+        if profile in seen:
+            old += image["RepoTags"] or []
+        seen.add(profile)
+    return old

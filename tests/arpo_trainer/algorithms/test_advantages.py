@@ -1,0 +1,133 @@
+"""From rewards to an advantage for every token."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from arpo_trainer import group_advantages
+from arpo_trainer.algorithms.advantages import (
+    ADVANTAGES,
+    batch_advantages,
+    leave_one_out,
+    reinforce_plus_plus,
+    silent_groups,
+    tree_group_advantages,
+)
+from arpo_trainer.algorithms.branching import branch_score
+from arpo_trainer.algorithms.budgets import split_budget
+
+
+def test_advantages_have_mean_zero_and_unit_deviation() -> None:
+    values = group_advantages([1.0, 0.0, -1.0, 1.0])
+    assert statistics.fmean(values) == pytest.approx(0, abs=1e-12)
+    assert statistics.stdev(values) == pytest.approx(1, abs=1e-5)
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    assert group_advantages([0.5] * 4) == [0.0] * 4
+
+
+def test_an_invalid_sample_is_left_out_not_scored_zero() -> None:
+    with_it, without = group_advantages([1.0, None, 0.0, 0.0]), group_advantages([1.0, 0.0, 0.0])
+    assert [with_it[0], *with_it[2:]] == without
+    assert with_it[1] == 0.0
+
+
+def test_scale_none_leaves_the_deviation_in() -> None:
+    assert group_advantages([1.0, 0.0], "none") == [0.5, -0.5]
+
+
+def test_a_population_deviation_divides_by_the_group_s_size() -> None:
+    assert group_advantages([1.0, 0.0], "population") == pytest.approx([1.0, -1.0], abs=1e-5)
+
+
+def test_a_lone_valid_trajectory_has_nothing_to_be_compared_with() -> None:
+    for estimate in (group_advantages, leave_one_out):
+        assert estimate([0.7, None, None]) == [0.0] * 3
+
+
+def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
+    rewards = [1.0, 0.25, None, -0.5]
+    valid = [reward for reward in rewards if reward is not None]
+    wanted = [0.0 if r is None else r - (sum(valid) - r) / (len(valid) - 1) for r in rewards]
+    assert leave_one_out(rewards) == pytest.approx(wanted)
+
+
+def test_tree_grpo_compares_with_the_group_and_with_the_tree() -> None:
+    """Two trees of two, one of one. By hand: mean 0.5 and deviation 0.5 of all, 1 / sqrt(2) within a pair."""
+    got = tree_group_advantages([1.0, 0.0, 0.5, 0.0, 1.0], [0, 0, 1, 1, 2])
+    half = 0.5**0.5
+    assert got == pytest.approx([1 + half, -1 - half, 0 + half, -1 - half, 1], abs=1e-4)
+
+
+def test_tree_grpo_without_branches_is_grpo() -> None:
+    rewards = [1.0, None, 0.25, -1.0]
+    assert tree_group_advantages(rewards, [5, 6, 7, 8]) == group_advantages(rewards)
+    assert batch_advantages("tree-grpo", [rewards], [[1] * 4]) == [group_advantages(rewards)]
+
+
+def test_tree_grpo_leaves_invalid_ones_out_of_both() -> None:
+    with_it = tree_group_advantages([1.0, None, 0.0, 0.5, None], [0, 0, 0, 1, 1])
+    without = tree_group_advantages([1.0, 0.0, 0.5], [0, 0, 1])
+    assert with_it == pytest.approx([without[0], 0.0, without[1], without[2], 0.0])
+
+
+def test_whitening_is_over_the_tokens_of_the_whole_batch() -> None:
+    groups, lengths = [[1.0, 0.0], [0.0, None, 0.5]], [[4, 1], [2, 100, 3]]
+    got = reinforce_plus_plus(groups, lengths)
+    assert got[1][1] == 0.0
+    tokens = [
+        a
+        for group, sizes in zip(got, lengths, strict=True)
+        for a, n in zip(group, sizes, strict=True)
+        if n != 100
+        for _ in range(n)
+    ]
+    assert statistics.fmean(tokens) == pytest.approx(0, abs=1e-9)
+    assert statistics.stdev(tokens) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_where_all_score_the_same_nothing_is_learned(name: str) -> None:
+    groups = [[0.1] * 3, [0.1, None, 0.1]]
+    assert batch_advantages(name, groups, [[3, 4, 5]] * 2) == [[0.0] * 3] * 2
+    assert silent_groups(groups) == 2
+    assert silent_groups([*groups, [0.0, 1.0, None], [None] * 3, [1.0, None]]) == 4
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_named(name: str, reward: float) -> None:
+    with pytest.raises(ValueError, match=f"group 1: the reward of trajectory 2 is {reward}: .* or None"):
+        batch_advantages(name, [[0.0, 1.0, 0.0], [0.0, 1.0, reward]], [[1] * 3] * 2)
+
+
+def test_bad_names_and_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not 'reinforce'; did you mean 'reinforce\+\+'"):
+        batch_advantages("reinforce", [[1.0]], [[1]])
+    with pytest.raises(ValueError, match="scale must be one of"):
+        group_advantages([1.0, 0.0], "batch")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 starts for 2 trajectories"):
+        tree_group_advantages([1.0, 0.0], [0])
+    with pytest.raises(ValueError, match="one length per trajectory"):
+        reinforce_plus_plus([[1.0, 0.0]], [[3]])
+
+
+@pytest.mark.parametrize(("algorithm", "split"), [("grpo", (16, 0)), ("arpo", (8, 8))])
+def test_budgets(algorithm: str, split: tuple[int, int]) -> None:
+    assert split_budget(algorithm, 16, 8) == split
+
+
+def test_budgets_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="between 1 and num_generations"):
+        split_budget("arpo", 4, 5)
+    with pytest.raises(ValueError, match="must be one of 'grpo', 'arpo'"):
+        split_budget("ppo", 4, 2)
+
+
+def test_the_score_rises_with_entropy_and_falls_with_consecutive_branches() -> None:
+    assert branch_score(0.1, 0.5, 0.2) > branch_score(0.0, 0.5, 0.2) == 0.5
+    assert branch_score(0.1, 0.5, 0.2, 2, 0.05) == pytest.approx(0.52 * 0.9)
+    assert branch_score(0.1, 0.5, 0.2, 99, 0.05) == 0.0

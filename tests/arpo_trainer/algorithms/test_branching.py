@@ -1,0 +1,141 @@
+"""Branching: the scale of entropies, what the documents say of it, and what the forks of a tree are worth."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer import RolloutSettings
+from arpo_trainer.algorithms.branching import BRANCHES, NO_DOUBT, NO_DOUBT_LEVEL, Point
+from arpo_trainer.algorithms.budgets import balanced_roots, branch_quota
+from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, REFERENCE_VOCABULARY, entropy_level, segment_entropy
+from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
+from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.tree import RolloutTree, Trajectory
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "concepts" / "trees.md"
+
+
+def test_the_scale_is_the_published_one_where_its_setting_holds(shared: Path) -> None:
+    listed = json.loads((shared / "spec" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
+    vector = next(entry for entry in listed if entry["id"] == "entropy.segment.length_bias.n20")
+    assert vector["inputs"]["vocab"] == REFERENCE_VOCABULARY
+    level = entropy_level([vector["inputs"]["per_token_entropy"]] * 20)
+    assert level == pytest.approx(vector["expected"]["segment_entropy"], abs=vector["tol"])
+    uneven = [0.1 * number for number in range(20)]
+    assert entropy_level(uneven) == pytest.approx(segment_entropy(uneven, REFERENCE_VOCABULARY, 20, "sum"))
+
+
+@pytest.mark.parametrize(("tokens", "window"), [(1, 20), (60, 20), (50, 50), (3, 5)])
+def test_the_scale_keeps_its_meaning_for_any_window_and_length(tokens: int, window: int) -> None:
+    assert entropy_level([0.8] * tokens, window) == pytest.approx(0.8 / ENTROPY_UNIT)
+    assert entropy_level([], window) == 0.0
+
+
+def table(heading: str) -> list[list[float]]:
+    """The numbers of the table in docs/concepts/trees.md whose first cell is this."""
+    text = PAGE.read_text(encoding="utf-8")
+    start = re.search(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\|\n", text, re.MULTILINE)
+    assert start, heading
+    rows = text[start.end() :].split("\n\n")[0].splitlines()
+    return [[float(cell) for cell in row.strip("| ").split("|")] for row in rows]
+
+
+def test_the_documents_say_which_rise_passes() -> None:
+    """Just above the rise that the table names a point branches, just below it does not."""
+    settings = RolloutSettings()
+    rows = table("l")
+    assert [row[0] for row in rows] == [0, 1, 2, 3, 5, 10]
+    for steps, level, nats in rows:
+        assert nats == pytest.approx(level * ENTROPY_UNIT, abs=0.002)
+        for rise, passes in ((level + 0.002, True), (level - 0.002, False)):
+            assert BRANCHES["aepo"].score(Point(1 + rise, 1.0, int(steps)), settings).branch is passes
+
+
+def test_the_documents_say_what_the_budget_does() -> None:
+    for nats, roots in table("H_root - H_tool, nats per token"):
+        assert round(balanced_roots(16, nats / ENTROPY_UNIT, 0.0, RolloutSettings().budget_beta)) == roots
+
+
+@pytest.mark.parametrize(("total", "roots", "quota"), [(16, 8, 1), (8, 3, 2), (12, 8, 1), (8, 1, 7), (8, 8, 1)])
+def test_the_quota_lets_all_roots_together_take_the_budget(total: int, roots: int, quota: int) -> None:
+    assert branch_quota(total, roots) == quota
+    assert quota * roots >= total - roots
+
+
+def test_the_ranked_row_skips_what_is_settled() -> None:
+    settings = RolloutSettings()
+    settled = BRANCHES["arpo-ranked"].score(Point(NO_DOUBT_LEVEL / 2, 0.0), settings)
+    assert (settled.branch, settled.reason) == (False, NO_DOUBT)
+    assert BRANCHES["arpo-ranked"].score(Point(NO_DOUBT_LEVEL * 2, 0.0), settings).branch
+    assert BRANCHES["arpo"].score(Point(NO_DOUBT_LEVEL / 2, 0.0), settings).branch
+
+
+@pytest.mark.parametrize("recipe", ["arithmetic-cpu", "multihop-cpu"])
+def test_in_the_demos_entropy_decides(recipe: str) -> None:
+    given = read_settings(recipe, [])
+    settings = RolloutSettings(
+        branch_alpha=given["branch_alpha"],
+        branch_beta=given["branch_beta"],
+        branch_threshold=given["branch_threshold"],
+    )
+    score = BRANCHES["arpo"].score
+    for rise in (1e-3, 0.05):
+        assert score(Point(1 + rise, 1.0), settings).branch
+        assert not score(Point(1 - rise, 1.0), settings).branch
+
+
+def grown(rewards: dict[str, float | None]) -> RolloutTree:
+    """A root "0" with a fork after each of its two results, and a fork after the second result of the first branch."""
+    tree = RolloutTree([1])
+
+    def add(parent: int | None, tool: bool) -> int:
+        facts: dict[str, Any] = {"tool": {"name": "t", "status": "ok"}} if tool else {}
+        numbers = {} if tool else {"logprobs": [-1.0], "entropies": [1.0]}
+        return tree.add_span(parent, "environment" if tool else "model", [2], **numbers, **facts).index
+
+    first = add(add(None, False), True)
+    second = add(add(first, False), True)  # of the root
+    nested = add(add(first, False), True)  # of the branch
+    for name, parent, fork in (("0", None, None), ("a", 0, first), ("b", 0, second), ("c", 1, nested)):
+        above = {"0": second, "a": nested, "b": second, "c": nested}[name]
+        leaf = add(above, False)
+        origin = "root" if parent is None else "branch"
+        tree.trajectories.append(Trajectory(leaf, origin, parent, fork, rewards[name]))  # type: ignore[arg-type]
+    return tree
+
+
+def test_a_sister_s_value_is_the_mean_below_it() -> None:
+    """The first fork compares {0, b} with {a, c}, the others one trajectory with another."""
+    equal_means = grown({"0": 1.0, "b": 0.0, "a": 0.5, "c": 0.5})
+    assert fork_contrasts(equal_means) == [False, True, False]
+    metrics = rollout_metrics([equal_means])
+    assert metrics["fork_contrast"] == pytest.approx(1 / 3)
+    unknown = grown({"0": 1.0, "b": None, "a": 0.5, "c": 0.5})
+    assert fork_contrasts(unknown) == [True, None, False]
+
+
+def test_where_branches_leave_is_counted() -> None:
+    tree = grown({"0": 1.0, "a": 0.0, "b": 0.0, "c": 0.0})
+    assert fork_results(tree) == [1, 2, 2]
+    metrics = rollout_metrics([tree])
+    assert (metrics["branches_after/1"], metrics["branches_after/2"]) == (1, 2)
+    assert metrics["fork_result"] == pytest.approx(5 / 3)
+    assert not {"fork_contrast", "fork_result"} & set(rollout_metrics([RolloutTree([1])]))
+
+
+def test_a_path_that_ends_at_the_fork_is_a_sister_too() -> None:
+    tree = RolloutTree([1])
+    call = tree.add_span(None, "model", [2], logprobs=[-1.0], entropies=[1.0])
+    fork = tree.add_span(call.index, "environment", [3], tool={"name": "t", "status": "ok"})
+    tree.trajectories = [
+        Trajectory(fork.index, reward=1.0),
+        Trajectory(fork.index, "branch", 0, fork.index, reward=0.0),
+    ]
+    assert fork_contrasts(tree) == [True]
+    assert math.isclose(rollout_metrics([tree])["fork_contrast"], 1.0)

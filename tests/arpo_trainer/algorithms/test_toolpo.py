@@ -1,0 +1,115 @@
+"""ToolPO: extra credit on the tokens of tool calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_trainer import RolloutTree
+from arpo_trainer.algorithms.toolpo import action_reward, call_marks, fold_preference, toolpo_advantages
+from arpo_trainer.tree import Trajectory
+from tests.arpo_trainer.test_tree import small_tree
+from tests.arpo_trainer.training.test_learning import odd
+from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
+
+WORDS = ["<think>", "maybe", "<pyth", "on>", "</think>", "so", "1+1", "</python>", "42", "<python>"]
+
+
+def decode(ids: Sequence[int]) -> str:
+    return "".join(WORDS[i] for i in ids)
+
+
+def called(ids: list[int]) -> RolloutTree:
+    tree = RolloutTree([1])
+    call = tree.add_span(None, "model", ids, logprobs=[-1.0] * len(ids), entropies=[0.5] * len(ids)).index
+    result = tree.add_span(call, "environment", [8], tool={"name": "python", "status": "ok", "seconds": 0.1}).index
+    answer = tree.add_span(result, "model", [9, 8], logprobs=[-1.0] * 2, entropies=[0.5] * 2).index
+    tree.trajectories = [Trajectory(answer, reward=1.0)]
+    return tree
+
+
+def test_a_call_begins_at_its_tag_even_if_that_is_several_tokens() -> None:
+    assert call_marks(called([5, 2, 3, 6, 7]), decode, ["<python>"]) == [[0, 1, 1, 1, 1], [0], [0, 0]]
+
+
+def test_a_tag_in_a_thought_is_no_call() -> None:
+    assert call_marks(called([0, 1, 2, 3, 4, 5, 9, 6, 7]), decode, ["<search>", "<python>"])[0] == [0] * 6 + [1] * 3
+
+
+def test_a_call_without_a_known_tag_is_the_whole_turn() -> None:
+    assert call_marks(called([5, 6, 7]), decode, ["<search>"])[0] == [1, 1, 1]
+
+
+def test_the_action_s_advantage_goes_to_marked_tokens_only_and_neither_is_scaled() -> None:
+    tree = small_tree()
+    marks = [[int(span.index == 0)] * len(span.ids) for span in tree.spans]
+    rows = toolpo_advantages(tree, [1.0, 0.0, None], [2.0, -1.0, None], marks)
+    assert rows[0] == [0.5 + 1.5] * 2 + [0.5] * 7
+    assert rows[1] == [-0.5 - 1.5] * 2 + [-0.5] * 4
+    assert rows[2] == [0.0, 0.0]
+
+
+def test_both_parts_follow_the_attribution() -> None:
+    tree = small_tree()
+    marks = [[1] * len(span.ids) for span in tree.spans]
+    rows = toolpo_advantages(tree, [1.0, 0.0, None], [2.0, -1.0, None], marks, "hard")
+    assert rows[0][:5] == rows[1][:5] == [0.0] * 5
+    assert rows[1][5:] == [-2.0]
+
+
+def test_the_action_s_reward() -> None:
+    assert action_reward([1, 0, 1], fold_preference(3.0, 1.0)) == 2.5
+    assert action_reward([1, 1], 0.5, call_weight=0.5, fold_weight=2.0) == 2.0
+
+
+def test_marks_and_lengths_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one list per span \(7\)"):
+        toolpo_advantages(small_tree(), [1.0, 0.0, None], [0.0, 0.0, None], [[1]] * 7)
+    with pytest.raises(ValueError, match="not both 0"):
+        fold_preference(0, 0)
+
+
+def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    document: dict[str, Any] = {}
+    page = Path(__file__).resolve().parents[3] / "docs" / "tutorials" / "own-algorithm.md"
+    snippets = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    [code] = [snippet for snippet in snippets if "class ToolPOTrainer" in snippet]  # the others register rows
+    exec(code, document)
+
+    class ToolPO(Watched):
+        credit = document["ToolPOTrainer"].credit
+
+    trainer = ToolPO(
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        reward_funcs=odd,
+        processing_class=tokenizer,
+        args=config(
+            tmp_path, algorithm="grpo", attribution="soft", advantage="grpo-no-std", loss_type="dr_grpo", max_steps=1
+        ),
+    )
+    trainer.train()
+    trees, batch = trainer.kept[0]
+    rows = iter(batch["advantages"])
+    levels = set()
+    for tree in trees:
+        marks = call_marks(tree, tokenizer.decode, ["<python>"])
+        calls = [document["worked"](tree, number) for number in range(GROUP)]
+        rewards = [odd([tree.row(number).ids])[0] for number in range(GROUP)]
+        for number in range(GROUP):
+            flags = [flag for span in tree.path(number) for flag in marks[span.index]]
+            own, more = rewards[number] - sum(rewards) / GROUP, calls[number] - sum(calls) / GROUP
+            assert next(rows)[: len(flags)].tolist() == pytest.approx([own + flag * more for flag in flags], abs=1e-4)
+            levels |= {(flag, more != 0) for flag in flags}
+    assert {
+        (1, True),
+        (0, True),
+    } <= levels  # somebody called more often, and not with all tokens
+    assert trainer.ref_model is None  # beta is 0: no reference policy is loaded

@@ -1,0 +1,306 @@
+"""The continuous transformers backend: the suite of all backends, and what is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from arpo_trainer.algorithms.entropy import ESTIMATORS
+from arpo_trainer.backends import PaddedBackend, TransformersBackend, transformers_backend
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, broken, expected, rollout
+from tests.conftest import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def llama(tokenizer: Any) -> Any:
+    return tiny_llama(len(tokenizer)).eval()
+
+
+class TestTransformersBackend(BackendConformance):
+    @pytest.fixture
+    def reference(self, llama: Any) -> Any:
+        return llama
+
+    @pytest.fixture
+    def backend(self, reference: Any, tokenizer: Any, eos_id: int) -> TransformersBackend:
+        return TransformersBackend(reference, tokenizer, eos_token_ids={eos_id})
+
+    def breaking(self, backend: Backend) -> contextlib.AbstractContextManager[None]:
+        assert isinstance(backend, TransformersBackend)
+        return broken(backend.model)
+
+
+@pytest.fixture
+def backend(llama: Any, tokenizer: Any) -> TransformersBackend:
+    return TransformersBackend(llama, tokenizer, eos_token_ids={2})
+
+
+def generate(backend: Backend, *requests: Request) -> list[Generation]:
+    return asyncio.run(rollout(backend, requests))
+
+
+@contextlib.contextmanager
+def passes(model: Any) -> Iterator[list[tuple[int, int]]]:
+    """Write down the shape, (rows, tokens), of each pass of the model."""
+    seen: list[tuple[int, int]] = []
+    handle = model.register_forward_pre_hook(
+        lambda _, __, given: seen.append(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def words(seed: int, tokens: int) -> tuple[int, ...]:
+    return tuple(torch.randint(3, 40_000, (tokens,), generator=torch.Generator().manual_seed(seed)).tolist())
+
+
+def same_numbers(model: Any, requests: Sequence[Request], got: Sequence[Generation]) -> None:
+    for request, one in zip(requests, got, strict=True):
+        assert one.logprobs == pytest.approx(expected(model, request, one)[0], abs=1e-4)
+
+
+# How contexts are computed.
+
+
+def test_contexts_of_all_lengths_join_at_once(backend: TransformersBackend, llama: Any) -> None:
+    requests = [Request(words(n, length), 3, seed=n) for n, length in enumerate((2, 3, 90, 130, 131, 400, 7))]
+    with passes(llama) as seen:
+        got = generate(backend, *requests)
+    same_numbers(llama, requests, got)
+    assert max(seen) == (7, 1)
+    assert len(seen) <= 5 + 3  # fewer passes than contexts
+
+
+def test_siblings_share_the_pass_over_their_prompt(backend: TransformersBackend, llama: Any) -> None:
+    requests = [Request(words(task, 200), 2, seed=n) for task in range(2) for n in range(4)]
+    with passes(llama) as seen:
+        got = generate(backend, *requests)
+    assert seen == [(2, 199), (8, 1), (8, 1)]
+    same_numbers(llama, requests, got)
+    assert sorted(one.cached for one in got) == [0, 0] + [199] * 6
+
+
+def test_a_common_beginning_is_computed_first(backend: TransformersBackend, llama: Any) -> None:
+    requests = [Request(words(0, 150) + words(1 + n, 50), 2, seed=n) for n in range(4)]
+    with passes(llama) as seen:
+        got = generate(backend, *requests)
+    assert seen == [(1, 199), (3, 49), (4, 1), (4, 1)]
+    same_numbers(llama, requests, got)
+
+
+def test_branches_with_different_kept_beginnings_join_at_once(backend: TransformersBackend, llama: Any) -> None:
+    async def main() -> list[Generation]:
+        await asyncio.gather(*(backend.generate(request) for request in first))
+        return list(await asyncio.gather(*(backend.generate(request) for request in second)))
+
+    first = [Request(words(n, 20 + 30 * n), 5, seed=n) for n in range(4)]
+    second = [Request(one.ids + words(9 + n, 12), 4, seed=n) for n, one in enumerate(first)]
+    with passes(llama) as seen:
+        got = asyncio.run(main())
+    assert (4, 11) in seen
+    same_numbers(llama, second, got)
+    assert [one.cached for one in got] == [len(one.ids) for one in first]
+
+
+def test_requests_beyond_the_row_limit_wait_their_turn(
+    backend: TransformersBackend, llama: Any, tokenizer: Any
+) -> None:
+    narrow = TransformersBackend(llama, tokenizer, max_rows=2, eos_token_ids={2})
+    requests = [Request((5, 6, n), 3 + n, seed=n) for n in range(7)]
+    with passes(llama) as seen:
+        got = generate(narrow, *requests)
+    assert max(rows for rows, _ in seen) == 2
+    assert [one.ids for one in got] == [one.ids for one in generate(backend, *requests)]
+
+
+def test_a_store_of_nothing_serves_too(llama: Any, tokenizer: Any) -> None:
+    small = TransformersBackend(llama, tokenizer, prefix_tokens=0, eos_token_ids={2})
+    requests = [Request(words(n % 2, 100), 3, seed=n) for n in range(6)]
+    same_numbers(llama, requests, generate(small, *requests))
+
+
+def test_who_is_left_of_an_old_rollout_leaves_nothing_to_the_new_one(backend: TransformersBackend) -> None:
+    async def main() -> int:
+        await backend.begin()
+        old = asyncio.create_task(backend.generate(Request(words(1, 100), 20)))
+        await asyncio.sleep(0.02)
+        await backend.begin()
+        await old
+        return (await backend.generate(Request(words(1, 100), 1))).cached
+
+    assert asyncio.run(main()) == 0
+
+
+def test_a_model_in_bfloat16_gives_numbers_of_float32(tokenizer: Any) -> None:
+    model = tiny_llama(len(tokenizer)).eval().to(torch.bfloat16)
+    request = Request(words(1, 100), 8, seed=1)
+    got = generate(TransformersBackend(model, tokenizer, eos_token_ids={2}), request)[0]
+    assert got.logprobs == pytest.approx(expected(model, request, got)[0], abs=0.1)
+    assert got.entropies == pytest.approx(expected(model, request, got)[1], abs=0.05)
+
+
+# Coming and going.
+
+
+def test_a_cancelled_request_leaves_at_the_next_token(backend: TransformersBackend, llama: Any) -> None:
+    async def main(seen: list[tuple[int, int]]) -> int:
+        begun = asyncio.Event()
+        long = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 400, seed=1, window=1), lambda _: begun.set()))
+        other = asyncio.create_task(backend.generate(Request(CONTEXTS[1], 30, seed=2)))
+        await begun.wait()
+        long.cancel()
+        before = len(seen)
+        await other
+        return [rows for rows, _ in seen[before:]].count(2)
+
+    with passes(llama) as seen:
+        assert asyncio.run(main(seen)) <= 2
+
+
+def test_a_request_that_is_cancelled_while_it_waits_is_never_begun(llama: Any, tokenizer: Any) -> None:
+    narrow = TransformersBackend(llama, tokenizer, max_rows=1, eos_token_ids={2})
+
+    async def main() -> None:
+        first = asyncio.create_task(narrow.generate(Request(CONTEXTS[1], 5)))
+        second = asyncio.create_task(narrow.generate(Request(words(1, 77), 5)))
+        await asyncio.sleep(0)
+        second.cancel()
+        await first
+
+    with passes(llama) as seen:
+        asyncio.run(main())
+    assert (1, 76) not in seen
+
+
+def test_training_mode_is_given_back(tokenizer: Any) -> None:
+    model = tiny_llama(len(tokenizer)).train()
+    generate(TransformersBackend(model, tokenizer, eos_token_ids={2}), Request((1, 2), 3))
+    assert model.training
+
+
+def test_the_end_of_a_rollout_that_was_cancelled_leaves_the_model_at_rest(tokenizer: Any) -> None:
+    model = tiny_llama(len(tokenizer)).train()
+    backend = TransformersBackend(model, tokenizer, eos_token_ids={2})
+
+    async def main() -> bool:
+        begun = asyncio.Event()
+        task = asyncio.create_task(backend.generate(Request((1, 2), 900, window=1), lambda _: begun.set()))
+        await begun.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await backend.end()
+        return bool(model.training)
+
+    assert asyncio.run(main())
+
+
+def test_a_loop_that_was_closed_in_the_middle_is_forgotten(backend: TransformersBackend) -> None:
+    gone = asyncio.new_event_loop()
+    with pytest.raises(TimeoutError):
+        gone.run_until_complete(asyncio.wait_for(backend.generate(Request((1, 2), 10_000)), 0.05))
+    gone.close()
+    assert len(generate(backend, Request((1, 2), 3))[0].ids) == 3
+
+
+def test_a_second_loop_is_refused_while_the_first_generates(backend: TransformersBackend) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+        task = asyncio.create_task(backend.generate(Request((1, 2), 900, window=1), lambda _: begun.set()))
+        await begun.wait()
+        with pytest.raises(GenerationError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, backend.generate(Request((1, 2), 3)))
+        task.cancel()
+        await backend.end()
+
+    asyncio.run(main())
+
+
+# Where a model ends.
+
+
+@pytest.fixture(scope="module")
+def gpt(tokenizer: Any) -> Any:
+    """A model with a table of 64 positions."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=32, n_layer=2, n_head=2)).eval()
+
+
+@pytest.mark.parametrize("kind", [TransformersBackend, PaddedBackend])
+def test_a_turn_ends_where_the_models_positions_do(gpt: Any, tokenizer: Any, kind: type[Any]) -> None:
+    backend = kind(gpt, tokenizer, eos_token_ids={2})
+    requests = [Request(words(1, 60), 30, seed=1), Request(words(2, 10), 40, seed=2)]
+    got = generate(backend, *requests)
+    assert [(len(one.ids), one.finish) for one in got] == [(4, "length"), (40, "length")]
+    same_numbers(gpt, requests, got)
+    with pytest.raises(ValueError, match="the model has 64 positions"):
+        generate(backend, Request(words(1, 64), 1))
+
+
+@pytest.mark.parametrize("kind", [TransformersBackend, PaddedBackend])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_of_nan_are_named(tokenizer: Any, kind: type[Any], value: float) -> None:
+    model = tiny_llama(len(tokenizer)).eval()
+    torch.nn.init.constant_(model.lm_head.weight, value)
+    with pytest.raises(GenerationError, match="its weights, or what it computes, hold NaN"):
+        generate(kind(model, tokenizer, eos_token_ids={2}), Request((1, 2), 5))
+
+
+# Entropy, and the choice of a backend.
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_each_estimator_gives_what_it_makes_of_the_models_logits(llama: Any, tokenizer: Any, estimator: str) -> None:
+    backend = TransformersBackend(llama, tokenizer, eos_token_ids={2}, estimator=estimator, topk=15)
+    requests = [Request(ids, 9, seed=n, temperature=0.3) for n, ids in enumerate(CONTEXTS)]
+    for request, got in zip(requests, generate(backend, *requests), strict=True):
+        assert got.entropies == pytest.approx(expected(llama, request, got, estimator, 15)[1], abs=1e-4)
+
+
+def test_an_estimator_that_does_not_exist_is_refused(llama: Any, tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="estimator must be one of"):
+        TransformersBackend(llama, tokenizer, estimator="precise")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layers other than full attention"),
+        ({"layer_types": None, "sliding_window": 8}, "sliding_attention"),
+        ({"_attn_implementation": "eager"}, "attn_implementation='eager' instead of 'sdpa'"),
+    ],
+)
+def test_models_without_full_attention_get_padded_batches(
+    tokenizer: Any, change: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_llama(64)
+    for name, value in change.items():
+        setattr(model.config, name, value)
+    with pytest.raises(ValueError, match=reason):
+        TransformersBackend(model, tokenizer)
+    assert isinstance(transformers_backend(model, tokenizer), PaddedBackend)
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize("missing", ["position_ids", "logits_to_keep"])
+def test_models_that_take_no_positions_get_padded_batches(tokenizer: Any, missing: str) -> None:
+    model = tiny_llama(64)
+    taken = {name: None for name in ("input_ids", "position_ids", "logits_to_keep") if name != missing}
+    exec(f"def forward({', '.join(taken)}, **others): ...", taken)
+    model.forward = taken["forward"]
+    assert isinstance(transformers_backend(model, tokenizer), PaddedBackend)
+
+
+def test_models_with_full_attention_are_served_continuously(llama: Any, tokenizer: Any) -> None:
+    made = transformers_backend(llama, tokenizer, max_rows=3, prefix_tokens=7, estimator="nll")
+    assert isinstance(made, TransformersBackend)
+    assert (made.max_rows, made.prefixes.capacity, made.sampler.estimator) == (3, 7, "nll")

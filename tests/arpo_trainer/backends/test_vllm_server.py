@@ -1,0 +1,359 @@
+"""vLLM servers: the suite of all backends on a server in this process, and what happens when servers fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from arpo_trainer.backends import VLLMServerBackend
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
+from tests.arpo_trainer.backends.fake_vllm import FakeVLLM, refused
+from tests.conftest import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def llama(tokenizer: Any) -> Any:
+    return tiny_llama(len(tokenizer)).eval()
+
+
+@pytest.fixture
+def server(llama: Any, tokenizer: Any) -> Iterator[FakeVLLM]:
+    with FakeVLLM(llama, tokenizer) as serving:
+        yield serving
+
+
+@pytest.fixture
+def other(llama: Any, tokenizer: Any) -> Iterator[FakeVLLM]:
+    with FakeVLLM(llama, tokenizer) as serving:
+        yield serving
+
+
+@pytest.fixture
+def both(server: FakeVLLM, other: FakeVLLM, tokenizer: Any) -> VLLMServerBackend:
+    return VLLMServerBackend([server.url, other.url], tokenizer=tokenizer, patience=5)
+
+
+@pytest.fixture
+def one(server: FakeVLLM, tokenizer: Any) -> VLLMServerBackend:
+    return VLLMServerBackend([server.url], tokenizer=tokenizer, patience=5)
+
+
+class TestVLLMServerBackend(BackendConformance):
+    estimator = "renormalised"
+
+    @pytest.fixture
+    def reference(self, llama: Any) -> Any:
+        return llama
+
+    @pytest.fixture
+    def backend(self, server: FakeVLLM, tokenizer: Any, eos_id: int) -> VLLMServerBackend:
+        return VLLMServerBackend([server.url], tokenizer=tokenizer, eos_token_ids={eos_id}, patience=0.1)
+
+    @contextlib.contextmanager
+    def breaking(self, backend: Backend) -> Iterator[None]:
+        asyncio.run(rollout(backend, [Request((5, 6), 1)]))
+        model = self.model
+        with broken(model):
+            yield
+
+    @pytest.fixture(autouse=True)
+    def _remember(self, reference: Any) -> None:
+        self.model = reference
+
+
+def ask(backend: Backend, *requests: Request) -> list[Generation]:
+    return asyncio.run(asyncio.wait_for(rollout(backend, requests), 60))
+
+
+def asked(server: FakeVLLM) -> list[dict[str, Any]]:
+    """What was asked besides the look at the server when it was met."""
+    return [body for body in server.bodies if body["prompt"] != [0, 1]]
+
+
+def in_group(group: str, seed: int = 1, tokens: int = 5) -> Request:
+    return Request(CONTEXTS[0], tokens, seed=seed, group=group)
+
+
+# Which server.
+
+
+def test_new_groups_go_round_and_stay(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
+    ask(both, *(in_group(f"g{n % 4}", seed=n) for n in range(12)))
+    by_server = [{body["seed"] % 4 for body in asked(one)} for one in (server, other)]
+    assert sorted(map(sorted, by_server)) == [[0, 2], [1, 3]]
+    assert len(asked(server)) == len(asked(other)) == 6
+
+
+def test_requests_of_no_group_go_round(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
+    ask(both, *(in_group("", seed=n) for n in range(8)))
+    assert len(asked(server)) == len(asked(other)) == 4
+
+
+def test_processes_begin_with_different_servers(
+    server: FakeVLLM, other: FakeVLLM, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        ask(VLLMServerBackend([server.url, other.url], tokenizer=tokenizer), in_group("g"))
+    assert len(asked(server)) == len(asked(other)) == 1
+
+
+# Servers that fail.
+
+
+def test_a_server_that_dies_in_the_middle_is_replaced(
+    both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM, tokenizer: Any
+) -> None:
+    request = Request(CONTEXTS[0], 30, seed=1, group="g", window=4)
+    want = asyncio.run(rollout(VLLMServerBackend([other.url], tokenizer=tokenizer), [request]))[0]
+    other.bodies.clear()
+    server.die_after = 20
+    told: list[list[float]] = []
+    got = asyncio.run(rollout(both, [request], on_window=lambda first: told.append(list(first))))[0]
+    assert (got.ids, got.finish) == (want.ids, "length")
+    assert (len(asked(server)), len(asked(other))) == (1, 1)
+    assert told == [got.entropies[:4]]
+
+
+def test_a_group_stays_where_it_moved(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
+    async def main() -> None:
+        await both.begin()
+        await both.generate(in_group("g"))
+        server.kill()
+        await both.generate(in_group("g"))
+        server.start()
+        await asyncio.sleep(0.6)  # longer than it is left alone
+        await both.generate(in_group("g"))
+        await both.end()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert (len(asked(server)), len(asked(other))) == (1, 2)
+
+
+def test_a_restarted_server_is_waited_for(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    want = ask(one, in_group("g", tokens=100))[0].ids
+
+    async def main() -> list[int]:
+        await one.begin()
+        task = asyncio.create_task(one.generate(in_group("g", tokens=100)))
+        while not server.under_way:
+            await asyncio.sleep(0.01)
+        server.kill()
+        threading.Timer(1.0, server.start).start()
+        return (await task).ids
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == want
+
+
+def test_a_server_that_stays_away_is_named(server: FakeVLLM, tokenizer: Any) -> None:
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, patience=0.3)
+    ask(backend, in_group("g"))
+    server.kill()
+    with pytest.raises(GenerationError, match=rf"{server.url} could not be reached .* patience=0.3 s.*Is it running"):
+        ask(backend, in_group("g"))
+
+
+def test_silence_has_a_limit(server: FakeVLLM, tokenizer: Any) -> None:
+    async def silence() -> Any:
+        await asyncio.sleep(5)
+        yield b""
+
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, timeout=0.3, patience=0.1)
+    ask(backend, in_group("g"))
+    server.wrong = [StreamingResponse(silence(), media_type="text/event-stream")]
+    with pytest.raises(GenerationError, match=r"sent nothing for 0\.3 s"):
+        ask(backend, in_group("g"))
+
+
+def test_what_a_server_asks_to_wait_is_waited(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    ask(one, in_group("g"))
+    server.wrong = [refused(429, "too many requests", Retry_After="1")]
+    start = time.monotonic()
+    assert len(ask(one, in_group("g"))[0].ids) == 5
+    assert time.monotonic() - start >= 1
+    server.wrong = [refused(503, "loading", Retry_After="3600")]
+    with pytest.raises(GenerationError, match=r"status 503: loading \(asks to wait 3600 s\)"):
+        ask(one, in_group("g"))
+
+
+def test_who_comes_after_a_long_pause_was_asked_for_waits_no_longer_than_patience(
+    server: FakeVLLM, tokenizer: Any
+) -> None:
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, patience=0.5)
+    ask(backend, in_group("g"))
+    server.wrong = [refused(503, "loading", Retry_After="3600")]
+    with pytest.raises(GenerationError, match="3600"):
+        ask(backend, in_group("g"))
+    assert len(ask(backend, in_group("g"))[0].ids) == 5
+
+
+STREAM = "text/event-stream"
+USELESS = [
+    (PlainTextResponse("<html>welcome</html>"), "answered with no stream of events"),
+    (PlainTextResponse("data: {half\n\n", media_type=STREAM), r"not JSON \('{half'\)"),
+    (PlainTextResponse('data: {"hello": 1}\n\n', media_type=STREAM), "an event that cannot be read"),
+    (
+        PlainTextResponse(
+            'data: {"choices": [{"logprobs": {"tokens": ["a"], "top_logprobs": []}}]}\n\n', media_type=STREAM
+        ),
+        "an event that cannot be read",
+    ),
+    (PlainTextResponse('data: {"error": {"message": "bad seed", "code": 400}}\n\n', media_type=STREAM), "bad seed"),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), USELESS)
+def test_a_useless_answer_is_quoted_and_not_asked_for_again(
+    one: VLLMServerBackend, server: FakeVLLM, answer: Response, said: str
+) -> None:
+    ask(one, in_group("g"))
+    server.bodies.clear()
+    server.wrong = [answer]
+    with pytest.raises(GenerationError, match=said):
+        ask(one, in_group("g"))
+    assert len(server.bodies) == 1
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    want = ask(one, in_group("g"))[0].ids
+    server.wrong = [
+        PlainTextResponse("data: [DONE]\n\n", media_type=STREAM),
+        PlainTextResponse('data: {"error": {"message": "EngineDeadError", "code": 500}}\n\n', media_type=STREAM),
+    ]
+    assert ask(one, in_group("g"))[0].ids == want
+
+
+@pytest.mark.parametrize("value", ["null", "NaN"])
+def test_log_probabilities_that_are_none_are_named(one: VLLMServerBackend, server: FakeVLLM, value: str) -> None:
+    ask(one, in_group("g"))
+    choice = f'{{"logprobs": {{"tokens": ["token_id:7"], "top_logprobs": [{{"token_id:7": {value}}}]}}}}'
+    server.wrong = [PlainTextResponse(f'data: {{"choices": [{choice}]}}\n\n', media_type=STREAM)]
+    with pytest.raises(GenerationError, match="token 7 is NaN"):
+        ask(one, in_group("g"))
+
+
+def test_a_redirection_is_named(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    ask(one, in_group("g"))
+    server.wrong = [Response(status_code=307, headers={"Location": "https://user:hunter2@elsewhere/v1?key=1"})]
+    with pytest.raises(GenerationError, match=r"redirects to https://elsewhere/v1; give that address"):
+        ask(one, in_group("g"))
+
+
+# Errors of setting up, which name the cure.
+
+
+def test_too_many_logprobs(server: FakeVLLM, tokenizer: Any) -> None:
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, topk=30)
+    with pytest.raises(GenerationError, match=r"logprobs of 30, which is greater.*larger --max-logprobs"):
+        ask(backend, in_group("g"))
+
+
+@pytest.mark.parametrize("length", [1024, 1100])
+def test_a_context_that_is_too_long(one: VLLMServerBackend, length: int) -> None:
+    with pytest.raises(GenerationError, match="larger --max-model-len"):
+        ask(one, Request((7,) * length, 5))
+
+
+def test_a_turn_ends_where_the_context_does(one: VLLMServerBackend) -> None:
+    got = ask(one, Request((7,) * 1020, 50, seed=1))[0]
+    assert (len(got.ids), got.finish) == (4, "length")
+
+
+def test_a_model_that_is_not_served(server: FakeVLLM, tokenizer: Any) -> None:
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, model="huge")
+    with pytest.raises(GenerationError, match=r"serves \['tiny'\], not 'huge'"):
+        ask(backend, in_group("g"))
+
+
+def test_logprobs_at_another_temperature_are_refused(llama: Any, tokenizer: Any) -> None:
+    with FakeVLLM(llama, tokenizer, processed=False) as raw:
+        address = raw.url.replace("//", "//user:hunter2@") + "/v1/"
+        backend = VLLMServerBackend([address], tokenizer=tokenizer)
+        ask(backend, in_group("g"), Request((5, 6), 2, temperature=0.0))
+        with pytest.raises(GenerationError, match=f"^{raw.url} gives.*--logprobs-mode processed_logprobs"):
+            ask(backend, Request((5, 6), 2, temperature=0.7))
+
+
+def test_what_cannot_work_is_refused_at_once(tokenizer: Any) -> None:
+    for arguments in ({"estimator": "exact"}, {"topk": 0}, {"urls": []}, {"urls": ["localhost:8000"]}):
+        with pytest.raises(ValueError, match=r"estimator|address"):
+            VLLMServerBackend(**{"urls": ["http://localhost:8000"], "tokenizer": tokenizer, **arguments})
+
+
+# Many requests, and none.
+
+
+def test_cancelling_ends_the_computation_on_the_server(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    async def main() -> None:
+        await one.begin()
+        task = asyncio.create_task(one.generate(in_group("g", tokens=1000)))
+        while not server.under_way:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        while server.under_way:
+            await asyncio.sleep(0.01)
+        await one.end()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert server.gone == 1
+
+
+def test_two_hundred_requests_share_one_thread(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
+    before = threading.active_count()
+    most = [0]
+
+    async def watch() -> None:
+        while True:
+            most[0] = max(most[0], threading.active_count())
+            await asyncio.sleep(0.01)
+
+    async def main() -> list[Generation]:
+        watching = asyncio.create_task(watch())
+        got = await rollout(both, [in_group(f"g{n % 16}", seed=n, tokens=4) for n in range(200)])
+        watching.cancel()
+        return got
+
+    got = asyncio.run(asyncio.wait_for(main(), 120))
+    assert all(len(one.ids) == 4 or one.finish == "eos" for one in got)
+    assert len({tuple(one.ids) for one in got}) > 190
+    assert server.most + other.most > 100
+    assert most[0] <= before + 1
+
+
+def test_what_was_cached_before_a_rollout_is_not_used(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    ask(one, in_group("g"))
+    again = ask(one, in_group("g"))[0]
+    assert again.cached == 0
+    assert len({body["cache_salt"] for body in asked(server)}) == 2
+
+
+def test_the_servers_word_on_the_queue_is_taken(one: VLLMServerBackend) -> None:
+    assert ask(one, in_group("g"))[0].queued == 0.003
+
+
+def test_nothing_of_the_models_defaults_shapes_the_distribution(one: VLLMServerBackend, server: FakeVLLM) -> None:
+    ask(one, in_group("g"))
+    body = asked(server)[0]
+    assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1.0, 0, 0.0, 1.0)
+
+
+def test_a_key_is_sent_and_never_said(server: FakeVLLM, tokenizer: Any) -> None:
+    server.wrong = [refused(401, "key hunter2 is wrong: Unauthorized")]
+    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, api_key="hunter2")
+    with pytest.raises(GenerationError, match=r"key \*\*\* is wrong.*VLLM_API_KEY"):
+        ask(backend, in_group("g"))
+
+
+def test_a_keys_line_break_is_cut_off_and_odd_letters_are_refused(server: FakeVLLM, tokenizer: Any) -> None:
+    ask(VLLMServerBackend([server.url], tokenizer=tokenizer, api_key="hunter2\n"), in_group("g"))
+    for key in ("hunt\ner2", "hünter2"):
+        with pytest.raises(ValueError, match=r"^the key cannot be sent in a header: look for line breaks"):
+            VLLMServerBackend([server.url], tokenizer=tokenizer, api_key=key)

@@ -1,0 +1,201 @@
+"""The docs' file with tasks, a tool and a protocol of one's own, used as a user does: by the commands, by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import arpo_env
+from arpo_env import ToolEnv
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.cold_start_cache import own_tasks
+from arpo_trainer.tree import read_traces
+from envs_registry import Task
+from tests.arpo_trainer.byte_policy import write_byte_policy
+
+ROOT = Path(__file__).resolve().parents[3]
+ID = "my_envs:mine/Capital-v0"
+CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli import main\nsys.exit(main())\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with my_envs.py, as the docs have it."""
+    made = tmp_path_factory.mktemp("user")
+    page = (ROOT / "docs" / "how-to" / "own-protocol.md").read_text(encoding="utf-8")
+    [code] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if text.startswith("# my_envs.py")]
+    (made / "my_envs.py").write_text(code, encoding="utf-8")
+    return made
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture
+def here(folder: Path, own_names: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the current one."""
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def arpo(folder: Path, *arguments: str, said: str = "") -> str:
+    """Run the console script: its own folder is on Python's path, the current one is not."""
+    script = folder / "bin" / "arpo"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(CONSOLE_SCRIPT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        input=said,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "turns", "shown"),
+    [
+        ([], ["<think>I look.</think><capital>Peru</capital>", "<answer>\\boxed{Lima}</answer>"], "Lima\n</result>"),
+        (
+            ["--env-set", "protocol=lines"],
+            ['CALL capital {"country": "Peru", "letters": 2}', "ANSWER Lima"],
+            "RESULT Li",
+        ),
+    ],
+    ids=["tags", "own-protocol"],
+)
+def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str], shown: str) -> None:
+    out = arpo(folder, "play", ID, *options, said="\n".join([*turns, ""]))
+    assert "What is the capital of Peru?" in out
+    assert shown in out
+    assert "answered, reward 1.0; the answer is Lima" in out
+
+
+def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
+    arpo(
+        folder,
+        "rollout",
+        ID,
+        "--env-set",
+        "protocol=lines",
+        "--model",
+        str(policy),
+        "--tasks",
+        "2",
+        "--num-generations",
+        "2",
+        "--algorithm",
+        "grpo",
+        "--max-turn-length",
+        "12",
+        "--output",
+        "out",
+    )
+    trees = list(read_traces(folder / "out" / "traces.jsonl"))
+    assert [tree.task["source"] for tree in trees] == ["", ""]
+    assert "Write one line: CALL TOOL" in trees[0].prompt
+    assert json.loads((folder / "out" / "run.json").read_text(encoding="utf-8"))["env"]["id"] == ID
+
+
+def test_its_tasks_are_looked_at(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "my_envs"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("mine/Capital-v0")]
+    assert line.split() == ["mine/Capital-v0", "capital", "qa"]
+    assert main(["data", "show", ID]) == 0
+    assert "train (of train, test)" in capsys.readouterr().out
+    assert main(["data", "overlap", ID, ID, f"{ID}:train", "mine/Capital-v0:train"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:4]]
+    assert lines == [["mine/Capital-v0:test", "1", "0", "0"], *[["mine/Capital-v0:train", "3", "3", "0"]] * 2]
+
+
+def test_gymnasium_finds_it_by_the_same_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(here)
+    assert gym.make(ID, split="test").reset(seed=0)[0] == "What is the capital of France?"
+    envs = gym.make_vec(ID, num_envs=2)
+    envs.reset(seed=0)
+    envs.close()
+
+
+def test_it_is_trained_on_and_found_again_on_resume(
+    here: Path, policy: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {
+        "model": str(policy),
+        "env": ID,
+        "eval_env": "mine/Capital-v0",
+        "eval_tasks": 1,
+        "max_steps": 1,
+        "bf16": False,
+        "num_generations": 2,
+        "initial_rollouts": 2,
+        "per_device_train_batch_size": 2,
+        "max_completion_length": 300,
+        "max_turn_length": 8,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "save_final_model": False,
+        "threads": 1,
+        "output_dir": str(tmp_path / "run"),
+    }
+    path = tmp_path / "my.yaml"
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    train = ["train", "--config", str(path)]
+    assert main([*train, "--dry-run"]) == 0
+    assert "1 different ones of 3 tasks" in capsys.readouterr().out
+    assert main(train) == 0
+    assert main([*train, "--set", "resume_from_checkpoint=last", "--set", "max_steps=2"]) == 0
+    facts = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert (facts["env"]["id"], facts["status"]) == (ID, "finished")
+    assert Path(facts["resumed_from"]).name == "checkpoint-1"
+
+
+@pytest.mark.usefixtures("own_names")
+def test_a_cold_start_is_made_anew_when_your_tasks_have_changed() -> None:
+    class Sums:
+        size, solution_tool = None, "python"
+
+        def __init__(self, second: int = 1) -> None:
+            self.second = second
+
+        def task(self, index: int) -> Task:
+            return Task(str(index), f"{index} + {self.second}?", (str(index + self.second),), kind="math")
+
+        def solution(self, index: int) -> tuple[str, ...]:
+            return (f"{index} + {self.second}",)
+
+    arpo_env.register("mine/Sums-v0", Sums)
+    before, same, now = (own_tasks(ToolEnv("mine/Sums-v0", second=second), 3) for second in (1, 1, 2))
+    assert before == same != now
+    assert own_tasks(ToolEnv("arpo/Arithmetic-v0"), 3) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["play", "my_env:mine/Capital-v0"], "no module 'my_env'"),
+        (["rollout", "my_envs:mine/Capitol-v0", "--model", "m"], "Did you mean: mine/Capital-v0"),
+        (["data", "show", "mine/Nothing-v0"], "one of your own is named with its module"),
+        (["data", "overlap", f"{ID}:tran", ID], "has the splits train, test; not 'tran'"),
+        (["envs", "no_such_module"], "no module 'no_such_module'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_cure(
+    here: Path, capsys: pytest.CaptureFixture[str], command: list[str], words: str
+) -> None:
+    assert main(command) == 1
+    assert words in capsys.readouterr().err

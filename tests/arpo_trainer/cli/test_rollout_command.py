@@ -1,0 +1,121 @@
+"""`arpo rollout`: trees of a real model in a real environment, written down, and a summary of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arpo_trainer.cli.arpo_command import _parser, main
+from arpo_trainer.cli.rollout_command import _facts, _given_settings
+from arpo_trainer.cli.rollout_summary import summary_table
+from arpo_trainer.tree import read_traces
+from tests.arpo_trainer.sample_timeline import sample_tree
+
+ENV = ["rollout", "arpo/Arithmetic-v0", "--env-set", "level=3"]
+
+
+def rows(out: str) -> dict[str, str]:
+    """The summary as printed, by the first column."""
+    return {line[:12].strip(): line[12:].strip() for line in out.splitlines() if line[:12].strip().isupper()}
+
+
+@pytest.fixture
+def quick() -> list[str]:
+    return ["--tasks", "2", "--max-turn-length", "48", "--max-completion-length", "160"]
+
+
+def test_trees_are_written_down_and_summed_up(
+    tiny_policy: Path, quick: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, output = ["--model", str(tiny_policy)], tmp_path / "out"
+    asked = ["--num-generations", "4", "--algorithm", "random", "--limit", "python=1", "--output", str(output)]
+    assert main([*ENV, *model, *quick, *asked]) == 0
+    out = capsys.readouterr().out
+    assert rows(out)["TASKS"] == "2, 8 trajectories"
+    assert f"arpo view timeline {output}" in out
+    trees = list(read_traces(output / "traces.jsonl"))
+    assert [len(tree.trajectories) for tree in trees] == [4, 4]
+    assert {tree.meta["algorithm"] for tree in trees} == {"random"}
+    assert {event.kind for tree in trees for event in tree.timeline} >= {"reset", "generate", "answer"}
+    assert json.loads((output / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+    assert main(["view", "timeline", str(output)]) == 0
+    assert main(["report", str(output)]) == 0
+
+
+def test_one_greedy_trajectory_a_task_is_an_evaluation(
+    tiny_policy: Path, quick: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--num-generations", "1", "--temperature", "0", "--output", str(tmp_path)]
+    assert main([*ENV, "--model", str(tiny_policy), *quick, *asked]) == 0
+    evaluation = json.loads((tmp_path / "eval.jsonl").read_text(encoding="utf-8"))
+    assert evaluation["n"] == 2
+    shown = rows(capsys.readouterr().out)
+    low, high = evaluation["accuracy_low"], evaluation["accuracy_high"]
+    assert shown["ACCURACY"] == f"{evaluation['accuracy']:.3f} [{low:.3f}, {high:.3f}], 95 % over tasks"
+    assert "SOLVED" not in shown
+
+
+def test_the_summary_counts_failures_branches_and_waits() -> None:
+    shown = dict(summary_table([sample_tree(group, 4, 4, 3) for group in (0, 1)]))
+    assert shown["NOT SCORED"] == "SessionLost 2"
+    assert "of the 8 in the budget" in shown["BRANCHES"]
+    assert "settle" in shown["WAITS"]
+    assert "python" in shown["TOOL CALLS"]
+    assert shown["SOLVED"].endswith("of 2 tasks at least once")
+
+
+def test_a_summary_of_nothing_scored_has_no_scores() -> None:
+    tree = sample_tree()
+    for trajectory in tree.trajectories:
+        trajectory.reward = None
+    assert not {"REWARD", "ACCURACY", "SOLVED"} & set(dict(summary_table([tree])))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--endpoint", "http://127.0.0.1:1"], "--endpoint URL and --endpoint-model NAME go together"),
+        (["--tasks", "0"], "--tasks must be at least 1"),
+        (["--limit", "python"], "--limit 'python': write name=value"),
+        (["--limit", "python=many"], "write a whole number, such as python=8"),
+        (["--algorithm", "arpoo"], "arpo"),
+        (["--initial-rollouts", "0"], "initial_rollouts"),
+        (["--limit", "pyton=2"], "limits names pyton; there are"),
+        (["--set", "branch_alfa=1"], "there is branch_alpha"),
+        (["--set", "branch_width=wide"], "branch_width must be a whole number, got 'wide'"),
+        (["--set", "seed=1", "--seed", "1"], "--set seed and --seed set the same"),
+        (["--endpoint", "http://127.0.0.1:1/v1", "--endpoint-model", "m", "--algorithm", "aepo"], "take grpo, random"),
+    ],
+)
+def test_errors_name_the_cure_and_come_before_anything_is_written(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    assert main([*ENV, "--model", "smollm2-135m-instruct", *arguments, "--output", str(output)]) == 1
+    assert said in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_settings_without_a_flag_reach_the_trees(tiny_policy: Path, quick: list[str], tmp_path: Path) -> None:
+    more = ["--set", "branch_alpha=0.9", "budget=grpo", "--algorithm", "grpo", "--num-generations", "2"]
+    assert main([*ENV, "--model", str(tiny_policy), *quick, *more, "--output", str(tmp_path)]) == 0
+    facts = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert facts["settings"]["set"] == {"branch_alpha": 0.9, "budget": "grpo"}
+    assert {tree.meta["budget"] for tree in read_traces(tmp_path / "traces.jsonl")} == {"grpo"}
+
+
+def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
+    options = {"data": "https://me:hush@host/a?key=hush"}
+    asked = ["--vllm-server", "http://me:hush@host:8000", "--model", "m", "--output", str(tmp_path)]
+    arguments = _parser().parse_args([*ENV, *asked])
+    facts = json.dumps(_facts(arguments, options, _given_settings(arguments), {}), default=str)
+    assert "hush" not in facts
+    assert "host:8000" in facts
+
+
+def test_the_folder_of_a_training_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.json").write_text('{"name": "a training run"}', encoding="utf-8")
+    assert main([*ENV, "--model", "smollm2-135m-instruct", "--output", str(tmp_path)]) == 1
+    assert "holds another run (run.json); give another folder with --output" in capsys.readouterr().err

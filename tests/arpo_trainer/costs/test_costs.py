@@ -1,0 +1,341 @@
+"""What a run costs, before it is started: numbers by hand, against TRL's own loop, and against a real run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.costs.episode_usage import episode_limits, group_tokens, service_use
+from arpo_trainer.costs.estimate import Costs, estimate
+from arpo_trainer.costs.memory import memory
+from arpo_trainer.costs.model_shape import ModelShape, model_shape, shape_of
+from arpo_trainer.costs.sharding import ProcessLayout
+from arpo_trainer.costs.step_schedule import step_schedule
+from arpo_trainer.run.arguments import RunArguments
+from arpo_trainer.run.dry_run import dry_run
+from arpo_trainer.run.launch import config_file
+from arpo_trainer.run.train import train
+from arpo_trainer.training.process_count import planning
+from tests.conftest import tiny_llama
+
+SMALL = ModelShape(
+    parameters=1000, trained=1000, largest=300, layers=2, hidden=8, inner=16, queries=8, keys=4, vocabulary=10
+)
+
+
+def config(folder: Path | str = "out", **settings: Any) -> ARPOConfig:
+    values: dict[str, Any] = {
+        "output_dir": str(folder), "use_cpu": True, "bf16": False, "report_to": [], "num_generations": 4,
+        "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3,
+        "max_completion_length": 100, "gradient_checkpointing": False, "save_strategy": "no", "disable_tqdm": True,
+        **settings,
+    }  # fmt: skip
+    return ARPOConfig(**values)
+
+
+# schedule
+
+
+def test_a_schedule_counted_by_hand() -> None:
+    plan = step_schedule(config(num_iterations=2, steps_per_generation=4, max_steps=-1, num_train_epochs=1.5), 14)
+    # 16 rows a rollout are 4 prompts; 14 tasks fill 3 rollouts, each used for 8 micro-batches: 24 a pass, 12 steps
+    assert (plan.prompts, plan.trajectories, plan.updates, plan.uses) == (4, 16, 4.0, 2)
+    assert (plan.steps, plan.micro_batches, plan.rollouts) == (18, 36, 5)
+    assert (plan.trained_rows, plan.tasks_played) == (144, 12)
+
+
+def test_more_processes_play_more_prompts_a_rollout() -> None:
+    with planning(8):
+        plan = step_schedule(config(num_generations=16), None)
+    assert (plan.processes, plan.trajectories, plan.prompts, plan.rollouts) == (8, 64, 4, 3)
+    assert plan.trained_rows == 3 * 64
+    with pytest.raises(ValueError, match="multiple of num_generations"):  # what eight can do, one cannot
+        config(num_generations=16)
+
+
+def test_too_few_tasks_for_a_rollout_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match="a rollout plays 2 prompts, but there are only 1 tasks: nothing would be trained"
+    ):
+        step_schedule(config(), 1)
+
+
+def test_an_unknown_number_of_tasks_needs_max_steps() -> None:
+    assert step_schedule(config(), None).rollouts == 3
+    with pytest.raises(ValueError, match="set max_steps"):
+        step_schedule(config(max_steps=-1), None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_steps": 3},
+        {"max_steps": -1, "num_train_epochs": 2},
+        {"max_steps": -1, "num_train_epochs": 1.5, "steps_per_generation": 3, "num_iterations": 2},
+        {"max_steps": 5, "gradient_accumulation_steps": 3, "steps_per_generation": 2},  # a pass ends within a step
+        {"max_steps": 4, "gradient_accumulation_steps": 5, "steps_per_generation": 1},  # several rollouts a step
+    ],
+    ids=lambda settings: ",".join(f"{name}={value}" for name, value in settings.items()),
+)
+def test_a_schedule_is_what_trl_does(settings: dict[str, Any], tokenizer: Any, tmp_path: Path) -> None:
+    from datasets import Dataset
+    from trl import GRPOTrainer
+
+    counted = {"rollouts": 0, "rows": 0, "micro_batches": 0}
+
+    def play(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        counted["rollouts"] += 1
+        counted["rows"] += len(prompts)
+        return {"prompt_ids": [[5, 6]] * len(prompts), "completion_ids": [[7, 8]] * len(prompts),
+                "logprobs": [[-1.0, -1.0]] * len(prompts)}  # fmt: skip
+
+    class Counting(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            counted["micro_batches"] += 1
+            return super().training_step(*args, **kwargs)
+
+    args = config(tmp_path, **{"num_generations": 2, "per_device_train_batch_size": 2, "algorithm": "grpo", **settings})
+    tasks = Dataset.from_list([{"prompt": f"{number}"} for number in range(11)])
+    trainer = Counting(tiny_llama(len(tokenizer)), lambda completions, **_: [0.0] * len(completions), args=args,
+                       train_dataset=tasks, processing_class=tokenizer, rollout_func=play)  # fmt: skip
+    trainer.train()
+    plan = step_schedule(args, len(tasks))
+    assert trainer.state.global_step == plan.steps
+    assert counted == {
+        "rollouts": plan.rollouts,
+        "rows": plan.rollouts * plan.trajectories,
+        "micro_batches": plan.micro_batches,
+    }
+
+
+# tokens, calls, services
+
+
+def test_the_limits_of_an_episode() -> None:
+    env = ToolEnv("arpo/MultiHop-v0", max_turns=4, max_tool_calls=9, max_tokens=90, search_results=1)
+    episode = episode_limits(env, config(max_turn_length=20))
+    # nothing may follow the last turn, so a call in it does not run
+    assert (episode.turns, episode.room, episode.sampled, episode.calls) == (4, 90, 80, 3)
+    env = ToolEnv("arpo/MultiHop-v0", max_turns=9, max_tool_calls=5, tool_limits={"search": 2})
+    assert episode_limits(env, config()).calls == 2
+
+
+def test_tokens_of_a_group_with_and_without_branches() -> None:
+    env = ToolEnv("arpo/Arithmetic-v0")
+    episode = episode_limits(env, config())
+    plain = group_tokens(episode, config(algorithm="grpo"))
+    assert (plain.most, plain.assumed) == (400, (200, 200))
+    branching = group_tokens(episode, config(algorithm="arpo", initial_rollouts=1))
+    assert branching.assumed == (50 + 3 * 25, 200)  # three branches write half of what a root writes
+    assert group_tokens(episode, config(algorithm="aepo", num_iterations=2)).assumed == (2 * 50 + 2 * 25, 200)
+
+
+def test_searches_have_the_price_of_their_provider(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
+    web = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="tavily", tools=["search"],
+                  pages="passages", max_turns=9, max_tool_calls=3)  # fmt: skip
+    found = service_use(web, episode_limits(web, config()))
+    assert (found.backend, found.searches, found.usd, found.pages) == ("tavily", 3, 8.0, 15)
+    assert service_use(web, episode_limits(web, config()), 2.5).usd == 2.5
+    unknown = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="serpapi")
+    assert service_use(unknown, episode_limits(unknown, config())).usd is None
+    own = ToolEnv("arpo/MultiHop-v0")
+    found = service_use(own, episode_limits(own, config()))
+    assert (found.backend, found.usd) == ("world", 0)
+
+
+def test_the_price_of_a_run_has_its_evaluation_in_it(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n' * 3)
+    env = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="serper", max_tool_calls=2)
+    run = RunArguments(eval_tasks=100, search_price=10.0)
+    costs = estimate(run, config(), env, env, 3)
+    size = env.tasks.size
+    assert costs.evaluations is not None
+    assert costs.evaluations.answers == 2 * size
+    assert costs.searches == (3 * 8 + 2 * size) * 2
+    assert costs.search_usd == pytest.approx(costs.searches / 100)
+
+
+# memory
+
+
+def test_memory_counted_by_hand() -> None:
+    needs = memory(SMALL, config(max_rows=2, prefix_tokens=50), ProcessLayout(), prompt=10, room=20, on_cpu=True)
+    assert needs.kept == {"weights": 4000, "gradients": 4000, "optimizer": 8000}
+    assert needs.training == {
+        "activations of a micro-batch": 4 * 30 * 2 * (24 * 8 + 16 * 8 + 16 * 16),
+        "logits of a tile": 8 * 120 * 10 * 4,
+        "gradient of the head": 10 * 8 * 4,
+    }
+    assert needs.rollout == {
+        "keys and values of kept prefixes": 50 * 2 * 4 * 8,
+        "keys and values of running requests": 2 * 30 * 2 * 4 * 8,
+        "logits of running requests": 4 * 2 * 10 * 4,
+    }
+    assert needs.peak == 16_000 + sum(needs.training.values())
+
+
+def test_checkpointing_keeps_one_layer() -> None:
+    needs = memory(SMALL, config(gradient_checkpointing=True), ProcessLayout(), prompt=10, room=20)
+    assert needs.training["activations of a micro-batch"] == 4 * 30 * (2 * 8 * 4 + 24 * 8 + 16 * 8 + 16 * 16)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "weights", "gradients", "optimizer"),
+    [("ddp", 4000, 4000, 8000), ("zero2", 4000, 1000, 2000), ("zero3", 1000, 1000, 2000), ("fsdp", 1000, 1000, 2000)],
+)
+def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, optimizer: int) -> None:
+    kept = memory(SMALL, config(), ProcessLayout(4, sharding), prompt=10, room=20).kept
+    assert (kept["weights"], kept["gradients"], kept["optimizer"]) == (weights, gradients, optimizer)
+
+
+def test_the_launchers_environment_says_how_it_is_sharded() -> None:
+    deepspeed = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
+                 "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}  # fmt: skip
+    launch = ProcessLayout.of(8, environ=deepspeed)
+    assert (launch.sharding, launch.share("weights"), launch.share("optimizer")) == ("zero3", 1 / 8, 0)
+    assert ProcessLayout.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
+
+
+@pytest.mark.parametrize(
+    ("name", "sharding"), [("ddp", "ddp"), ("zero2", "zero2"), ("zero3", "zero3"), ("fsdp2", "fsdp")]
+)
+def test_the_launch_files_say_how_it_is_sharded(name: str, sharding: str) -> None:
+    assert ProcessLayout.of_file(8, config_file(name)) == ProcessLayout(8, sharding)
+
+
+def test_parameters_are_counted_without_weights(tiny_policy: Path, tiny_model: Any) -> None:
+    shape = model_shape(str(tiny_policy))
+    assert shape == shape_of(tiny_model)
+    assert shape.parameters == sum(parameter.numel() for parameter in tiny_model.parameters())
+
+
+def test_adapters_are_counted_as_peft_makes_them(tiny_policy: Path, tiny_model: Any) -> None:
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    shape = model_shape(str(tiny_policy), lora)
+    adapted = peft.get_peft_model(tiny_model, lora)
+    assert shape.trained == adapted.get_nb_trainable_parameters()[0]
+    assert shape.parameters == shape_of(adapted.unload()).parameters
+
+
+# the whole report
+
+
+def small_run(tiny_policy: Path, folder: Path, **settings: Any) -> dict[str, Any]:
+    return {
+        "model": str(tiny_policy), "output_dir": str(folder), "env": "arpo/Arithmetic-v0", "env_kwargs": {"level": 3},
+        "eval_tasks": 2, "threads": 1, "bf16": False, "num_generations": 4, "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2, "max_steps": 2, "max_completion_length": 120, "max_turn_length": 40,
+        "branch_alpha": 0.6, "gradient_checkpointing": False, "save_strategy": "no", "save_final_model": False,
+        "disable_tqdm": True, "logging_steps": 1, **settings,
+    }  # fmt: skip
+
+
+def test_a_real_run_keeps_within_its_estimate(tiny_policy: Path, tmp_path: Path, isolation: str) -> None:
+    settings = small_run(tiny_policy, tmp_path / "run")
+    planned, missing = dry_run(settings)
+    assert not missing
+    assert not (tmp_path / "run").exists()
+    folder = train(settings)
+    facts = json.loads((folder / "run.json").read_text())
+    most, spent = facts["estimate"]["at_most"], facts["spent"]
+    assert most["sampled"] == planned.sampled
+    steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, planned.schedule.steps + 1))
+    assert (spent["rollouts"], spent["trajectories"]) == (planned.schedule.rollouts, planned.trajectories)
+    assert 0 < spent["sampled"] <= most["sampled"]
+    assert 0 < spent["calls"] <= most["calls"]
+    assert (folder / "traces.jsonl").stat().st_size < 4 * planned.trace_bytes
+
+
+def test_a_dry_run_loads_no_weights_and_prints_the_table(
+    tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import transformers
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("weights are loaded")
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", refuse)
+    monkeypatch.setattr("sandbox.default_sandbox", refuse)
+    path = tmp_path / "my.yaml"
+    path.write_text(json.dumps(small_run(tiny_policy, tmp_path / "run")))
+    two = ["--accelerate_config", "zero2", "--num_processes", "2"]
+    assert main(["train", "--config", str(path), "--dry-run", *two]) == 0
+    shown = capsys.readouterr().out
+    assert "optimizer steps" in shown
+    assert "2 processes" in shown
+    assert "zero2" in shown
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_cannot_be_had_is_left_out_by_name(tmp_path: Path) -> None:
+    settings = small_run(Path("none"), tmp_path, model="nobody/no-such-model", eval_tasks=0)
+    costs, missing = dry_run(settings)
+    assert costs.memory is None
+    assert not costs.prompts.measured
+    assert not missing
+    assert any("memory and disk: no configuration of nobody/no-such-model" in note for note in costs.notes)
+
+
+def test_a_missing_key_is_named_beside_the_report(
+    tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SERPER_API_KEY", raising=False)
+    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
+    options = {"data": str(tmp_path / "test.jsonl"), "search": "serper", "tools": ["search"]}
+    settings = small_run(tiny_policy, tmp_path / "run", env="arpo/Bamboogle-v0", env_kwargs=options, eval_tasks=0,
+                         gradient_accumulation_steps=1)  # fmt: skip
+    costs, missing = dry_run(settings)
+    assert isinstance(costs, Costs)
+    assert costs.searches > 0
+    assert len(missing) == 1
+    assert "SERPER_API_KEY" in missing[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("learning_rat=1", "Did you mean: learning_rate"),
+        ("temperature=0", "temperature must be above 0"),
+        ("env_kwargs={levle: 2}", "levle"),
+        ("eval_tasks=-1", "eval_tasks must be at least 0"),
+        ("limits={pyhton: 2}", "limits names pyhton"),
+        ("num_generations=5", "must be a multiple of num_generations"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_would(setting: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--recipe", "arithmetic-cpu", "--dry-run", "--set", setting]) == 1
+    assert named in capsys.readouterr().err
+
+
+# the command line
+
+
+def test_a_recipe_with_a_typing_error_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--recipe", "arithmetic-gpu", "--dry-run"]) == 1
+    assert "did you mean: arithmetic-cpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [[], ["--recipe", "arithmetic-cpu", "--config", "my.yaml"]])
+def test_exactly_one_of_recipe_and_config_is_given(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", *given])
+    assert stopped.value.code == 2
+    assert "--config" in capsys.readouterr().err
+
+
+def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    from arpo_trainer.run.recipes import recipe_names
+
+    assert main(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == recipe_names()
+    assert all(len(line.split()) > 3 for line in lines)

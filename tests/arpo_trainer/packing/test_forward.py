@@ -1,0 +1,204 @@
+"""A packed forward gives the numbers of the flat one: log-probabilities, entropies and every gradient."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from arpo_trainer.packing import packed_logps
+from arpo_trainer.training.packed_trainer import PackedGRPOTrainer
+from tests.arpo_trainer.packing.batches import (
+    assert_equal_gradients,
+    flat,
+    gradients,
+    pad,
+    random_batch,
+    tiny_model,
+    weights,
+)
+
+TREES = range(20)
+
+
+def compare(model: Any, batch: tuple[torch.Tensor, torch.Tensor, int], tolerance: float = 1e-5, **how: Any) -> int:
+    """Compares values, a loss and all gradients; returns how many positions were computed."""
+    logps, entropies = flat(model, *batch)
+    packed = packed_logps(model, *batch, compute_entropy=True, **how)
+    assert packed.entropies is not None
+    torch.testing.assert_close(packed.logps, logps, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(packed.entropies, entropies, atol=tolerance, rtol=tolerance)
+    losses, found = [], []
+    for a, b in ((logps, entropies), (packed.logps, packed.entropies)):
+        loss = (weights(a.shape) * torch.exp(a - a.detach()) + weights(a.shape, 1) * b).mean()
+        loss.backward()
+        losses.append(loss.item())
+        found.append(gradients(model))
+    assert losses[0] == pytest.approx(losses[1], abs=tolerance)
+    assert_equal_gradients(found[0], found[1], tolerance)
+    return packed.computed
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_packed_is_flat_on_random_trees(kind: str) -> None:
+    model = tiny_model(kind)
+    for seed in TREES:
+        batch = random_batch(seed)
+        assert compare(model, batch) < int(batch[1].sum())
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_packed_is_flat_at_another_temperature(kind: str) -> None:
+    compare(tiny_model(kind, temperature=0.7), random_batch(3))
+
+
+def test_packed_is_flat_under_gradient_checkpointing() -> None:
+    model = tiny_model("qwen2")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for seed in range(5):
+        compare(model, random_batch(seed))
+
+
+def test_packed_is_flat_when_cut_to_a_budget() -> None:
+    model, batch = tiny_model(), random_batch(5)
+    whole = compare(model, batch)
+    assert compare(model, batch, budget=30) > whole
+    assert compare(model, batch, budget=1) > whole
+
+
+def test_packed_is_flat_with_lora() -> None:
+    peft = pytest.importorskip("peft")
+    for targets in (["q_proj", "v_proj"], "all-linear"):
+        model = peft.get_peft_model(
+            tiny_model("qwen2"),
+            peft.LoraConfig(r=4, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM"),
+        )
+        for seed in range(3):
+            compare(model, random_batch(seed))
+        with model.disable_adapter():
+            packed = packed_logps(model, *random_batch(0))
+            torch.testing.assert_close(packed.logps, flat(model, *random_batch(0))[0], atol=1e-5, rtol=1e-5)
+
+
+def test_bfloat16_is_off_by_no_more_than_flat_is() -> None:
+    """Packed and flat both round; packed is no farther from float32 than flat, give or take a factor."""
+    exact, rounded = tiny_model(), tiny_model().bfloat16()
+    off: list[list[float]] = [[], []]
+    for seed in range(8):
+        batch = random_batch(seed)
+        with torch.no_grad():
+            wanted = flat(exact, *batch)[0]
+            for errors, got in zip(off, (flat(rounded, *batch)[0], packed_logps(rounded, *batch).logps), strict=True):
+                errors.append((got - wanted).pow(2).mean().sqrt().item())
+    assert sum(off[1]) < 1.3 * sum(off[0])
+
+
+def test_under_autocast_packed_is_near_flat() -> None:
+    model, batch = tiny_model(), random_batch(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        packed, wanted = packed_logps(model, *batch).logps, flat(model, *batch)[0]
+    torch.testing.assert_close(packed, wanted, atol=0.1, rtol=0.05)
+
+
+def test_a_branch_meets_the_keys_of_its_own_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So attention costs what the rows cost, and not the square of the tree."""
+    met: list[tuple[int, int]] = []
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        met.append((query.shape[2], key.shape[2]))
+        return attention(query, key, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    batch = pad([([1, 5], [6, 7] + [8 + row] * 90) for row in range(8)])
+    packed = packed_logps(tiny_model(), *batch)
+    assert sum(queries for queries, _ in met) == 2 * packed.computed
+    assert max(keys for _, keys in met) == 93
+
+
+def test_a_model_that_makes_its_own_masks_is_refused_and_not_trained_on_wrong_numbers() -> None:
+    with pytest.raises(NotImplementedError, match=r"DogeForCausalLM makes attention masks of its own.*packing='flat'"):
+        packed_logps(tiny_model("doge"), *random_batch(3))
+
+
+def test_a_compiled_model_is_served() -> None:
+    model, batch = tiny_model(), random_batch(3)
+    wanted = flat(model, *batch)[0]
+    model.model.forward = torch.compile(model.model.forward, backend="eager")
+    torch.testing.assert_close(packed_logps(model, *batch).logps, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_other_masks_of_whole_numbers_are_still_refused() -> None:
+    model = tiny_model()
+    packed_logps(model, *random_batch(0))
+    with pytest.raises(RuntimeError, match="attn_mask dtype"):
+        model(torch.ones(1, 6, dtype=torch.long), attention_mask=torch.ones(1, 1, 6, 6, dtype=torch.long))
+
+
+def test_block_masks_through_sdpa_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of CUDA, as far as a CPU goes: FlexAttention without its compiler, forward only."""
+    import transformers.integrations.flex_attention as integration
+    from torch.nn.attention.flex_attention import flex_attention
+
+    import arpo_trainer.packing.forward as forward
+
+    monkeypatch.setattr(forward, "_in_blocks", lambda device: True)
+    monkeypatch.setattr(
+        integration, "compile_friendly_flex_attention", lambda *qkv, training, **how: flex_attention(*qkv, **how)
+    )
+    model, batch = tiny_model("qwen2", hidden_size=64, head_dim=16), random_batch(4)
+    with torch.no_grad():
+        packed = packed_logps(model, *batch, budget=200)
+        torch.testing.assert_close(packed.logps, flat(model, *batch)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_special_rows() -> None:
+    model = tiny_model()
+    shared = [1, 5, 6, 7]
+    compare(model, pad([(shared, [8, 9, 10])]))
+    compare(model, pad([(shared, [8, 9, 10])] * 3))
+    compare(model, pad([([1, 5], [6, 7, 8]), ([1, 5, 6], [7, 8, 9])]))
+    compare(model, pad([([4, 5, 6], [7]), ([9, 8], [7, 6, 5]), ([3], [3])]))
+    compare(model, pad([(shared, []), (shared, [8, 9]), ([1], [])]))
+
+
+def test_a_tree_of_copies_computes_one_row() -> None:
+    packed = packed_logps(tiny_model(), *pad([([1, 5, 6], [7, 8, 9])] * 4))
+    assert (packed.computed, packed.flat) == (5, 24)
+
+
+def test_a_batch_without_completions_is_a_zero_with_a_gradient() -> None:
+    """All rows truncated away: the other processes go backward, so this one must."""
+    model = tiny_model()
+    packed = packed_logps(model, *pad([([1, 5], []), ([1], [])]))
+    assert not packed.logps.any()
+    packed.logps.sum().backward()
+    assert all(not gradient.any() for gradient in gradients(model).values())
+
+
+def test_forwards_are_made_as_many_as_asked_for() -> None:
+    model, batch, made = tiny_model(), random_batch(2), []
+    model.model.register_forward_hook(lambda *_: made.append(1))
+    packed = packed_logps(model, *batch, forwards=lambda own: own + 2)
+    assert len(made) == 3
+    packed.logps.sum().backward()
+    found = gradients(model)
+    flat(model, *batch)[0].sum().backward()
+    assert_equal_gradients(gradients(model), found)
+
+
+def test_processes_make_as_many_forwards_as_the_one_that_needs_most() -> None:
+    """Also under DDP: a forward hands its buffers on, and waits for the others' for ever if they make fewer."""
+    others = torch.tensor([3])
+    machine = SimpleNamespace(num_processes=2, device="cpu", gather=lambda own: torch.cat([own, others]))
+    trainer: Any = SimpleNamespace(accelerator=machine)
+    assert PackedGRPOTrainer._forwards(trainer)(1) == 3
+    machine.num_processes = 1
+    assert PackedGRPOTrainer._forwards(trainer) is None
+
+
+def test_a_completion_without_a_prompt_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"row 1 .* no prompt token"):
+        packed_logps(tiny_model(), *pad([([1, 5], [6]), ([], [6, 7])]))

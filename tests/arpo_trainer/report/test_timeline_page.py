@@ -1,0 +1,179 @@
+"""`arpo view timeline`: the page holds every event, a browser draws it, and errors name the cure."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.report.timeline_page import spans_of, write_timeline
+from arpo_trainer.rollout.time_use import by_trajectory
+from arpo_trainer.tree import write_traces
+from tests.arpo_trainer.report.test_report import CHROMIUM, NASTY, embedded
+from tests.arpo_trainer.sample_timeline import sample_tree
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Two steps of two trees."""
+    trees = [sample_tree(group, 3, 3, 3, step) for step in (1, 2) for group in (0, 1)]
+    write_traces(tmp_path / "traces.jsonl", trees)
+    return tmp_path
+
+
+def drawn(page: Path) -> dict[str, Any]:
+    return embedded(page.read_text(encoding="utf-8"))
+
+
+def test_the_page_holds_every_event_of_the_last_step(run_dir: Path) -> None:
+    page, shown = write_timeline(run_dir)
+    assert page == run_dir / "timeline.html"
+    assert [tree.meta["step"] for tree in shown] == [2, 2]
+    data = drawn(page)
+    assert (data["step"], data["steps"]) == (2, 2)
+    for tree, entry in zip(shown, data["trees"], strict=True):
+        assert {lane["number"] for lane in entry["lanes"]} == set(range(len(tree.trajectories)))
+        assert sum(len(lane["events"]) for lane in entry["lanes"]) == len(tree.timeline)
+
+
+def test_branches_stand_below_their_parents(run_dir: Path) -> None:
+    data = drawn(write_timeline(run_dir)[0])
+    lanes = [lane for tree in data["trees"] for lane in tree["lanes"]]
+    assert any(lane["origin"] == "branch" for lane in lanes)
+    for above, lane in itertools.pairwise(lanes):
+        if lane["origin"] == "branch":
+            assert lane["depth"] <= above["depth"] + 1
+            assert lane["depth"] > 0
+
+
+def test_turns_and_results_are_found_for_their_events() -> None:
+    tree = sample_tree(0, 3, 3, 4)
+    for number, events in by_trajectory(tree).items():
+        path = [span.index for span in tree.path(number)]
+        made = spans_of(tree, number, events)
+        for event, span in zip(events, made, strict=True):
+            if event.kind == "generate":
+                assert span is not None
+                assert (span.kind, len(span.ids)) == ("model", event.tokens)
+                assert span.index in path
+            elif event.kind == "tool":
+                assert span is not None
+                assert span.tool == {"name": event.name, "status": event.status}
+            else:
+                assert span is None
+
+
+def test_one_tree_can_be_drawn_alone(run_dir: Path) -> None:
+    data = drawn(write_timeline(run_dir, step=1, group=1)[0])
+    assert [tree["group"] for tree in data["trees"]] == [1]
+    assert data["left_out"] == 1
+    whole = drawn(write_timeline(run_dir, step=1)[0])
+    assert data["load"] == whole["load"]  # the model served both
+
+
+def test_a_step_done_again_after_a_resume_is_shown_once(run_dir: Path) -> None:
+    write_traces(run_dir / "traces.jsonl", [sample_tree(group, 5, 0, 2, 2) for group in (0, 1)])
+    _, shown = write_timeline(run_dir, step=2)
+    assert [len(tree.trajectories) for tree in shown] == [5, 5]
+
+
+def test_text_cannot_become_markup(run_dir: Path) -> None:
+    tree = sample_tree(0)
+    tree.task["question"] = tree.spans[0].text = NASTY
+    write_traces(run_dir / "traces.jsonl", [replace(tree, meta={"step": 3, "group": 0})])
+    page = write_timeline(run_dir)[0].read_text(encoding="utf-8")
+    assert page.count("<script") == page.count("</script") == 2
+    assert "<img" not in page
+    own = re.sub(r'(<script type="application/json" id="data">).*?</script>', "", page, flags=re.DOTALL)
+    assert not re.search(r"https?://|\bsrc\s*=|@import|\bfetch\(|innerHTML", own)
+
+
+def test_256_trajectories_stay_small(tmp_path: Path) -> None:
+    write_traces(tmp_path / "traces.jsonl", [sample_tree(group, 8, 8, 5) for group in range(16)])
+    page, shown = write_timeline(tmp_path)
+    assert sum(len(tree.trajectories) for tree in shown) == 256
+    assert page.stat().st_size < 3e6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "give the output_dir of a run or its traces.jsonl"),
+        (["."], "trace_every: 1"),
+        (["run", "--step", "7"], "no trees of step 7 .* it has those of steps 1-2"),
+        (["run", "--group", "9"], "no group 9 in step 2 .* it has 0, 1"),
+        (["old"], "have no timeline: an older version wrote them"),
+        (["empty"], "holds no tree yet"),
+        (["run", "--output", "missing/page.html"], "no folder .*missing"),
+    ],
+)
+def test_errors_name_the_cure(
+    arguments: list[str], said: str, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("run", "old", "empty"):
+        (run_dir / name).mkdir()
+    (run_dir / "traces.jsonl").rename(run_dir / "run" / "traces.jsonl")
+    (run_dir / "empty" / "traces.jsonl").touch()
+    write_traces(run_dir / "old" / "traces.jsonl", [replace(sample_tree(), timeline=[])])
+    monkeypatch.chdir(run_dir)
+    assert main(["view", "timeline", *arguments]) == 1
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_summary_is_printed(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", "timeline", str(run_dir)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["TREE", "TRAJECTORIES", "SECONDS"]
+    assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "all"]
+    assert lines[-1] == str(run_dir / "timeline.html")
+
+
+def test_view_alone_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view"]) == 0
+    assert "arpo view timeline PATH" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_browser_draws_it(run_dir: Path, tmp_path: Path) -> None:
+    tree = sample_tree(0)
+    tree.task["question"] = tree.spans[0].text = NASTY
+    write_traces(run_dir / "traces.jsonl", [replace(tree, meta={"step": 3, "group": 0})])
+    page, _ = write_timeline(run_dir)
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            "--headless",
+            *root,
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-sync",
+            "--disable-background-networking",
+            "--disable-component-update",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--enable-logging=stderr",
+            "--window-size=1200,900",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    opening = re.search(r"<html[^>]*>", done.stdout)
+    assert opening
+    assert 'data-ready="yes"' in opening[0]
+    assert "data-broken" not in opening[0]
+    assert "pwned" not in opening[0]
+    assert "CONSOLE" not in done.stderr
+    assert done.stdout.count('class="tree-lanes"') == 1
+    assert "model idle" in done.stdout

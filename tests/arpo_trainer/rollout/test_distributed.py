@@ -1,0 +1,319 @@
+"""Groups under two processes: two real ones (gloo, on the CPU) do what one does, and end together when one fails.
+
+The pair is started once: `experiment` runs in each of its processes and in this one, and the tests compare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOTrainer, RolloutTree
+from arpo_trainer.backends import TransformersBackend
+from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
+from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
+from arpo_trainer.timeline import Stopwatch
+from tests.arpo_trainer.cli.test_play_command import containers_of
+from tests.arpo_trainer.training.test_trainer import config
+
+GROUP, GROUPS, MICRO = 4, 3, 2  # of two processes each has 6 rows, and half of the second group
+
+
+class OneAtATime:
+    """Generates with a transformers backend that is new for each request.
+
+    The last bits of a log-probability depend on what else was computed with it, and now and then a token hangs on
+    them. Here nothing depends on timing, so that trees can be compared bit by bit.
+    """
+
+    trains, wants_messages = True, False
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments, self.lock, self.time = arguments, asyncio.Lock(), Stopwatch()
+
+    async def begin(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        async with self.lock:
+            with self.time.running():
+                return await TransformersBackend(*self.arguments).generate(request, on_window)
+
+
+class Seen(ARPOTrainer):
+    """Keeps what a rollout gave to the loss."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        model = self.accelerator.unwrap_model(self.model)
+        self.backend = self.engine.backend = OneAtATime(model, self._tokenizer)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        self.measured = {key: value[-1] for key, value in self._metrics["train"].items()}
+        rows = zip(output["completion_ids"], output["completion_mask"].sum(1), output["advantages"], strict=True)
+        self.batch = [[ids[:n].tolist(), values[:n].tolist()] for ids, n, values in rows]
+        return output
+
+
+def length(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that differs within every group."""
+    return [len(ids) / 100 for ids in completion_ids]
+
+
+def experiment(policy: Path, folder: Path) -> dict[str, Any]:
+    """Take a training step, roll out and evaluate, and say what came of it; every rank does."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
+    env, recorded, heard = ToolEnv("arpo/Arithmetic-v0", level=3), [], []
+    args = config(
+        folder,
+        num_generations=GROUP,
+        initial_rollouts=2,
+        per_device_train_batch_size=MICRO,
+        gradient_accumulation_steps=GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1)),
+        max_steps=1,
+        optim="sgd",
+        learning_rate=1.0,
+        max_completion_length=120,
+        max_turn_length=32,
+    )
+    model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # as loaded, the weights
+    # lie where the file has them, and several processes move them: another alignment rounds otherwise
+    trainer = Seen(
+        model,
+        env,
+        length,
+        args,
+        processing_class=tokenizer,
+        on_rollout=recorded.append,
+        on_evaluation=heard.append,
+        eval_env=env,
+        eval_tasks=3,
+    )
+    tasks = [env.tasks.task(number) for number in range(3)]
+    few = play_groups(trainer.engine, tasks[:1], 7)[0]
+    evaluation = trainer.evaluate_tasks("before")
+    trainer.train()
+    found = {
+        "rows": trainer.batch,
+        "trees": [tree.to_json() for tree in trainer.trees],
+        "measured": trainer.measured,
+        "recorded": [len(trees) for trees in recorded],
+        "heard": len(heard),
+        "few": [tree.to_json() for tree in few],
+        "evaluation": evaluation.as_dict(),
+        "containers": containers_of(os.getpid()),
+    }
+    weights = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+    torch.save(weights, folder / f"weights{this_rank()}.pt")
+    if rank_count() > 1:
+        if this_rank() == 1:
+            trainer.backend.generate = no_memory
+        started = time.monotonic()
+        try:
+            play_groups(trainer.engine, tasks[:2])
+        except RuntimeError as error:
+            found["error"], found["cause"] = str(error), repr(error.__cause__)
+        found["seconds_to_error"] = time.monotonic() - started
+    return found
+
+
+async def no_memory(*_: Any) -> Any:
+    raise GenerationError("out of memory")
+
+
+def trees(lines: list[str]) -> list[RolloutTree]:
+    """Read trees, without what no two rollouts share: how long a tool took."""
+    found = [RolloutTree.from_json(line) for line in lines]
+    for tree in found:
+        for span in tree.spans:
+            if span.tool:
+                span.tool.pop("seconds")
+    return found
+
+
+def alike(some: list[str], others: list[str]) -> bool:
+    """Whether trees are the same, but for the last bits of numbers: which rows meet in a batch is a matter of time."""
+    ours, theirs = (list(leaves(trees(lines))) for lines in (some, others))
+    wrong = [
+        (place, one, other)
+        for (place, one), (elsewhere, other) in zip(ours, theirs, strict=True)
+        if place != elsewhere or (one != pytest.approx(other, abs=1e-5) if isinstance(one, float) else one != other)
+    ]
+    assert not wrong, wrong[:5]
+    return True
+
+
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """What a nest of lists, dictionaries and dataclasses holds that counts for equality, each with its place."""
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.compare}
+    if isinstance(value, (list, tuple, dict)):
+        for key, below in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(below, f"{place}/{key}")
+    else:
+        yield place, value
+
+
+@pytest.fixture(scope="module")
+def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any], Path]:
+    """What one process found, what each of two found, and the folder with the weights."""
+    folder = tmp_path_factory.mktemp("ranks")
+    # the address: where the host's own name cannot be resolved, `--standalone` alone waits for ever
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "--local-addr", "127.0.0.1"]
+    pair = subprocess.Popen(
+        [sys.executable, *launch, "-m", __name__, str(tiny_policy), str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    try:
+        said, _ = pair.communicate(timeout=600)
+    finally:
+        pair.terminate()  # it ends its processes
+        pair.wait()
+    assert pair.returncode == 0, said
+    both = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+    alone = folder / "alone"
+    alone.mkdir()
+    return experiment(tiny_policy, alone), both, folder
+
+
+def test_a_group_split_over_ranks_is_the_tree_of_one_process(ran: Any) -> None:
+    one, both, _ = ran
+    assert len(one["trees"]) == GROUPS
+    for rank in both:
+        assert alike(rank["trees"], one["trees"])
+
+
+def test_every_rank_has_its_rows_with_the_advantages_of_one_process(ran: Any) -> None:
+    one, both, _ = ran
+    assert [len(rank["rows"]) for rank in both] == [GROUP * GROUPS // 2] * 2
+    rows = both[0]["rows"] + both[1]["rows"]
+    assert [ids for ids, _ in rows] == [ids for ids, _ in one["rows"]]
+    for (_, values), (_, alone) in zip(rows, one["rows"], strict=True):
+        assert values == pytest.approx(alone, abs=1e-6)
+
+
+def test_a_token_that_rows_on_two_ranks_share_has_one_advantage(ran: Any) -> None:
+    _, both, _ = ran
+    tree, rows = trees(both[0]["trees"])[1], both[0]["rows"] + both[1]["rows"]
+    values: list[dict[int, float]] = [{}, {}]  # of the spans, on each rank; attribution is hard
+    for number in range(GROUP):
+        rank = (GROUP + number) * 2 // (GROUP * GROUPS)
+        values[rank].update(zip(tree.row(number).span, rows[GROUP + number][1], strict=True))
+    shared = values[0].keys() & values[1].keys()
+    assert shared, "no branch in the second group: take another seed"
+    assert any(values[0][span] != 0 for span in shared)
+    assert all(values[0][span] == values[1][span] for span in shared)
+
+
+def test_measurements_are_those_of_all_trees_on_every_rank(ran: Any) -> None:
+    one, both, _ = ran
+    ours = [key for key in one["measured"] if key.startswith("arpo/")]
+    assert [both[0]["measured"][key] for key in ours] == [both[1]["measured"][key] for key in ours]
+    counted = [key for key in ours if not re.search("second|wait|idle", key)]
+    assert {"arpo/reward", "arpo/branches", "arpo/entropy"} <= set(counted)
+    assert [both[0]["measured"][key] for key in counted] == pytest.approx([one["measured"][key] for key in counted])
+
+
+def test_only_the_main_process_hands_trees_and_evaluations_on(ran: Any) -> None:
+    _, both, _ = ran
+    assert [rank["recorded"] for rank in both] == [[GROUPS], []]
+    assert [rank["heard"] for rank in both] == [1, 0]
+
+
+def test_the_update_is_that_of_one_process(ran: Any, tiny_model: Any) -> None:
+    """Up to rounding: the difference is at most 1e-4 of the update's norm (SGD, whose update is the gradient)."""
+    _, _, folder = ran
+    files = ["weights0.pt", "weights1.pt", "alone/weights0.pt"]
+    first, second, alone = (torch.load(folder / name) for name in files)
+    before = tiny_model.state_dict()
+    moved = torch.cat([(alone[name] - value).flatten() for name, value in before.items()])
+    apart = torch.cat([(first[name] - alone[name]).flatten() for name in before])
+    assert moved.norm() > 0
+    assert apart.norm() < 1e-4 * moved.norm()
+    assert all(torch.equal(first[name], second[name]) for name in before)
+
+
+def test_fewer_groups_than_ranks_leave_ranks_idle_and_give_the_same_tree(ran: Any) -> None:
+    one, both, _ = ran
+    assert len(one["few"]) == 1
+    for rank in both:
+        assert alike(rank["few"], one["few"])
+
+
+def test_an_evaluation_is_shared_out_and_has_one_result(ran: Any) -> None:
+    one, both, _ = ran
+    assert one["evaluation"]["n"] == 3
+    assert both[0]["evaluation"] == both[1]["evaluation"] == one["evaluation"]
+
+
+def test_one_rank_s_failure_ends_both(ran: Any) -> None:
+    _, both, _ = ran
+    for rank in both:
+        assert rank["error"] == "rank 1 of 2 failed: GenerationError: out of memory"
+        assert rank["seconds_to_error"] < 60
+    assert "GenerationError" in both[1]["cause"]
+
+
+def test_each_process_has_a_sandbox_of_its_own(ran: Any, isolation: str) -> None:
+    if not isolation.startswith("docker"):
+        pytest.skip(f"the sandbox here is {isolation}, not Docker")
+    _, both, _ = ran
+    assert both[0]["containers"]
+    assert both[1]["containers"]
+    assert not set(both[0]["containers"]) & set(both[1]["containers"])
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(0, 2), (1, 4), (3, 2), (7, 3), (8, 4)])
+def test_shares_are_balanced_and_follow_each_other(count: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_trainer.rollout.distributed.rank_count", lambda: ranks)
+    shares = []
+    for rank in range(ranks):
+        monkeypatch.setattr("arpo_trainer.rollout.distributed.this_rank", lambda rank=rank: rank)
+        shares.append(share(count))
+    assert [group for own in shares for group in own] == list(range(count))
+    assert all(group * ranks // count == rank for rank, own in enumerate(shares) for group in own)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("names", ["aaabbb", "aabb b"])
+def test_rows_that_are_no_groups_are_refused(names: str) -> None:
+    with pytest.raises(ValueError, match="6 rows of 1 processes are not whole groups of 2 rows with one task"):
+        group_tasks(list(names), 2)
+
+
+def test_a_batch_of_all_processes_that_holds_no_whole_groups_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(
+        ValueError, match=r"\(2\) x steps_per_generation \(1\) x processes \(3\) = 6 rows must be a multi"
+    ):
+        config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=1)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    policy, folder = map(Path, sys.argv[1:])
+    result = experiment(policy, folder)
+    (folder / f"rank{this_rank()}.json").write_text(json.dumps(result))

@@ -1,0 +1,216 @@
+"""Runs from settings files: what is refused before they start, their environments, and one from start to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.arguments import RunArguments, split_settings
+from arpo_trainer.run.cold_start_cache import cold_start_folder
+from arpo_trainer.run.demo_model import check_model_folder
+from arpo_trainer.run.dry_run import dry_run
+from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.run.run_environments import RunEnvironments
+from arpo_trainer.run.train import TrainingRun, train
+
+
+def test_an_unknown_setting_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"no setting 'learning_rat'\. Did you mean: learning_rate"):
+        split_settings({"learning_rat": 1})
+
+
+def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("seed: 1\nenv_kwargs: {level: 2}\n")
+    assert read_settings(str(path), ["seed=7", "env=arpo/GSM8K-v0", "learning_rate=1e-5"]) == {
+        "learning_rate": 1e-5,
+        "seed": 7, "env": "arpo/GSM8K-v0", "env_kwargs": {"level": 2},
+    }  # fmt: skip
+    with pytest.raises(FileNotFoundError, match=r"Recipes: .*arithmetic-cpu"):
+        read_settings("nothing", [])
+    with pytest.raises(ValueError, match="write name=value"):
+        read_settings(str(path), ["seed"])
+    path.write_text("seed: 1\nlevel: [1, 2\n")
+    with pytest.raises(ValueError, match=r"my\.yaml, line 3, column 1"):
+        read_settings(str(path), [])
+
+
+def test_a_wrong_model_folder_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        check_model_folder(str(tmp_path / "none"))
+    (tmp_path / "weights.bin").write_text("")
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json \(it holds: weights\.bin\)"):
+        check_model_folder(str(tmp_path))
+    check_model_folder("Qwen/Qwen2.5-3B-Instruct")  # a hub id is not looked at
+    settings = {"model": str(tmp_path / "none"), "output_dir": str(tmp_path / "out"), "bf16": False}
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        train(settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_would_be_evaluated_on_its_training_tasks_is_refused(tmp_path: Path, isolation: str) -> None:
+    data = tmp_path / "gsm.jsonl"
+    data.write_text("".join(f'{{"question": "q{n}?", "answer": "#### {n}"}}\n' for n in range(3)))
+    settings = {"output_dir": str(tmp_path / "out"), "bf16": False, "env": "arpo/GSM8K-v0"}
+    with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
+        train({**settings, "env_kwargs": {"data": str(data)}})
+    with pytest.raises(ValueError, match="a cold start needs tasks with known solutions"):
+        train({**settings, "env_kwargs": {"data": str(data)}, "cold_start_examples": 5})
+    assert not (tmp_path / "out").exists()
+
+
+def overlapping(folder: Path, overlap: str) -> TrainingRun:
+    """A run that trains on questions 0 to 4 and evaluates on 3 to 7."""
+    for name, numbers in (("train", range(5)), ("test", range(3, 8))):
+        lines = (f'{{"question": "Question {n}?", "answer": "#### {n}"}}\n' for n in numbers)
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    run = RunArguments(env="arpo/GSM8K-v0", env_kwargs={"data": str(folder)}, eval_tasks=4, overlap=overlap)
+    return TrainingRun(run, ARPOConfig(output_dir=str(folder / "out"), use_cpu=True, bf16=False), {})
+
+
+def test_training_on_evaluation_tasks_is_refused_with_count_examples_and_cure(tmp_path: Path) -> None:
+    run = overlapping(tmp_path, "refuse")
+    with pytest.raises(ValueError, match=r"2 of 4 .* \(Question 3\?; Question 4\?\).*overlap: drop.*overlap: allow"):
+        run.environments.check(run.args)
+
+
+@pytest.mark.parametrize(("overlap", "left"), [("drop", 3), ("allow", 5)])
+def test_overlapping_tasks_are_dropped_or_kept_on_demand(
+    tmp_path: Path, overlap: str, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = overlapping(tmp_path, overlap)
+    with caplog.at_level("WARNING"):
+        run.environments.check(run.args)
+    assert run.environments.train.tasks.size == left
+    assert "2 of 4 evaluation tasks are trained on" in caplog.text
+
+
+def endless(overlap: str, **evaluation: Any) -> TrainingRun:
+    """A run that trains on the first 8 tasks of an endless source and evaluates on 3 of it."""
+    run = RunArguments(env_kwargs={"level": 1}, eval_env_kwargs=evaluation, eval_tasks=3, overlap=overlap)
+    sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
+    return TrainingRun(run, ARPOConfig(output_dir="out", use_cpu=True, bf16=False, **sizes), {})
+
+
+def test_an_endless_source_is_compared_as_far_as_it_is_trained_on() -> None:
+    run = endless("refuse", level=1)  # which takes the default's place: the split is train again
+    with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
+        run.environments.check(run.args)
+    run = endless("refuse", split="test")
+    run.environments.check(run.args)
+    assert run.environments.train.tasks.size is None
+
+
+def test_of_an_endless_source_the_overlapping_tasks_are_dropped() -> None:
+    run = endless("drop", level=1)
+    run.environments.check(run.args)
+    assert run.environments.train.tasks.size == 5
+
+
+def test_a_run_without_a_search_or_judge_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARPO_SEARCH", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "Who?", "answer": "Ada"}\n')
+    settings = {"env_kwargs": {"data": str(rows)}, "output_dir": str(tmp_path / "out"), "bf16": False}
+    with pytest.raises(RuntimeError, match="no search is configured: set ARPO_SEARCH"):
+        train({**settings, "env": "arpo/HotpotQA-v0", "eval_env_kwargs": {}})
+    with pytest.raises(ValueError, match="scorer='judge' needs a chat model"):
+        train({**settings, "env": "arpo/SimpleQA-v0", "eval_env_kwargs": {}})
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_overlap_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="overlap must be one of 'refuse', 'drop', 'allow'; not 'keep'"):
+        RunArguments(overlap="keep")
+
+
+def test_cold_starts_are_kept_apart_by_their_settings() -> None:
+    one = cold_start_folder(RunArguments(), "m", "p", 0)
+    assert one == cold_start_folder(RunArguments(eval_tasks=3), "m", "p", 0)
+    for other in (
+        cold_start_folder(RunArguments(cold_start_examples=9), "m", "p", 0),
+        cold_start_folder(RunArguments(env_kwargs={"level": 1}), "m", "p", 0),
+        cold_start_folder(RunArguments(), "m", "another prompt", 0),
+        cold_start_folder(RunArguments(), "m", "p", 1),
+    ):
+        assert other != one
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """The id and options of every environment that is built while the test runs; copies of one are not built."""
+    made: list[tuple[str, dict[str, Any]]] = []
+    ordinary = ToolEnv.__init__
+
+    def counting(self: ToolEnv, env_id: str, **options: Any) -> None:
+        made.append((env_id, options))
+        ordinary(self, env_id, **options)
+
+    monkeypatch.setattr(ToolEnv, "__init__", counting)
+    return made
+
+
+def test_each_environment_of_a_run_is_made_once_and_equal_ones_share_their_tasks(
+    built: list[tuple[str, dict[str, Any]]],
+) -> None:
+    environments = RunEnvironments(
+        RunArguments(env_kwargs={"level": 1}, eval_tasks=3, cold_start_examples=2, cold_start_env_kwargs={"level": 2})
+    )
+    for _ in range(2):
+        assert [environments.train, environments.held_out, environments.cold_start]
+    assert [options for _, options in built] == [{"level": 1}, {"level": 1, "split": "test"}, {"level": 2}]
+    built.clear()
+    same = RunEnvironments(RunArguments(env_kwargs={"level": 1}, eval_env_kwargs={}, cold_start_examples=2))
+    assert same.train.tasks is same.held_out.tasks is same.cold_start.tasks  # type: ignore[union-attr]
+    assert same.train is not same.held_out
+    assert len(built) == 1
+
+
+def test_a_dry_run_makes_each_environment_once(
+    built: list[tuple[str, dict[str, Any]]], tiny_policy: Path, tmp_path: Path
+) -> None:
+    settings = read_settings("arithmetic-cpu", [f"model={tiny_policy}", f"output_dir={tmp_path}", "bf16=false"])
+    assert dry_run(settings)[1] == []
+    levels = [options.get("level") for _, options in built]
+    assert levels == ["mixed", "mixed", "1,2,3,4,5"]
+
+
+def test_a_whole_run_from_a_file(
+    tiny_policy: Path,
+    isolation: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    built: list[tuple[str, dict[str, Any]]],
+) -> None:
+    monkeypatch.setenv("ARPO_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"output_dir: {out}\nmodel: {tiny_policy}\nenv_kwargs: {{level: 3}}\neval_tasks: 3\nmax_steps: 1\n"
+        "cold_start_examples: 4\ncold_start_epochs: 1\nbf16: false\nnum_generations: 4\n"
+        "per_device_train_batch_size: 4\ngradient_accumulation_steps: 1\nmax_completion_length: 120\n"
+        "max_turn_length: 32\ngradient_checkpointing: false\nlogging_steps: 1\nsave_strategy: 'no'\nthreads: 1\n"
+    )
+    assert main(["--traceback", "train", "--config", str(config)]) == 0
+    assert built == [
+        ("arpo/Arithmetic-v0", {"level": 3}),  # for training, and for the cold start
+        ("arpo/Arithmetic-v0", {"level": 3, "split": "test"}),
+    ]
+    page = (out / "report.html").read_text()
+    assert "arpo/Arithmetic-v0" in page
+    evaluations = [json.loads(line) for line in (out / "eval.jsonl").read_text().splitlines()]
+    assert [evaluation["name"] for evaluation in evaluations] == ["before", "after"]
+    assert json.loads((out / "run.json").read_text())["status"] == "finished"
+    assert (out / "model" / "config.json").exists()
+    shown = capsys.readouterr()
+    assert "step   1  reward" in shown.out + shown.err

@@ -1,0 +1,265 @@
+"""What cannot be learned from is refused with its cure, or counted and said; what only looks odd just works."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOTrainer
+from arpo_trainer.backends.base import Generation, Request
+from arpo_trainer.rollout.engine import RolloutSettings
+from arpo_trainer.rollout.rendering import check_tokenizer
+from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL, NoSignalWarning, RewardCheck
+from arpo_trainer.training.trainer import task_dataset
+from tests.arpo_trainer.rollout.test_engine import CALL, DONE, ScriptedPolicy, play
+from tests.arpo_trainer.training.test_trainer import GROUP, config
+from tests.conftest import tiny_llama
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epsilon": -0.1}, r"epsilon=-0\.1: ratios are kept above 1 - epsilon"),
+        ({"epsilon": 1.5}, "lies between 0 and 1"),
+        ({"epsilon_high": -0.2}, r"epsilon_high=-0\.2: ratios are kept below"),
+        ({"delta": 1.1}, r"delta=1\.1 must be above 1 \+ epsilon_high = 1\.2"),
+        ({"delta": 3.0, "loss_type": "cispo", "epsilon_high": 5.0}, "does nothing with loss_type='cispo': leave it"),
+        ({"delta": 3.0, "policy_loss": "cispo"}, "upper bound only.*dual `delta`"),
+        ({"epsilon": 0.0, "policy_loss": "aepo"}, "0 < low.*low is `epsilon`"),
+        ({"loss_type": "sapo", "algorithm": "aepo"}, "loss_type='sapo' does not go with a clip of its own"),
+        ({"loss_type": "grop"}, "loss_type must be one of .*did you mean 'grpo'"),
+        ({"importance_sampling_level": "turn"}, "importance_sampling_level must be one of 'token', 'sequence'"),
+        ({"importance_sampling_level": "sequence", "policy_loss": "gspo"}, "set importance_sampling_level='token'"),
+        ({"scale_rewards": "groups"}, "scale_rewards must be one of .*did you mean 'group'"),
+        ({"multi_objective_aggregation": "sum"}, "multi_objective_aggregation must be one of"),
+        ({"beta": -0.1}, r"beta=-0\.1 would push the policy away"),
+        ({"top_entropy_quantile": 0.0}, "share of the tokens"),
+        ({"num_iterations": 0}, "num_iterations must be at least 1"),
+        ({"max_invalid": 1.5}, r"max_invalid is a share of the trajectories, from 0 to 1; got 1\.5"),
+        ({"branch_width": "x"}, "branch_width must be a whole number, got 'x'"),
+        ({"branch_width": 2.5}, "branch_width must be a whole number"),
+        ({"branch_alpha": "high"}, "branch_alpha must be a finite number"),
+        ({"branch_alpha": math.nan}, "branch_alpha must be a finite number, got nan"),
+        ({"num_generations": "4"}, "num_generations must be a whole number, got '4'"),
+        ({"num_generations": True}, "num_generations must be a whole number"),
+        ({"epsilon": "small"}, "epsilon must be a finite number"),
+        ({"attribution": 3}, "attribution must be text, got 3"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        config(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epsilon": 1.0},
+        {"loss_type": "cispo", "epsilon_high": 5.0},
+        {"loss_type": "sapo"},
+        {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
+        {"delta": 3.0},
+        {"scale_rewards": False},
+        {"branch_alpha": 1, "max_invalid": 1, "max_turn_length": None},
+    ],
+)
+def test_settings_that_mean_something_are_not(tmp_path: Path, settings: dict[str, Any]) -> None:
+    config(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"branch_width": "x"}, "branch_width must be a whole number, got 'x'"),
+        ({"temperature": None}, "temperature must be a finite number, got None"),
+        ({"max_invalid": -0.1}, "max_invalid is a share"),
+    ],
+)
+def test_settings_of_a_rollout_are_refused_too(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RolloutSettings(**settings)
+
+
+def test_a_model_without_a_chat_template_is_refused_before_it_plays(
+    env: ToolEnv, isolation: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    bare = copy.deepcopy(tokenizer)
+    bare.chat_template = None
+    words = r"no chat template.*Instruct version.*chat_template\.jinja.*processing_class"
+    with pytest.raises(ValueError, match=words):
+        scripted(bare, tmp_path, [DONE])
+    with pytest.raises(ValueError, match=words):
+        play(env, ScriptedPolicy(bare, [DONE], [1.0]), bare)
+
+
+def test_a_tokenizer_that_begins_each_text_with_a_space_is_refused(tokenizer: Any) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    check_tokenizer(tokenizer)
+    letters = {letter: number for number, letter in enumerate(["<unk>", "▁", "a", "\n"])}
+    for scheme, fine in (("always", False), ("never", True)):
+        made = Tokenizer(models.BPE(vocab=letters, merges=[], unk_token="<unk>"))
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+        made.decoder = decoders.Metaspace(prepend_scheme=scheme)
+        wrapped = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+        wrapped.chat_template = "{{ messages }}"
+        if fine:
+            check_tokenizer(wrapped)
+            continue
+        with pytest.raises(ValueError, match=r"twice reads 'a\\n a\\n'.*add_prefix_space=False"):
+            check_tokenizer(wrapped)
+
+
+class Letters:
+    """Tokenises letter by letter, as no BPE tokenizer would, and decodes as the real one."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, self.decode = tokenizer, tokenizer.decode
+
+    def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
+        return {"input_ids": [number for ids in self.tokenizer(list(text), **how)["input_ids"] for number in ids]}
+
+
+def test_ids_that_the_tokenizer_would_merge_are_never_tokenised_again(env: ToolEnv, tokenizer: Any) -> None:
+    """Neither within what the model wrote, nor across the border to a result."""
+    letters = Letters(tokenizer)
+    calls = CALL + " \n"  # with the result's first line break it would be one token
+    policy = ScriptedPolicy(letters, [calls, DONE], [0.1, 2.0])
+    tree = play(env, policy, tokenizer, num_generations=3, initial_rollouts=1)[0]
+    wrote = [letters(turn)["input_ids"] for turn in (calls, DONE)]
+    spans = [span for span in tree.spans if span.kind == "model"]
+    assert {tuple(span.ids) for span in spans} == {tuple(ids) for ids in wrote}
+    results = [span for span in tree.spans if span.kind == "environment"]
+    assert results
+    for span in results:
+        before = [number for earlier in tree.path_to(span.index)[:-1] for number in earlier.ids]
+        whole = tokenizer.decode([*before, *span.ids])
+        assert tokenizer(whole, add_special_tokens=False)["input_ids"] != [*before, *span.ids]
+        assert whole == tokenizer.decode(before) + span.text
+        assert {request.ids for request in policy.seen} >= {(*tree.prompt_ids, *before, *span.ids)}
+
+
+class Ending(ScriptedPolicy):
+    """Writes the end token after each answer."""
+
+    time = Stopwatch()
+
+    async def generate(self, request: Request, on_window: Any = None) -> Generation:
+        made = await super().generate(request, on_window)
+        end = [self.tokenizer.eos_token_id] if "</answer>" in self.tokenizer.decode(made.ids) else []
+        return Generation(
+            [*made.ids, *end],
+            [*made.logprobs, *(-0.1 for _ in end)],
+            [*made.entropies, *(0.1 for _ in end)],
+            made.finish,
+        )
+
+
+def scripted(tokenizer: Any, folder: Path, answers: list[str], **parts: Any) -> tuple[ARPOTrainer, list[Any]]:
+    """A trainer whose trajectories are written down, and the rows of one rollout."""
+    env = ToolEnv("arpo/Arithmetic-v0", level=3)
+    args = config(folder, max_steps=1, algorithm="grpo")
+    trainer = ARPOTrainer(tiny_llama(len(tokenizer)), env, args=args, processing_class=tokenizer, **parts)
+    trainer.backend = trainer.engine.backend = Ending(tokenizer, answers, [1.0] * len(answers))
+    row = task_dataset(env, args)[0]
+    return trainer, [row] * GROUP
+
+
+@pytest.mark.parametrize("pad", ["the end token", "none"])
+def test_the_end_is_trained_on_where_it_pads_too(isolation: str, tokenizer: Any, tmp_path: Path, pad: str) -> None:
+    own = copy.deepcopy(tokenizer)
+    own.pad_token = own.eos_token if pad == "the end token" else None
+    trainer, rows = scripted(own, tmp_path, [CALL, DONE])
+    batch = trainer._generate_and_score_completions(rows)
+    assert own.pad_token_id == own.eos_token_id
+    ids, real = batch["completion_ids"], batch["completion_mask"]
+    assert (ids[:, -1] == own.eos_token_id).all()
+    assert real.all()  # all are equally long: the end counts, nothing is padding
+    longer = {"completion_ids": own.pad_token_id, "completion_mask": 0, "tool_mask": 1, "advantages": 0.0}
+    for name, value in longer.items():
+        batch[name] = torch.cat([batch[name], torch.full((GROUP, 2), value, dtype=batch[name].dtype)], dim=1)
+    trainer.current_gradient_accumulation_steps = 1
+    losses = []
+    for place in (None, -3, -1):  # nothing, the end, padding
+        advantages = torch.zeros_like(batch["advantages"])
+        if place is not None:
+            advantages[:, place] = 1.0
+        with torch.no_grad():
+            losses.append(trainer.compute_loss(trainer.model, {**batch, "advantages": advantages}).item())
+    assert losses[1] != losses[0] == losses[2]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_reward_that_is_no_number_is_named_and_the_rollout_is_kept(
+    isolation: str, tokenizer: Any, tmp_path: Path, value: float
+) -> None:
+    kept: list[Any] = []
+
+    def politeness(completions: list[Any], **_: Any) -> list[float | None]:
+        return [1.0, None, value, 0.0]
+
+    trainer, rows = scripted(tokenizer, tmp_path, [DONE], reward_funcs=politeness, on_rollout=kept.append)
+    assert trainer.reward_func_names == ["politeness"]
+    with pytest.raises(ValueError, match=rf"'politeness' gave {value} for row 2 .*Return None"):
+        trainer._generate_and_score_completions(rows)
+    assert [len(trees[0].trajectories) for trees in kept] == [GROUP]
+
+
+class Polite:
+    """A reward function that is an object, and waits."""
+
+    async def __call__(self, completions: list[Any], **_: Any) -> list[float | None]:
+        return [-math.inf]
+
+
+def test_every_kind_of_reward_function_is_checked() -> None:
+    check = RewardCheck()
+    good, late, partly = check.wrap([lambda **_: [1, None], Polite(), functools.partial(lambda n, **_: [n], math.nan)])
+    assert good() == [1.0, None]
+    check.settle(torch.zeros(2, 1), [good])
+    assert (late.__name__, partly.__name__) == ("Polite", "<lambda>")
+    for call, said in ((lambda: asyncio.run(late(completions=[])), "'Polite' gave -inf"), (partly, "gave nan")):
+        assert call() == [None]
+        with pytest.raises(ValueError, match=said):
+            check.settle(torch.zeros(1, 1), [good])
+        check.settle(torch.zeros(1, 1), [good])
+    model = torch.nn.Linear(1, 1)
+    assert check.wrap(["some/model", model]) == ["some/model", model]
+    with pytest.raises(ValueError, match="'Linear' gave nan for row 1"):
+        check.settle(torch.tensor([[1.0, math.nan], [math.nan, math.nan]])[:, :1], [model])
+
+
+def test_rollout_after_rollout_without_a_signal_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    warning = NoSignalWarning()
+    silent, telling = [[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, -1.0]]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(ROLLOUTS_WITHOUT_SIGNAL - 1):
+            warning.update(silent)
+        warning.update(telling)
+        for _ in range(ROLLOUTS_WITHOUT_SIGNAL - 1):
+            warning.update(silent)
+        assert not caplog.records
+        for _ in range(3):
+            warning.update(silent)
+    assert len(caplog.records) == 1
+    assert "raise num_generations or temperature" in caplog.text
+
+
+def test_a_group_that_all_score_the_same_is_counted_and_moves_nothing(
+    isolation: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    trainer, rows = scripted(tokenizer, tmp_path, [DONE])
+    batch = trainer._generate_and_score_completions(rows)
+    assert trainer._metrics["train"]["arpo/groups_silent"] == [1]
+    assert batch["advantages"].abs().max() == 0

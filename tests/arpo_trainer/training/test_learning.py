@@ -1,0 +1,209 @@
+"""How trees are learned from, in TRL's own loop: advantages, the entropy factor, losses by moved anchors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import arpo_trainer.training.trainer as module
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOTrainer, RolloutTree
+from arpo_trainer.algorithms.advantages import batch_advantages, silent_groups
+from arpo_trainer.algorithms.credit_assignment import deduplication_scale, token_advantages
+from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
+from arpo_trainer.training.rewards import RewardCheck
+from arpo_trainer.training.rollout_batch import RolloutBatch
+from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
+
+
+def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that every trajectory has another one of."""
+    return [float(sum(ids) % 7) for ids in completion_ids]
+
+
+def train(tiny_model: Any, tokenizer: Any, folder: Path, **settings: Any) -> Watched:
+    trainer = Watched(
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        reward_funcs=odd,
+        args=config(folder, **{"max_steps": 1, **settings}),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return trainer
+
+
+def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list[list[float]]:
+    rewards = [[odd([tree.row(n).ids])[0] for n in range(GROUP)] for tree in trees]
+    lengths = [[sum(tree.row(n).mask) for n in range(GROUP)] for tree in trees]
+    groups = batch_advantages(advantage, rewards, lengths, [tree.starts() for tree in trees])
+    return [row for tree, own in zip(trees, groups, strict=True) for row in token_advantages(tree, own, attribution)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("advantage", "attribution"),
+    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup")],
+)
+def test_a_token_s_advantage_is_that_of_the_named_functions(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str
+) -> None:
+    trainer = train(tiny_model, tokenizer, tmp_path, advantage=advantage, attribution=attribution)
+    trees, batch = trainer.kept[0]
+    scale = deduplication_scale(trees) if attribution == "dedup" else 1.0
+    for row, got in zip(expected(trees, advantage, attribution), batch["advantages"], strict=True):
+        assert got[: len(row)].tolist() == pytest.approx([scale * value for value in row], abs=1e-4)
+        assert got[len(row) :].abs().sum() == 0
+    assert batch["advantages"].abs().max() > 0.1
+
+
+def test_the_entropy_factor_is_of_the_whole_batch(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    trainer = train(tiny_model, tokenizer, tmp_path, entropy_weight=0.2, attribution="soft")
+    trees, batch = trainer.kept[0]
+    rows = [tree.row(number) for tree in trees for number in range(GROUP)]
+    plain = expected(trees, "grpo", "soft")
+    for row, own, got in zip(rows, plain, batch["advantages"], strict=True):
+        factor = entropy_factor(torch.tensor(row.entropies), tree_moments(trees)).tolist()
+        wanted = [value * f for value, f in zip(own, factor, strict=True)]
+        assert got[: len(wanted)].tolist() == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize(("loss", "moves"), [("aepo", True), ("gspo", True), ("clipped", False)])
+def test_the_loss_s_own_pass_has_its_anchors_moved(
+    tiny_model: Any,
+    tokenizer: Any,
+    tmp_path: Path,
+    isolation: str,
+    monkeypatch: pytest.MonkeyPatch,
+    loss: str,
+    moves: bool,
+) -> None:
+    real, seen = module.shift_old_logps, []
+
+    def watched(inputs: dict[str, Any], logps: torch.Tensor, *rest: Any) -> torch.Tensor:
+        old = inputs.get("old_per_token_logps")
+        kept: torch.Tensor = real(inputs, logps, *rest)
+        seen.append((old, inputs.get("old_per_token_logps"), kept))
+        return kept
+
+    monkeypatch.setattr(module, "shift_old_logps", watched)
+    trainer = train(
+        tiny_model,
+        tokenizer,
+        tmp_path,
+        policy_loss=loss,
+        num_iterations=2,
+        learning_rate=5e-2,
+        gradient_accumulation_steps=1,
+        steps_per_generation=2,
+        max_steps=3,
+    )
+    assert (len(seen) > 0) == moves
+    assert all(anchors is not None for _, anchors, _ in seen)
+    if loss == "gspo":
+        assert any(not torch.equal(old, anchors) for old, anchors, _ in seen)
+    logged = [entry["arpo/kept_gradients"] for entry in trainer.state.log_history if "arpo/kept_gradients" in entry]
+    assert bool(logged) == moves
+
+
+def test_aepo_s_update_is_another_than_that_of_the_plain_clip(
+    tiny_policy: Path, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    weights = {}
+    for loss in ("clipped", "aepo"):
+        model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+        trainer = Watched(
+            model,
+            ToolEnv("arpo/Arithmetic-v0", level=3),
+            reward_funcs=odd,
+            processing_class=tokenizer,
+            args=config(
+                tmp_path / loss,
+                max_steps=4,
+                policy_loss=loss,
+                num_iterations=2,
+                learning_rate=2e-2,
+                gradient_accumulation_steps=1,
+                steps_per_generation=2,
+                seed=1,
+            ),
+        )
+        trainer.train()
+        weights[loss] = torch.cat([value.flatten() for value in model.state_dict().values()])
+        kept = [e["arpo/kept_gradients"] for e in trainer.state.log_history if "arpo/kept_gradients" in e]
+        assert (max(kept, default=0.0) > 0) == (loss == "aepo")
+    assert not torch.equal(weights["clipped"], weights["aepo"])
+
+
+def test_packed_trees_teach_what_flat_rows_teach(
+    tiny_policy: Path, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    weights, shared = {}, {}
+    for packing in ("flat", "tree"):
+        model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+        before = torch.cat([value.flatten() for value in model.state_dict().values()])
+        trainer = train(model, tokenizer, tmp_path / packing, packing=packing, optim="sgd", learning_rate=0.1)
+        weights[packing] = torch.cat([value.flatten() for value in model.state_dict().values()]) - before
+        shared[packing] = [e["arpo/packing"] for e in trainer.state.log_history if "arpo/packing" in e]
+    assert shared["flat"] == []
+    assert min(shared["tree"]) > 1.2  # the prompt at least is shared
+    difference = (weights["flat"] - weights["tree"]).norm() / weights["flat"].norm()
+    assert difference < 1e-4
+
+
+def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
+    """TRL puts 0 there, which is the group's mean; the environment has scored it, so it is valid otherwise."""
+    valid, row = SimpleNamespace(valid=True), SimpleNamespace(mask=[1])
+    tree = SimpleNamespace(trajectories=[valid] * 3, row=lambda number: row, starts=lambda: [0, 1, 2])
+    trainer: Any = SimpleNamespace(
+        _scale="group",
+        batch=RolloutBatch([tree], rewards=[1.0, 0.0, float("nan")]),  # type: ignore[list-item]
+        args=SimpleNamespace(advantage="grpo"),
+    )
+    [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
+    assert found == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
+
+
+def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
+    """TRL takes means and deviations itself where they are of the whole batch."""
+    tree = SimpleNamespace(trajectories=[SimpleNamespace(valid=valid) for valid in (True, False, True)])
+    trainer: Any = SimpleNamespace(
+        _reward_check=RewardCheck(),
+        reward_funcs=[len],
+        batch=RolloutBatch([tree]),  # type: ignore[list-item]
+        reward_weights=torch.tensor([2.0]),
+    )
+    rewards = torch.tensor([[1.0], [5.0], [0.0]])
+    ARPOTrainer.rewards_seen(trainer, rewards)
+    assert rewards.isnan().flatten().tolist() == [False, True, False]
+    assert trainer.batch.rewards[::2] == [2.0, 0.0]
+
+
+def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
+    """TRL's are the rounding of the mean over a small deviation there."""
+    trajectories = [SimpleNamespace(valid=True)] * 2
+    args = SimpleNamespace(advantage="grpo", multi_objective_aggregation="sum_then_normalize")
+    trees: Any = [SimpleNamespace(trajectories=trajectories)] * 2
+    trainer: Any = SimpleNamespace(
+        _scale=None,
+        batch=RolloutBatch(trees, rewards=[0.7, 0.7, 0.0, 1.0]),
+        args=args,
+        accelerator=SimpleNamespace(gather=lambda values: values),
+    )
+    found = ARPOTrainer._group_advantages(trainer, torch.tensor([1e-3, 1e-3, -0.5, 0.5]))
+    assert found == [[0.0, 0.0], [-0.5, 0.5]]
+    assert silent_groups(trainer.batch.group_rewards()) == 1
+
+
+def test_a_deviation_that_is_to_be_left_out_is_not_divided_by(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="take advantage='grpo-no-std'"):
+        config(tmp_path, advantage="tree-grpo", scale_rewards="none")

@@ -1,0 +1,284 @@
+"""Sharded weights: two real processes with FSDP do what one does with whole weights.
+
+The pair is started once, by our launcher with its `ddp`: `experiment` runs in each of its processes and, without FSDP,
+in this one. FSDP is real, over gloo on the CPU; see `fsdp_on_cpu` for the one thing that is pretended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from arpo_env import ToolEnv
+from arpo_env.event_loop import run
+from arpo_trainer import ARPOTrainer
+from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
+from arpo_trainer.rollout.distributed import play_groups, this_rank
+from arpo_trainer.run.launch import add_launch_flags, launch_command
+from arpo_trainer.training.policy_backend import SyncedBackend
+from tests.arpo_trainer.rollout.test_distributed import OneAtATime, trees
+from tests.arpo_trainer.training.fsdp_on_cpu import fsdp
+from tests.arpo_trainer.training.test_trainer import config
+
+GROUP, GROUPS, MICRO = 4, 2, 2
+STEPS = 2
+RUNS: dict[str, dict[str, Any]] = {"flat": {"packing": "flat"}, "lora": {"packing": "tree", "lora": True}}
+
+
+def varied(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that differs within every group."""
+    return [sum(ids) % 97 / 97 for ids in completion_ids]
+
+
+def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str, Any]:
+    """Roll out, take steps, and say what came of it; every rank does. The checkpoint and the weights are in `folder`.
+
+    The rollout of the second step shows whether the copy has the weights of after the first.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    kind = RUNS[name]
+    tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
+    env = ToolEnv("arpo/Arithmetic-v0", level=3)
+    rounds = GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1))
+    args = config(
+        folder,
+        num_generations=GROUP,
+        initial_rollouts=2,
+        per_device_train_batch_size=MICRO,
+        packing=kind["packing"],
+        gradient_accumulation_steps=rounds,
+        max_steps=STEPS,
+        optim="sgd",
+        learning_rate=1.0,
+        max_turn_length=32,
+        max_completion_length=80,
+        save_strategy="steps",
+        save_steps=STEPS,
+        lr_scheduler_type="constant",
+    )
+    model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # see test_ranks
+    kept: list[list[str]] = []
+    trainer = ARPOTrainer(
+        model, env, varied, args, processing_class=tokenizer, peft_config=_lora() if kind.get("lora") else None
+    )
+    if sharded:
+        assert isinstance(trainer.backend, FullCopyBackend)
+        trainer.backend.backend = OneAtATime(trainer.backend.model, tokenizer)
+    else:
+        trainer.engine.backend = OneAtATime(trainer.accelerator.unwrap_model(trainer.model), tokenizer)
+    _keep(trainer.model, folder / "start.pt")
+    before = play_groups(trainer.engine, [env.tasks.task(0)], 7)[0]
+    play = trainer.play
+    trainer.play = lambda rows: (play(rows), kept.append([tree.to_json() for tree in trainer.trees]))[0]
+    trainer.train()
+    _keep(trainer.model, folder / "end.pt")
+    held = sum(value.numel() for value in trainer.backend.model.parameters()) if sharded else 0
+    return {
+        "before": [tree.to_json() for tree in before],
+        "steps": kept,
+        "held": held,
+        "shards": [type(value).__name__ for value in trainer.model.parameters()],
+    }
+
+
+def _keep(model: Any, file: Path) -> None:
+    weights = {key: value.clone() for key, value in whole_weights(model, torch.device("cpu"))}
+    if this_rank() == 0:
+        torch.save(weights, file)
+
+
+def gather_fsdp1(policy: Path) -> dict[str, bool]:
+    """Shard a model with FSDP 1, whose units are its layers, and gather it into a copy.
+
+    There is no training with it here: accelerate names the device cpu:0, which FSDP 1 takes for another than cpu.
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    from transformers import AutoModelForCausalLM
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    whole, made = copy.deepcopy(model), structure(model, torch.device("cpu"))
+    sharded = FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({LlamaDecoderLayer}),
+        device_id=torch.device("cpu"),
+        sharding_strategy=ShardingStrategy.FULL_SHARD,
+        use_orig_params=True,
+    )
+    fill(made, sharded)
+    expected = dict(whole.named_parameters())
+    return {
+        "sharded": sum(value.numel() for value in sharded.parameters()) < sum(v.numel() for v in expected.values()),
+        "equal": all(torch.equal(value, expected[key]) for key, value in made.named_parameters()),
+    }
+
+
+def _lora() -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(r=4, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+
+
+@pytest.fixture(scope="module")
+def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    """By name of the run: what one process found, and each of two; and the folder."""
+    pytest.importorskip("peft")
+    folder = tmp_path_factory.mktemp("sharded")
+    parser = argparse.ArgumentParser()
+    add_launch_flags(parser)
+    flags = parser.parse_args(["--accelerate_config", "ddp", "--num_processes", "2"])  # what it is for is the test's
+    pair = subprocess.Popen(
+        launch_command(flags, [str(tiny_policy), str(folder)], __name__),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    try:
+        said, _ = pair.communicate(timeout=600)
+    finally:
+        pair.terminate()
+        pair.wait()
+    assert pair.returncode == 0, said
+    one = {}
+    for name in RUNS:
+        (folder / f"alone-{name}").mkdir()
+        torch.manual_seed(0)  # of the adapters
+        one[name] = experiment(tiny_policy, folder / f"alone-{name}", name, sharded=False)
+    both = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return one, both, folder
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_trees_are_those_of_one_process_also_after_an_update(ran: Any, name: str) -> None:
+    one, both, _ = ran
+    for rank in both:
+        assert trees(rank[name]["before"]) == trees(one[name]["before"])
+        assert len(rank[name]["steps"]) == STEPS
+        for found, expected in zip(rank[name]["steps"], one[name]["steps"], strict=True):
+            assert _tokens(found) == _tokens(expected)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_update_is_that_of_one_process(ran: Any, name: str) -> None:
+    """Up to rounding: the difference is at most 1e-3 of the update's norm."""
+    _, _, folder = ran
+    start, found = (torch.load(folder / name / f"{which}.pt") for which in ("start", "end"))
+    expected = torch.load(folder / f"alone-{name}/end.pt")
+    assert found.keys() == expected.keys()
+    moved = torch.cat([(expected[key] - start[key]).flatten() for key in start]).norm()
+    apart = torch.cat([(found[key] - expected[key]).flatten() for key in start]).norm()
+    assert moved > 0
+    assert apart < 1e-3 * moved
+
+
+def test_a_checkpoint_is_an_ordinary_folder(ran: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    _, _, folder = ran
+    loaded = AutoModelForCausalLM.from_pretrained(folder / "flat/checkpoint-2", dtype=torch.float32)
+    weights = torch.load(folder / "flat/end.pt")
+    assert all(torch.equal(value, weights[key]) for key, value in loaded.named_parameters())
+
+
+def test_a_checkpoint_with_adapters_is_an_ordinary_folder(ran: Any, tiny_model: Any) -> None:
+    from peft import PeftModel
+
+    _, _, folder = ran
+    loaded = PeftModel.from_pretrained(tiny_model, folder / "lora/checkpoint-2")
+    weights = torch.load(folder / "lora/end.pt")
+    adapters = {key: value for key, value in loaded.named_parameters() if "lora" in key}
+    assert adapters
+    assert all(torch.equal(value, weights[key]) for key, value in adapters.items())
+
+
+def test_the_weights_were_sharded_and_the_copy_is_empty_between_rollouts(ran: Any) -> None:
+    _, both, _ = ran
+    for rank in both:
+        assert [rank[name]["held"] for name in RUNS] == [0] * len(RUNS)
+        assert set(rank["flat"]["shards"]) == {"DTensor"}
+
+
+def test_weights_sharded_by_fsdp1_are_gathered(ran: Any) -> None:
+    _, both, _ = ran
+    assert [rank["fsdp1"] for rank in both] == [{"sharded": True, "equal": True}] * 2
+
+
+def test_a_copy_computes_what_the_model_does_and_leaves_it_alone(tiny_model: Any) -> None:
+    from trl.trainer.utils import add_fused_lm_head
+
+    add_fused_lm_head(tiny_model)
+    made = structure(tiny_model, torch.device("cpu"))
+    fill(made, tiny_model)
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        expected = tiny_model(ids).logits
+        assert torch.equal(made(ids).logits, expected)
+        drop(made)
+        assert torch.equal(tiny_model(ids).logits, expected)
+
+
+def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
+    """TRL's own walk, which asks every parameter for its shards under FSDP; only the engine is a double."""
+    from trl.distributed import DistributedBackend
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    loaded: dict[str, torch.Tensor] = {}
+    host = object.__new__(VLLMGeneration)
+    host.model, host.mode, host.enable_sleep_mode, host.tensor_parallel_size = tiny_model, "colocate", False, 1
+    host._dist = object.__new__(DistributedBackend)
+    host._dist.zero_stage, host._dist.fsdp_version = 0, 2
+    host.llm = mock.MagicMock()
+    host.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights = loaded.update
+    host.accelerator = SimpleNamespace(device=torch.device("cpu"))
+    trainer = SimpleNamespace(
+        vllm_generation=host,
+        model=tiny_model,
+        is_fsdp_enabled=True,
+        accelerator=host.accelerator,
+        state=SimpleNamespace(global_step=0),
+        _last_loaded_step=-1,
+        is_in_train=False,
+    )
+    backend = SyncedBackend(mock.AsyncMock(), trainer)
+    run(backend.begin())
+    expected = dict(tiny_model.named_parameters())
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in loaded.items())
+    assert host._dist.is_fsdp
+
+
+def test_a_quantised_model_is_refused(tiny_model: Any) -> None:
+    tiny_model.is_quantized = True
+    with pytest.raises(ValueError, match="DDP or ZeRO-2, or generate with vLLM"):
+        structure(tiny_model, torch.device("cpu"))
+
+
+def _tokens(lines: list[str]) -> list[list[list[int]]]:
+    return [[span.ids for span in tree.spans] for tree in trees(lines)]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    policy, top = map(Path, sys.argv[1:])
+    found = {}
+    for name in RUNS:
+        own = top / name
+        own.mkdir(exist_ok=True)
+        torch.manual_seed(0)  # of the adapters
+        with fsdp(2):
+            found[name] = experiment(policy, own, name, sharded=True)
+    (top / f"rank{this_rank()}.json").write_text(json.dumps(found | {"fsdp1": gather_fsdp1(policy)}))

@@ -1,0 +1,332 @@
+"""Training end to end: a tiny model, real containers, TRL's own loop."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
+from arpo_trainer.algorithms.advantages import group_advantages
+from arpo_trainer.algorithms.credit_assignment import span_advantages
+from arpo_trainer.rollout.metrics import completion_metrics
+from arpo_trainer.run.recorder import RunRecorder
+from arpo_trainer.training.trainer import task_dataset
+from sandbox import SessionLost
+
+STEPS = 3
+GROUP = 4
+
+
+def config(folder: Path, **settings: Any) -> ARPOConfig:
+    values: dict[str, Any] = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "num_generations": GROUP,
+        "initial_rollouts": 2,
+        "branch_alpha": 0.6,  # above the threshold: every tool result branches while there is budget
+        "attribution": "hard",
+        "per_device_train_batch_size": GROUP,
+        "gradient_accumulation_steps": 2,
+        "max_steps": STEPS,
+        "learning_rate": 1e-3,
+        "max_completion_length": 160,
+        "max_turn_length": 48,
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        **settings,
+    }
+    return ARPOConfig(**values)
+
+
+class Watched(ARPOTrainer):
+    """Keeps each rollout's trees together with what TRL made of them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.kept: list[tuple[list[RolloutTree], dict[str, Any]]] = []
+        super().__init__(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        self.kept.append((self.trees, {k: v.clone() for k, v in output.items() if isinstance(v, torch.Tensor)}))
+        return output
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Watched, dict[str, torch.Tensor], Path]:
+    """Three steps of ARPO with hard attribution: the trainer, the weights before, and the folder."""
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("run")
+    env = ToolEnv("arpo/Arithmetic-v0", level=3)
+    model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    recorder = RunRecorder(folder, {"name": "test"})
+    trainer = Watched(
+        model,
+        env,
+        args=config(folder),
+        processing_class=tokenizer,
+        on_rollout=recorder.on_rollout,
+        callbacks=[recorder],
+    )
+    trainer.train()
+    recorder.write_facts(status="finished")
+    return trainer, before, folder
+
+
+def test_every_group_has_exactly_its_size(trained: Any) -> None:
+    trainer, _, _ = trained
+    assert len(trainer.kept) == STEPS
+    for trees, batch in trainer.kept:
+        assert [len(tree.trajectories) for tree in trees] == [GROUP, GROUP]
+        assert batch["completion_ids"].shape[0] == 2 * GROUP
+
+
+def test_there_are_branches_after_tool_results(trained: Any) -> None:
+    trainer, _, _ = trained
+    branches = [t for trees, _ in trainer.kept for tree in trees for t in tree.trajectories if t.origin == "branch"]
+    assert branches
+
+
+def test_siblings_share_their_prefix_token_by_token(trained: Any) -> None:
+    trainer, _, _ = trained
+    compared = 0
+    for trees, batch in trainer.kept:
+        for group, tree in enumerate(trees):
+            for number, trajectory in enumerate(tree.trajectories):
+                if trajectory.origin != "branch":
+                    continue
+                shared = sum(len(span.ids) for span in tree.path_to(trajectory.fork_span))
+                mine = batch["completion_ids"][group * GROUP + number]
+                theirs = batch["completion_ids"][group * GROUP + trajectory.parent]
+                assert shared > 0
+                assert torch.equal(mine[:shared], theirs[:shared])
+                compared += 1
+    assert compared
+
+
+def test_the_batch_holds_the_tree_s_tokens_and_masks_the_environment_s(trained: Any) -> None:
+    trainer, _, _ = trained
+    masked = 0
+    for trees, batch in trainer.kept:
+        rows = [tree.row(number) for tree in trees for number in range(GROUP)]
+        for row, ids, mask, real in zip(
+            rows, batch["completion_ids"], batch["tool_mask"], batch["completion_mask"], strict=True
+        ):
+            n = len(row.ids)
+            assert ids[:n].tolist() == row.ids
+            assert mask[:n].tolist() == row.mask  # none was invalid
+            assert real.tolist() == [1] * n + [0] * (len(real) - n)
+            masked += n - sum(row.mask)
+    assert masked > 0
+
+
+def test_hard_advantages_are_equal_on_shared_spans_and_are_the_group_s(trained: Any) -> None:
+    trainer, _, _ = trained
+    for trees, batch in trainer.kept:
+        assert batch["advantages"].shape == batch["completion_ids"].shape
+        for group, tree in enumerate(trees):
+            seen: dict[int, float] = {}
+            for number in range(GROUP):
+                values = batch["advantages"][group * GROUP + number].tolist()
+                for span, value in zip(tree.row(number).span, values, strict=False):
+                    assert seen.setdefault(span, value) == pytest.approx(value, abs=1e-6)
+            wanted = span_advantages(tree, group_advantages(tree.rewards))
+            assert [seen[span.index] for span in tree.spans] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_some_group_had_something_to_learn_from(trained: Any) -> None:
+    trainer, _, _ = trained
+    assert any(batch["advantages"].abs().max() > 0 for _, batch in trainer.kept)
+
+
+def test_the_sampled_logprobs_are_the_policy_s(trained: Any, tokenizer: Any) -> None:
+    """At the first step the weights are those that sampled: TRL's own forward must find the same log-probabilities."""
+    trainer, before, _ = trained
+    trees, _ = trainer.kept[0]
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    now = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(before)
+    model.eval()
+    try:
+        for number in range(GROUP):
+            tree, row = trees[0], trees[0].row(number)
+            with torch.no_grad():
+                logits = model(torch.tensor([[*tree.prompt_ids, *row.ids]])).logits[0, len(tree.prompt_ids) - 1 : -1]
+            chosen = torch.log_softmax(logits, -1).gather(-1, torch.tensor(row.ids)[:, None])[:, 0]
+            mine = [value for value, mask in zip(row.logprobs, row.mask, strict=True) if mask]
+            want = [value for value, mask in zip(chosen.tolist(), row.mask, strict=True) if mask]
+            assert mine == pytest.approx(want, abs=2e-3)
+    finally:
+        model.load_state_dict(now)
+
+
+def test_weights_changed_and_everything_stayed_finite(trained: Any) -> None:
+    trainer, before, _ = trained
+    after = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert all(torch.isfinite(value).all() for value in after.values())
+    steps = [row for row in trainer.state.log_history if "arpo/reward" in row]
+    assert len(steps) == STEPS
+    for row in steps:
+        assert math.isfinite(float(row["loss"]))
+        assert math.isfinite(float(row["grad_norm"]))
+        assert row["arpo/roots"] + row["arpo/branches"] + row["arpo/top_ups"] == 2 * GROUP
+
+
+def test_what_trl_logs_of_completions_tells_the_cut_from_those_that_ended(trained: Any) -> None:
+    """Turns end at stop strings, which TRL would take for cut: all of them."""
+    trainer, _, _ = trained
+    logged = [row for row in trainer.state.log_history if "completions/clipped_ratio" in row]
+    ratios = []
+    for (trees, batch), row in zip(trainer.kept, logged, strict=True):
+        outcomes = [trajectory.outcome for tree in trees for trajectory in tree.trajectories]
+        lengths = (batch["completion_mask"] * batch["tool_mask"]).sum(1).tolist()
+        ended = [length for length, outcome in zip(lengths, outcomes, strict=True) if outcome != "truncated"] or [0]
+        ratios.append(outcomes.count("truncated") / len(outcomes))
+        assert row["completions/clipped_ratio"] == pytest.approx(ratios[-1])
+        for name, some in (("length", lengths), ("terminated_length", ended)):
+            found = [row[f"completions/{which}_{name}"] for which in ("mean", "min", "max")]
+            assert found == pytest.approx([sum(some) / len(some), min(some), max(some)])
+    assert any(0 < ratio < 1 for ratio in ratios), ratios
+    assert {name for name in logged[0] if name.startswith("completions/")} == {
+        f"completions/{name}" for name in completion_metrics([])
+    }
+
+
+def test_the_run_is_written_down_and_reads_back(trained: Any) -> None:
+    import json
+
+    from arpo_trainer import read_traces
+
+    trainer, _, folder = trained
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in metrics] == [1, 2, 3]
+    assert all(row["seconds_generate"] > 0 and row["seconds_update"] > 0 for row in metrics)
+    assert list(read_traces(folder / "traces.jsonl")) == [tree for trees, _ in trainer.kept for tree in trees]
+    facts = json.loads((folder / "run.json").read_text())
+    assert facts["status"] == "finished"
+    assert facts["versions"]["torch"]
+
+
+def test_a_lost_sandbox_masks_its_sample(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = ToolEnv.astep, []
+
+    async def failing(self: ToolEnv, action: str) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise SessionLost("gone")
+        return await real(self, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", failing)
+    trainer = Watched(
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        processing_class=tokenizer,
+        args=config(tmp_path, max_steps=1, algorithm="grpo", retries=0),
+    )
+    trainer.train()
+    trees, batch = trainer.kept[0]
+    flags = [trajectory.valid for tree in trees for trajectory in tree.trajectories]
+    assert flags.count(False) == 1
+    assert batch["advantages"][flags.index(False)].abs().max() == 0
+    learnt = batch["completion_mask"] * batch["tool_mask"]  # TRL pads tool_mask with ones
+    assert learnt[flags.index(False)].max() == 0
+    assert learnt.sum(1).gt(0).tolist() == flags
+    logged = trainer.state.log_history[0]
+    assert logged["arpo/invalid"] == 1
+    lengths = learnt.sum(1)[torch.tensor(flags)].tolist()  # what failed has no length, and was not cut off
+    assert logged["completions/min_length"] == min(lengths) > 0
+    assert logged["completions/mean_length"] == pytest.approx(sum(lengths) / len(lengths))
+
+
+def test_soft_attribution_gives_each_row_its_own(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    trainer = Watched(
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3),
+        args=config(tmp_path, max_steps=1, attribution="soft"),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    trees, batch = trainer.kept[0]
+    rows = [tree.row(number) for tree in trees for number in range(GROUP)]
+    wanted = [value for tree in trees for value in group_advantages(tree.rewards)]
+    for row, values, own in zip(rows, batch["advantages"], wanted, strict=True):
+        assert values[: len(row.ids)].tolist() == pytest.approx([own] * len(row.ids), abs=1e-5)
+
+
+def test_evaluation_during_training_plays_plain_roots(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", level=3)
+    settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": GROUP}
+    settings |= {"num_generations_eval": 1, "save_strategy": "best", "save_only_model": True}
+    args = config(tmp_path, **settings)
+    held_out = task_dataset(ToolEnv("arpo/Arithmetic-v0", level=3, split="test", limit=2), args)
+    trainer = Watched(tiny_model, env, args=args, processing_class=tokenizer, eval_dataset=held_out)
+    trainer.train()
+    evaluated = [row for row in trainer.state.log_history if "eval_arpo/reward" in row]
+    assert evaluated
+    assert evaluated[0]["eval_arpo/branches"] == 0
+    assert trainer.state.best_metric == evaluated[0]["eval_arpo/accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"initial_rollouts": 5}, r"initial_rollouts \(5\) must be between 1 and num_generations \(4\)"),
+        ({"num_generations": 1}, "num_generations must be at least 2"),
+        ({"num_generations": 3, "initial_rollouts": 1}, r"must be a multiple of num_generations \(3\)"),
+        ({"algorithm": "ppo"}, "algorithm must be one of 'grpo', 'arpo'"),
+        ({"attribution": "firm"}, "attribution must be one of 'soft', 'hard'"),
+        ({"top_p": 0.9}, "only `temperature` can be set"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"loss_type": "luspo"}, "one advantage a row"),
+        ({"max_rows": 0}, "max_rows must be at least 1"),
+        ({"mask_truncated_completions": True}, "nothing would be learned"),
+        ({"branch_width": 0}, "branch_width must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_is_loaded(
+    tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        config(tmp_path, **settings)
+
+
+def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolation: str) -> None:
+    with pytest.raises(TypeError, match="takes no rollout_func"):
+        ARPOTrainer("x", ToolEnv("arpo/Arithmetic-v0"), args=config(tmp_path), rollout_func=print)
+    env = ToolEnv("arpo/Arithmetic-v0")
+    with pytest.raises(ValueError, match="eval_env or eval_dataset: with both"):
+        ARPOTrainer("x", env, args=config(tmp_path), eval_env=env, eval_tasks=1, eval_dataset=[{"prompt": "a"}])
+    limited = gym.make("arpo/Arithmetic-v0", max_episode_steps=3)
+    with pytest.raises(TypeError, match=r"got TimeLimit.*Pass `env.unwrapped`"):
+        ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
+
+
+def test_a_reference_algorithm_shows_results_as_published_in_training_and_evaluation(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    env, held_out = (ToolEnv("arpo/Arithmetic-v0", level=3, split=split) for split in ("train", "test"))
+    args = config(tmp_path, algorithm="arpo-reference", branch_alpha=0.5)
+    trainer = ARPOTrainer(tiny_model, env, args=args, processing_class=tokenizer, eval_env=held_out, eval_tasks=1)
+    names = [one.protocol.name for one in (trainer.env, trainer.engine.env, trainer.eval_env) if one]
+    assert names == ["arpo-tags-reference"] * 3
+    assert env.protocol.name == held_out.protocol.name == "arpo-tags"

@@ -1,0 +1,255 @@
+"""What we use of TRL's inside is still there, and still does what we rely on."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import logging
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl import GRPOTrainer
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOTrainer
+from arpo_trainer.training.rollout_batch import trim_padding
+from arpo_trainer.training.trl_hooks import (
+    REQUIREMENT,
+    TESTED,
+    check_trl,
+    end_ids,
+    forget_rollout,
+    missing_methods,
+    weights_are_old,
+)
+from tests.arpo_trainer.training.test_trainer import GROUP, config
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_signatures_are_the_ones_we_wrap() -> None:
+    assert missing_methods(GRPOTrainer) == []
+    assert parameters(GRPOTrainer._generate_and_score_completions) == ["self", "inputs"]
+    assert parameters(GRPOTrainer._compute_loss) == ["self", "model", "inputs"]
+    assert parameters(GRPOTrainer._prepare_inputs) == ["self", "generation_batch"]
+
+
+def test_what_is_private_to_trl_is_named_in_one_module() -> None:
+    """No other module touches an attribute with an underscore that TRL's trainer or its vLLM host has."""
+    import trl.generation.vllm_generation as host
+    import trl.trainer.grpo_trainer as trainer
+
+    theirs = set(re.findall(r"self\.(_[a-z]\w*)", inspect.getsource(trainer) + inspect.getsource(host)))
+    theirs |= {name for name in vars(GRPOTrainer) if re.match("_[a-z]", name)}
+    assert {"_metrics", "_compute_loss", "_last_loaded_step", "_llm_weights_sleeping", "_tag_names"} <= theirs
+    for path in sorted((ROOT / "arpo_trainer").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if path.name == "trl_hooks.py" or not any(word in path.read_text() for word in ("Trainer", "trainer:")):
+            continue
+        nodes = list(ast.walk(tree))
+        used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        used |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        used |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        assert not used & theirs, f"{path.relative_to(ROOT)}: {used & theirs}"
+
+
+@pytest.mark.parametrize("version", ["1.9.2", "1.15.0", "1.15.2", "2.0.0", "2.1.0"])
+def test_a_trl_outside_the_range_is_refused(version: str) -> None:
+    with pytest.raises(ImportError, match=rf"TRL {re.escape(version)} .*{TESTED[-1]}.*pip install '{REQUIREMENT[:8]}"):
+        check_trl(version, [])
+
+
+def test_a_trl_that_lacks_a_seam_is_refused_by_its_name() -> None:
+    class Changed(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+        _calculate_rewards = None
+
+        def _compute_loss(self, model: Any, batch: Any) -> Any: ...
+
+    missing = missing_methods(Changed)
+    assert missing == ["_calculate_rewards", "_compute_loss(inputs)"]
+    with pytest.raises(ImportError, match=r"it lacks _calculate_rewards, _compute_loss\(inputs\)\. Run: pip install"):
+        check_trl(TESTED[-1], missing)
+
+
+def test_a_newer_trl_is_warned_of_and_a_tried_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for version in TESTED:
+            check_trl(version, [])
+        assert not caplog.records
+        check_trl("1.99.0", [])
+    assert "TRL 1.99.0 is newer" in caplog.text
+
+
+def test_the_range_is_the_one_that_is_installed_with_us() -> None:
+    assert f'"{REQUIREMENT}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_model_s_own_end_tokens_end_a_turn_where_trl_does_not_say_so() -> None:
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=[7, 8]))
+    host = SimpleNamespace(
+        accelerator=SimpleNamespace(unwrap_model=lambda given: given),
+        model=model,
+        _tokenizer=SimpleNamespace(eos_token_id=2),
+    )
+    assert end_ids(host) == {2, 7, 8}
+    host.eos_token_ids = [2, 9]
+    assert end_ids(host) == {2, 9}
+
+
+def test_a_second_call_of_train_does_not_roll_out_with_the_weights_of_the_first() -> None:
+    """After a first call of one step vLLM has the weights of step 0, and so the second call's first step seems done."""
+    trainer: Any = SimpleNamespace(
+        vllm_generation=SimpleNamespace(mode="server"),
+        is_in_train=True,
+        state=SimpleNamespace(global_step=0),
+        _last_loaded_step=0,
+    )
+    assert not weights_are_old(trainer)
+    forget_rollout(trainer)
+    assert weights_are_old(trainer)
+
+
+class Probe(ARPOTrainer):
+    """Looks at what TRL hands over and takes back."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.given: list[dict[str, Any]] = []
+        self.inputs: list[dict[str, Any]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.dealt: list[dict[str, Any]] = []
+        self.logps: list[torch.Tensor] = []
+        super().__init__(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self.given = inputs
+        return super()._generate_and_score_completions(inputs)
+
+    def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        self.inputs = rows
+        return super().play(rows)
+
+    def deal(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self.dealt = super().deal(micro_batches)[::-1]
+        return self.dealt
+
+    def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        self.losses.append(inputs)
+        return super().before_loss(inputs)
+
+    def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
+        self.logps.append(logps)
+        assert logps.shape == inputs["completion_ids"].shape
+
+
+@pytest.fixture(scope="module")
+def probe(tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    """A trainer after one step."""
+    env = ToolEnv("arpo/Arithmetic-v0", level=3)
+    model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+    args = config(tmp_path_factory.mktemp("probe"), max_steps=1)
+    trainer = Probe(model, env, args=args, processing_class=tokenizer)
+    trainer.train()
+    return trainer
+
+
+def test_the_hooks_are_called_and_the_micro_batches_are_those_dealt(probe: Probe) -> None:
+    assert len(probe.dealt) == len(probe.logps) == 2
+    assert all(one is other for one, other in zip(probe.losses[:2], probe.dealt, strict=True))
+    assert probe.logps[0].requires_grad
+
+
+def test_what_is_added_is_in_trl_s_log(probe: Probe) -> None:
+    row = next(row for row in probe.state.log_history if "arpo/reward" in row)
+    assert row["arpo/reward"] == pytest.approx(row["reward"], abs=1e-6)
+
+
+def test_results_are_written_into_copies_of_the_rows(probe: Probe) -> None:
+    assert "env_reward" in probe.inputs[0]
+    assert "env_reward" not in probe.given[0]
+
+
+def test_a_batch_has_what_we_read_of_it(probe: Probe) -> None:
+    needed = {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages"}
+    assert needed <= set(probe.losses[0])
+
+
+def test_rows_arrive_repeated_and_contiguous(probe: Probe) -> None:
+    tasks = [row["task"] for row in probe.inputs]
+    assert len(tasks) == 2 * GROUP
+    assert all(len(set(tasks[start : start + GROUP])) == 1 for start in (0, GROUP))
+    assert probe.inputs[0]["prompt"][-1]["role"] == "user"
+
+
+def test_token_advantages_and_masks_reach_the_loss_row_by_row(probe: Probe) -> None:
+    """They survive TRL's shuffle and split: each row still has the advantages of its own tokens."""
+    wanted = {}
+    for group, tree in enumerate(probe.trees):
+        for number in range(GROUP):
+            wanted[tuple(tree.row(number).ids)] = (group, tree.row(number).mask)
+    assert len(probe.losses) == 2
+    for inputs in probe.losses:
+        assert inputs["advantages"].shape == inputs["completion_ids"].shape
+        for ids, mask, real in zip(
+            inputs["completion_ids"], inputs["tool_mask"], inputs["completion_mask"], strict=True
+        ):
+            n = int(real.sum())
+            assert wanted[tuple(ids[:n].tolist())][1] == mask[:n].tolist()
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo"])
+def test_per_token_advantages_are_per_row_ones_where_they_are_equal(
+    probe: Probe, monkeypatch: pytest.MonkeyPatch, loss_type: str
+) -> None:
+    monkeypatch.setattr(probe, "loss_type", loss_type)
+    whole = trim_padding(probe.losses[0])
+    inputs = {name: value[:2] if value.dim() else value for name, value in whole.items()}
+    inputs["advantages"] = torch.tensor([-1.0, 0.7])
+    model = probe.model.train()
+    results = []
+    for advantages in (inputs["advantages"], inputs["advantages"][:, None].expand_as(inputs["completion_ids"])):
+        model.zero_grad()
+        loss = GRPOTrainer._compute_loss(probe, model, {**inputs, "advantages": advantages})
+        loss.backward()
+        results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
+    assert torch.allclose(results[0][1], results[1][1], atol=1e-6)
+
+
+def test_cutting_padding_off_changes_neither_loss_nor_gradient(probe: Probe) -> None:
+    inputs = dict(probe.losses[0])
+    longer = {"completion_ids": 7, "completion_mask": 0, "tool_mask": 1, "advantages": 3.0}
+    for name, filler in longer.items():
+        extra = torch.full((len(inputs[name]), 9), filler, dtype=inputs[name].dtype)
+        inputs[name] = torch.cat([inputs[name], extra], dim=1)
+    for name, filler in {"prompt_ids": 7, "prompt_mask": 0}.items():
+        extra = torch.full((len(inputs[name]), 5), filler, dtype=inputs[name].dtype)
+        inputs[name] = torch.cat([extra, inputs[name]], dim=1)
+    model = probe.model.train()
+    results = []
+    for compute in (GRPOTrainer._compute_loss, ARPOTrainer._compute_loss):
+        model.zero_grad()
+        loss = compute(probe, model, inputs)
+        loss.backward()
+        results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
+    assert torch.allclose(results[0][1], results[1][1], atol=1e-5)
+    assert trim_padding(inputs)["completion_ids"].shape[1] <= inputs["completion_ids"].shape[1] - 9
+
+
+def test_masked_tokens_get_no_gradient(probe: Probe) -> None:
+    """The loss does not depend on the advantage of a token that the environment wrote."""
+    inputs = next(inputs for inputs in probe.losses if (inputs["tool_mask"] == 0).any())
+    changed = torch.where(inputs["tool_mask"] == 0, 100.0, inputs["advantages"])
+    with torch.no_grad():
+        plain = GRPOTrainer._compute_loss(probe, probe.model, inputs)
+        other = GRPOTrainer._compute_loss(probe, probe.model, {**inputs, "advantages": changed})
+    assert plain.item() == pytest.approx(other.item(), abs=1e-6)

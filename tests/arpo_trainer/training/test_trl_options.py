@@ -1,0 +1,254 @@
+"""What TRL's users set, set here: each does what it says, on tiny updates of a random model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig, ARPOTrainer
+from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
+from tests.arpo_trainer.packing.batches import assert_equal_gradients
+
+ROWS = 8
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_policy(tmp_path_factory.mktemp("bytes"))
+
+
+class Gradients(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """Keeps the gradients of each update, and counts what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, torch.Tensor]] = []
+        self.logs: list[dict[str, Any]] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.steps.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        self.logs.append(dict(logs))
+
+
+class Watched(ARPOTrainer):
+    """Keeps each rollout's batch, with its trees and the policy's log-probabilities at that time."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.kept: list[dict[str, Any]] = []
+        super().__init__(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        self.kept.append({**output, "trees": self.trees, "now": scored(self.model, output)})
+        return output
+
+
+def made(policy: Path, folder: Path, peft: Any = None, **settings: Any) -> tuple[Watched, Gradients]:
+    """A trainer that rolls out two groups of four a step."""
+    values: dict[str, Any] = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "algorithm": "grpo",
+        "num_generations": 4,
+        "per_device_train_batch_size": ROWS,
+        "gradient_accumulation_steps": 1,
+        "max_steps": 1,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "constant",
+        "max_completion_length": 24,
+        "max_turn_length": 16,
+        "logging_steps": 1,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "max_grad_norm": 0.0,
+        **settings,
+    }
+    watching = Gradients()
+    trainer = Watched(
+        AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
+        ToolEnv("arpo/Arithmetic-v0", level=1),
+        reward_funcs=letter_reward,
+        args=ARPOConfig(**values),
+        processing_class=AutoTokenizer.from_pretrained(policy),
+        callbacks=[watching],
+        peft_config=peft,
+    )
+    return trainer, watching
+
+
+def weights(trainer: ARPOTrainer) -> dict[str, torch.Tensor]:
+    return {n: p.detach().clone() for n, p in trainer.accelerator.unwrap_model(trainer.model).named_parameters()}
+
+
+@pytest.fixture(scope="module")
+def plain(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, Gradients]:
+    """One step with nothing special, its completions logged."""
+    trainer, watching = made(policy, tmp_path_factory.mktemp("plain"), log_completions=True)
+    trainer.train()
+    return trainer, watching
+
+
+def same_rollout(one: Watched, other: Watched) -> bool:
+    return [t.meta | {"rows": [t.row(n).ids for n in range(4)]} for t in one.kept[0]["trees"]] == [
+        t.meta | {"rows": [t.row(n).ids for n in range(4)]} for t in other.kept[0]["trees"]
+    ]
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
+def test_two_micro_batches_have_the_gradients_of_one(policy: Path, tmp_path: Path, loss_type: str) -> None:
+    whole, one = made(policy, tmp_path, loss_type=loss_type)
+    cut, two = made(policy, tmp_path, loss_type=loss_type, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    whole.train()
+    cut.train()
+    assert same_rollout(whole, cut)
+    assert len(one.steps) == len(two.steps) == 1
+    assert any(gradient.abs().max() > 1e-4 for gradient in one.steps[0].values())
+    assert_equal_gradients(one.steps[0], two.steps[0])
+
+
+def test_a_rollout_for_each_micro_batch_is_told_apart(policy: Path, tmp_path: Path) -> None:
+    """Two rollouts in one step: their groups have numbers, seeds and tasks of their own."""
+    trainer, _ = made(
+        policy, tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=1
+    )
+    trainer.train()
+    trees = [tree for batch in trainer.kept for tree in batch["trees"]]
+    assert [(tree.meta["step"], tree.meta["group"]) for tree in trees] == [(1, 0), (1, 1)]
+    assert trees[0].task != trees[1].task
+
+
+def test_gradient_checkpointing_changes_no_gradient(policy: Path, plain: Any, tmp_path: Path) -> None:
+    trainer, watching = made(
+        policy, tmp_path, gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": False}
+    )
+    trainer.train()
+    assert trainer.accelerator.unwrap_model(trainer.model).is_gradient_checkpointing
+    assert same_rollout(plain[0], trainer)
+    assert_equal_gradients(plain[1].steps[0], watching.steps[0], 1e-6)
+
+
+def test_bf16_computes_in_halves_and_keeps_whole_weights(policy: Path, tmp_path: Path) -> None:
+    trainer, watching = made(policy, tmp_path, bf16=True)
+    trainer.train()
+    assert {weight.dtype for weight in weights(trainer).values()} == {torch.float32}
+    whole, _ = made(policy, tmp_path)
+    whole.current_gradient_accumulation_steps = 1
+    whole._compute_loss(whole.model.train(), trainer._buffered_inputs[0]).backward()
+    wanted = {name: parameter.grad for name, parameter in whole.model.named_parameters()}
+    flat = [torch.cat([step[name].flatten() for name in wanted]) for step in (wanted, watching.steps[0])]
+    assert not torch.equal(*flat)
+    assert torch.cosine_similarity(*flat, dim=0) > 0.99
+
+
+def test_kl_pulls_towards_the_reference_also_of_packed_trees(policy: Path, tmp_path: Path) -> None:
+    """Without a reward the gradient is the penalty's: along the way that the weights went, it has to rise."""
+    trainer, watching = made(policy, tmp_path, beta=0.5, num_iterations=2, max_steps=2, packing="tree")
+    before = weights(trainer)
+    trainer.train()
+    assert watching.logs[0]["kl"] == pytest.approx(0, abs=1e-6)
+    assert watching.logs[1]["kl"] > 1e-4
+    batch = {**trainer._buffered_inputs[0], "advantages": torch.zeros_like(trainer._buffered_inputs[0]["advantages"])}
+    model, found = trainer.model.train(), []
+    for trainer._packs in (True, False):
+        model.zero_grad()
+        trainer._compute_loss(model, batch).backward()
+        found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    assert_equal_gradients(*found)
+    assert sum(float((found[0][n] * (p.detach() - before[n])).sum()) for n, p in model.named_parameters()) > 0
+
+
+@pytest.mark.parametrize("packing", ["flat", "tree"])
+def test_lora_trains_the_adapter_rolls_out_with_it_and_refers_to_the_model_below(
+    policy: Path, tmp_path: Path, packing: str
+) -> None:
+    peft = pytest.importorskip("peft")
+    adapter = peft.LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    trainer, watching = made(policy, tmp_path, adapter, beta=0.1, max_steps=2, packing=packing)
+    before = weights(trainer)
+    trainer.train()
+    after = weights(trainer)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all("lora_" in name for name in changed)
+    assert watching.logs[1]["kl"] > 1e-4
+    second = trainer.kept[1]  # rolled out after the first update
+    mask = second["completion_mask"] * second["tool_mask"]
+    below = scored(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32), second)
+    torch.testing.assert_close(second["ref_per_token_logps"] * mask, below * mask, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(second["sampling_per_token_logps"] * mask, second["now"] * mask, atol=1e-4, rtol=1e-4)
+    assert ((below - second["now"]) * mask).abs().max() > 1e-2  # the adapter is heard
+
+
+def scored(model: Any, batch: dict[str, Any]) -> torch.Tensor:
+    """The log-probabilities of a batch's completions, without TRL."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    with torch.no_grad():
+        places = (mask.cumsum(1) - 1).clamp(min=0)
+        every = torch.log_softmax(model(input_ids=ids, attention_mask=mask, position_ids=places).logits[:, :-1], -1)
+    chosen = every.gather(-1, ids[:, 1:, None])[..., 0]
+    return chosen[:, -batch["completion_ids"].shape[1] :]
+
+
+def test_a_second_pass_is_off_policy_and_aepo_keeps_gradients_there(policy: Path, tmp_path: Path) -> None:
+    trainer, watching = made(
+        policy, tmp_path, policy_loss="aepo", num_iterations=2, max_steps=2, learning_rate=5e-2, epsilon=0.1
+    )
+    trainer.train()
+    assert len(trainer.kept) == 1
+    assert watching.logs[0]["arpo/kept_gradients"] == 0
+    assert watching.logs[1]["arpo/kept_gradients"] > 0
+    old, now = trainer.kept[0]["old_per_token_logps"], scored(trainer.model, trainer.kept[0])
+    mask = trainer.kept[0]["completion_mask"] * trainer.kept[0]["tool_mask"]
+    assert ((now - old) * mask).abs().max() > 0.1
+    torch.testing.assert_close(old * mask, trainer.kept[0]["now"] * mask)
+
+
+def test_callbacks_are_told_what_was_measured(plain: Any) -> None:
+    _, watching = plain
+    assert len(watching.steps) == 1
+    step = watching.logs[0]
+    assert step["arpo/roots"] == ROWS
+    assert step["rewards/letter_reward/mean"] == pytest.approx(step["reward"])
+
+
+def test_a_saved_model_is_the_trained_one(plain: Any, policy: Path, tmp_path: Path) -> None:
+    trainer, _ = plain
+    trainer.save_model(str(tmp_path))
+    again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    untrained = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    batch = trainer.kept[0]
+    assert torch.equal(scored(again, batch), scored(trainer.model.eval(), batch))
+    assert not torch.equal(scored(again, batch), scored(untrained, batch))
+    assert AutoTokenizer.from_pretrained(tmp_path).chat_template
+
+
+def test_the_completions_are_written_down(plain: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    trainer, _ = plain
+    table = pandas.read_parquet(Path(trainer.args.output_dir) / "completions" / "completions_00001.parquet")
+    rows = [tree.row(number).ids for tree in trainer.kept[0]["trees"] for number in range(4)]
+    assert table["letter_reward"].tolist() == pytest.approx(letter_reward(rows))
+    assert [c[0]["content"] for c in table["completion"]] == trainer.processing_class.batch_decode(
+        rows, skip_special_tokens=True
+    )
+
+
+def test_tensorboard_has_our_numbers(policy: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trainer, watching = made(policy, tmp_path, report_to=["tensorboard"])
+    trainer.train()
+    written = EventAccumulator(str(next(tmp_path.rglob("events.out.tfevents.*")).parent)).Reload()
+    seen = written.Scalars("train/arpo/roots")
+    assert [event.value for event in seen] == [watching.logs[0]["arpo/roots"]]
