@@ -2,6 +2,7 @@
 # make test   sets up what it needs and runs the tests
 # make test-pythons   those that need no PyTorch, on Python 3.11, 3.12 and 3.13, as far as they are here
 # make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
+# make site   builds the documentation into build/site; a warning or a broken link fails it
 # make gpu    on a machine with a GPU: measures what needs one, a JSON file for each part in docs/results/gpu
 # Variables:  PYTHON=python3.12   SANDBOX=docker|bubblewrap|unsafe_local   CONFIG=a recipe or file   SET="a=1 b=2"
 #             PARTS="packing-equal demo" (of make gpu)
@@ -19,7 +20,7 @@ export SANDBOX
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 
-.PHONY: help setup setup-vllm sandbox model demo test test-tools test-pythons test-vllm check bench gpu docs clean
+.PHONY: help setup setup-vllm sandbox model demo test test-tools test-pythons test-vllm check bench gpu docs site clean
 
 help:
 	@sed -n 's/^# //p;/^\.DEFAULT/q' Makefile
@@ -70,6 +71,9 @@ gpu: setup
 
 docs: sandbox
 	@$(WITH_SANDBOX) $(PY) -m pytest -q tests/test_docs.py
+
+site: setup
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.site build/site && echo "== open build/site/index.html"
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-pythons build *.egg-info .pytest_cache .mypy_cache .ruff_cache

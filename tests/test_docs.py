@@ -1,4 +1,4 @@
-"""The documents: their links lead somewhere, and their code runs, each function of it included."""
+"""The documents: their links lead somewhere, and their code runs and prints what they say."""
 
 from __future__ import annotations
 
@@ -14,19 +14,62 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 PAGES += sorted((ROOT / "benchmarks").glob("*.md"))
+SNIPPET = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+# pages whose snippets are functions that want a model: each has a test of its own
+WITH_MODEL = (
+    "README.md",
+    "concepts/trees.md",
+    "how-to/evaluate.md",
+    "how-to/generation-backends.md",
+    "how-to/rollouts.md",
+    "tutorials/first-training.md",
+    "tutorials/own-algorithm.md",
+)
 
 
-def snippets(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+def name(page: Path) -> str:
+    """What a page is called here: its path below docs/."""
+    return page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def snippets(page: Path) -> list[tuple[str, str | None]]:
+    """The page's code, each piece with the output that the page shows behind it, if any."""
+    return [(code, shown or None) for code, shown in SNIPPET.findall(page.read_text(encoding="utf-8"))]
+
+
+PROCESSES = [name(page) for page in PAGES if snippets(page) and name(page) not in WITH_MODEL]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_relative_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_documents_that_the_code_names_are_there() -> None:
+    """Messages, docstrings, recipes and scripts that send the reader to a page below docs/."""
+    suffixes = (".py", ".yaml", ".sh", ".toml")
+    folders = ("arpo_env", "arpo_trainer", "benchmarks", "envs_registry", "sandbox", "scripts", "tests")
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in suffixes and path != Path(__file__):
+                for target in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text(encoding="utf-8")):
+                    assert (ROOT / target).exists(), f"{path.relative_to(ROOT)} names {target}"
+
+
+def test_every_page_is_in_the_contents() -> None:
+    """Each page below docs/ is named in a toctree of another one."""
+    listed = {"index.md"}
+    for page in DOCS.rglob("*.md"):
+        for tree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            entries = [line for line in tree.splitlines() if line and not line.startswith(":")]
+            targets = [re.sub(r".*<(.*)>", r"\1", line) for line in entries]
+            listed |= {f"{(page.parent / target).relative_to(DOCS).as_posix()}.md" for target in targets}
+    assert listed == {name(page) for page in DOCS.rglob("*.md")}
 
 
 class Marking(ast.NodeTransformer):
@@ -62,13 +105,15 @@ env.step('CALL capital {"country": "Peru"}')
 assert env.step("ANSWER Lima")[2]
 env.close()
 """,
+    "from typing import Any": "twin.reset()\n",  # a tool with state: its `reset` and `close` are called by an episode
 }
 
 
 def run_snippet(code: str) -> str:
     """Run it in a process of its own, see that each of its functions is called, and return what it prints."""
     backend = os.environ.get("ARPO_SANDBOX", "auto")
-    body, names = marked(code.replace("open_sync()", f"open_sync({backend!r})"))
+    code = re.sub(r"open_sync\((?=\)|profile=)", f"open_sync({backend!r}, ", code)
+    body, names = marked(code)
     use = USES.get(code.partition("\n")[0], "")
     check = f"left = set({sorted(names)}) - _called\nassert not left, f'never called: {{left}}'"
     body = f"_called = set()\n{body}\n{use}\n{check}\n"
@@ -77,50 +122,88 @@ def run_snippet(code: str) -> str:
     return done.stdout
 
 
-def open_page(name: str) -> tuple[dict[str, Any], set[str]]:
+def lines(text: str) -> list[str]:
+    """The lines of an output, without empty ones and trailing blanks."""
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def open_page(page: str) -> tuple[dict[str, Any], set[str]]:
     """The names that a page's snippets define, all in one namespace, and those of its functions."""
-    page: dict[str, Any] = {"_called": set(), "__name__": "page"}
+    names: dict[str, Any] = {"_called": set(), "__name__": "page"}
     functions: set[str] = set()
-    for code in snippets(ROOT / "docs" / name):
-        body, names = marked(code)
-        exec(body, page)
-        functions |= names
-    return page, functions
+    for code, _ in snippets(DOCS / page):
+        body, defined = marked(code)
+        exec(body, names)
+        functions |= defined
+    return names, functions
 
 
-PROCESSES = ["environments.md", "sandbox.md", "search.md"]
+def test_the_pages_that_want_a_model_have_code() -> None:
+    assert [page for page in WITH_MODEL if not snippets((ROOT if page == "README.md" else DOCS) / page)] == []
 
 
-def test_every_page_with_code_is_run() -> None:
-    assert {page.name for page in PAGES if snippets(page)} == {"README.md", "learning.md", "rollout.md", *PROCESSES}
+@pytest.mark.parametrize("page", PROCESSES)
+def test_the_code_of_the_docs_runs(isolation: str, page: str) -> None:
+    for code, shown in snippets(DOCS / page):
+        printed = run_snippet(code)
+        assert shown is None or lines(printed) == lines(shown)
 
 
 def test_the_readme_s_code_runs(isolation: str) -> None:
     """All of it but the training snippet, which wants a model from the hub; that one has to compile."""
-    play, train, sandbox = snippets(ROOT / "README.md")
+    (play, _), (train, _), (sandbox, _) = snippets(ROOT / "README.md")
     compile(train, "README.md", "exec")
     assert re.search(r"<result>\n0\.\d+\n</result>", run_snippet(play))
     assert run_snippet(sandbox) == "[1, 2, 3] [1, 2, 3, 4]\n"
 
 
-@pytest.mark.parametrize("page", PROCESSES)
-def test_the_code_of_the_docs_runs(isolation: str, page: str) -> None:
-    for code in snippets(ROOT / "docs" / page):
-        run_snippet(code)
+def test_the_first_training_trains(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    page, functions = open_page("tutorials/first-training.md")
+    trainer = page["train"](str(tiny_policy), str(tmp_path))
+    assert trainer.state.global_step == 1
+    assert page["_called"] == functions
 
 
-def test_the_code_of_the_learning_page_runs(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
+def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
+    """Its rule decides, its advantages are taken, one step of its trainer is made; its rows are taken out again."""
+    pytest.importorskip("torch")
+    from arpo_env import ToolEnv
+    from arpo_trainer import ARPOConfig, RolloutSettings
+    from arpo_trainer.algorithms.advantages import ADVANTAGES, batch_advantages
+    from arpo_trainer.algorithms.branching import BRANCHES
+    from arpo_trainer.algorithms.budgets import BUDGETS
+    from arpo_trainer.algorithms.registry import ALGORITHMS
+
+    page, functions = open_page("tutorials/own-algorithm.md")
+    try:
+        settings = RolloutSettings(algorithm="calm", budget="three-quarters")
+        assert page["calm"](page["Point"](entropy=0.1, baseline=0.3), settings).branch
+        assert BUDGETS["three-quarters"].start(16, 8) == 12
+        assert batch_advantages("above-median", [[1.0, 0.0, 0.5, None]], [[1] * 4]) == [[1.0, -1.0, 0.0, 0.0]]
+        args = ARPOConfig(
+            output_dir=str(tmp_path), use_cpu=True, bf16=False,
+            algorithm="grpo", advantage="grpo-no-std", loss_type="dr_grpo", num_generations=4,
+            per_device_train_batch_size=4, max_steps=1, max_completion_length=160, max_turn_length=48,
+            save_strategy="no", report_to=[], disable_tqdm=True, gradient_checkpointing=False,
+        )  # fmt: skip
+        page["ToolPOTrainer"](str(tiny_policy), ToolEnv("arpo/Arithmetic-v0", level=3), args=args).train()
+        assert page["_called"] == functions
+    finally:
+        del ALGORITHMS["calm"], ALGORITHMS["calm-median"], BRANCHES["calm"], ADVANTAGES["above-median"]
+        del BUDGETS["three-quarters"]
+
+
+def test_the_evaluation_page_evaluates(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
     """One step of its trainer, evaluated as the page says, on tasks that need no data."""
     pytest.importorskip("torch")
     from arpo_env import ToolEnv
     from arpo_trainer import ARPOConfig
 
-    page, functions = open_page("learning.md")
+    page, functions = open_page("how-to/evaluate.md")
     page["gym"] = SimpleNamespace(make=lambda _: ToolEnv("arpo/Arithmetic-v0", level=3, split="test", max_turns=1))
-    page["ARPOTrainer"] = page["ToolPOTrainer"]
     args = ARPOConfig(
-        output_dir=str(tmp_path), use_cpu=True, bf16=False,
-        algorithm="grpo", advantage="grpo-no-std", loss_type="dr_grpo", num_generations=4,
+        output_dir=str(tmp_path), use_cpu=True, bf16=False, algorithm="grpo", num_generations=4,
         per_device_train_batch_size=4, max_steps=1, max_completion_length=160, max_turn_length=48,
         eval_strategy="steps", eval_steps=1, save_strategy="no", report_to=[], disable_tqdm=True,
         gradient_checkpointing=False,
@@ -129,31 +212,35 @@ def test_the_code_of_the_learning_page_runs(tiny_policy: Path, isolation: str, t
     assert page["_called"] == functions
 
 
-def test_the_code_of_the_rollout_page_runs(
+def test_a_rollout_is_played_written_and_shown(
     tiny_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its functions are called, on a tiny model; the algorithm it adds is taken out again."""
+    pytest.importorskip("torch")
+    from arpo_trainer import write_traces
+
+    page, functions = open_page("how-to/rollouts.md")
+    [tree] = page["rollout"](str(tiny_policy), 1)
+    assert page["_called"] == functions
+    write_traces(tmp_path / "traces.jsonl", [tree])
+    page, functions = open_page("concepts/trees.md")
+    page["show_all"](str(tmp_path))
+    assert tree.prompt in capsys.readouterr().out
+    assert page["_called"] == functions
+
+
+def test_a_backend_of_one_s_own_answers(tiny_policy: Path) -> None:
+    pytest.importorskip("torch")
     from transformers import AutoTokenizer
 
+    from arpo_env import ToolEnv
     from arpo_env.event_loop import run
-    from arpo_trainer import Engine, RolloutSettings, write_traces
-    from arpo_trainer.algorithms.branching import BRANCHES
-    from arpo_trainer.algorithms.registry import ALGORITHMS
+    from arpo_trainer import Engine, RolloutSettings
 
-    page, functions = open_page("rollout.md")
-    try:
-        [tree] = page["rollout"](str(tiny_policy), 1)
-        write_traces(tmp_path / "traces.jsonl", [tree])
-        page["show_all"](str(tmp_path))
-        assert tree.prompt in capsys.readouterr().out
-        tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
-        parrot = page["Parrot"](tokenizer.encode("<think>So.</think><answer>Ada</answer>"))
-        env = page["gym"].make("arpo/MultiHop-v0").unwrapped
-        settings = RolloutSettings(algorithm="calm", num_generations=2, initial_rollouts=1)
-        engine = Engine(parrot, tokenizer, env, settings)
-        [said] = run(engine.rollout([env.tasks.task(0)]))
-        assert [trajectory.answer for trajectory in said.trajectories] == ["Ada", "Ada"]
-        assert page["calm"](page["Point"](entropy=0.1, baseline=0.3), settings).branch
-        assert page["_called"] == functions
-    finally:
-        del ALGORITHMS["calm"], BRANCHES["calm"]
+    page, functions = open_page("how-to/generation-backends.md")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+    parrot = page["Parrot"](tokenizer.encode("<think>So.</think><answer>Ada</answer>"))
+    env = ToolEnv("arpo/MultiHop-v0")
+    settings = RolloutSettings(algorithm="arpo", num_generations=2, initial_rollouts=1)
+    [said] = run(Engine(parrot, tokenizer, env, settings).rollout([env.tasks.task(0)]))
+    assert [trajectory.answer for trajectory in said.trajectories] == ["Ada", "Ada"]
+    assert page["_called"] == functions

@@ -25,7 +25,7 @@ def public(package: str) -> Iterator[tuple[str, Any]]:
         module = importlib.import_module(module_name)
         for name in getattr(module, "__all__", ()):
             yield f"{module_name}.{name}", getattr(module, name)
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             for module_name, names in re.findall(rf"^from ({package}[\w.]*) import ([\w, ]+)$", code, re.MULTILINE):
                 for name in names.split(", "):

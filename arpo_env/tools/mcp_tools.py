@@ -140,7 +140,7 @@ def mcp_tools(
     Args:
         server: a command line, or an http(s) URL.
         allow: names of the tools to take, as listed by the server; None takes all.
-        prefix: prepended to each name, for example "time_".
+        prefix: prepended to each name, for example `time_`.
         timeout: time limit of one call in seconds.
         stateless: calls do not depend on each other; see `McpTool`.
         max_characters: longer results are shortened in the middle.

@@ -117,7 +117,7 @@ def _environments() -> Iterator[Finding]:
         "search",
         bool(search),
         search or f"{VARIABLE} is not set",
-        f"export {VARIABLE}=corpus.jsonl, or a provider (docs/search.md)",
+        f"export {VARIABLE}=corpus.jsonl, or a provider (docs/how-to/search.md)",
         needed=False,
     )
     keys = [row.name for row in provider_table() if row.ready and row.variables]

@@ -1,4 +1,4 @@
-"""The device memory that a training process needs, part by part. An estimate; docs/costs.md compares it.
+"""The device memory that a training process needs, part by part. An estimate; docs/how-to/costs.md compares it.
 
 Weights, gradients and optimizer states are counted. What a layer keeps for the backward pass is the measured number of
 bytes per token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not store its scores); every

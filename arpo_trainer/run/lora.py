@@ -40,7 +40,7 @@ def save_adapters(trainer: Any, folder: str | Path) -> None:
     folder = Path(folder)
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
-        logger.info("adapter: %s (sharded weights are not merged; see docs/recipes.md)", folder / "adapter")
+        logger.info("adapter: %s (sharded weights are not merged; see docs/how-to/recipes.md)", folder / "adapter")
         return
     if trainer.accelerator.is_main_process:
         merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()

@@ -3,7 +3,7 @@
 arpo train --recipe arithmetic-cpu            # a recipe of the package; `arpo recipes` lists them
 arpo train --recipe arithmetic-cpu --dry-run  # the estimated costs only; see `dry_run`
 arpo train --config my.yaml --set max_steps=3
-arpo train --config my.yaml --accelerate-config ddp --num-processes 2      # two processes; see docs/gpus.md
+arpo train --config my.yaml --accelerate-config ddp --num-processes 2      # two processes; see docs/how-to/gpus.md
 
 With several processes each has a `TrainingRun` and a sandbox of its own. The main process downloads and caches first;
 it alone records, reports and prints.

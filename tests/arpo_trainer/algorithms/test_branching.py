@@ -18,7 +18,7 @@ from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_m
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.tree import RolloutTree, Trajectory
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "rollout.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "concepts" / "trees.md"
 
 
 def test_the_scale_is_the_published_one_where_its_setting_holds(shared: Path) -> None:
@@ -38,7 +38,7 @@ def test_the_scale_keeps_its_meaning_for_any_window_and_length(tokens: int, wind
 
 
 def table(heading: str) -> list[list[float]]:
-    """The numbers of the table in docs/rollout.md whose first cell is this."""
+    """The numbers of the table in docs/concepts/trees.md whose first cell is this."""
     text = PAGE.read_text(encoding="utf-8")
     start = re.search(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\|\n", text, re.MULTILINE)
     assert start, heading
@@ -58,7 +58,7 @@ def test_the_documents_say_which_rise_passes() -> None:
 
 
 def test_the_documents_say_what_the_budget_does() -> None:
-    for nats, roots in table("H_root - H_tool, nats a token"):
+    for nats, roots in table("H_root - H_tool, nats per token"):
         assert round(balanced_roots(16, nats / ENTROPY_UNIT, 0.0, RolloutSettings().budget_beta)) == roots
 
 

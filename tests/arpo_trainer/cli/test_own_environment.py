@@ -30,7 +30,7 @@ CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli import main\nsys.exit(main()
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with my_envs.py, as the docs have it."""
     made = tmp_path_factory.mktemp("user")
-    page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "own-protocol.md").read_text(encoding="utf-8")
     [code] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if text.startswith("# my_envs.py")]
     (made / "my_envs.py").write_text(code, encoding="utf-8")
     return made

@@ -1,0 +1,31 @@
+"""`python -m scripts.site FOLDER` builds the site into FOLDER; a warning of Sphinx fails the build."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+from scripts.site.assemble import assemble
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Build the site; return Sphinx's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.site", description="Build the documentation site.")
+    parser.add_argument("output", type=Path, help="folder of the HTML pages, such as build/site")
+    output: Path = parser.parse_args(argv).output
+    if importlib.util.find_spec("sphinx") is None:
+        sys.stderr.write("error: the site needs Sphinx: pip install 'arpo-gym[docs,train,envs]'\n")
+        return 1
+    from sphinx.cmd.build import build_main
+
+    source = output.with_name(f"{output.name}-source")
+    assemble(source)
+    arguments = ["--fail-on-warning", "--keep-going", "-q", "-b", "html"]
+    status: int = build_main([*arguments, str(source), str(output)])
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Lists of settings: the own fields of `ARPOConfig`, and dataclasses whose docstring describes each attribute."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+from typing import Any
+
+from scripts.site.markdown import code
+
+CLASSES = {
+    "ARPOConfig": "arpo_trainer",
+    "RunArguments": "arpo_trainer.run.arguments",
+    "RolloutSettings": "arpo_trainer",
+    "EnvSpec": "envs_registry",
+    "Limits": "sandbox",
+    "Services": "arpo_env.services",
+}
+
+
+def settings_table(name: str) -> str:
+    """Return a definition list of a class of settings: name, type and default, then the meaning.
+
+    Raises:
+        ValueError: a field without a description.
+    """
+    settings = getattr(importlib.import_module(CLASSES[name]), name)
+    return "\n".join(
+        f"**{code(field.name)}** {code(_type(field))}, {_default(field)}\n: {_meaning(settings, field)}\n"
+        for field in own_fields(settings)
+    )
+
+
+def own_fields(settings: Any) -> list[dataclasses.Field[Any]]:
+    """Return the public fields that a dataclass itself declares, without those of its bases."""
+    fields = {field.name: field for field in dataclasses.fields(settings) if field.init}
+    return [fields[name] for name in settings.__annotations__ if name in fields and not name.startswith("_")]
+
+
+def attribute_docs(settings: Any) -> dict[str, str]:
+    """Return what the docstring's section "Attributes" (or "Args") says of each name."""
+    text = inspect.getdoc(settings) or ""
+    section = re.search(r"^(?:Attributes|Args):\n((?:[ ]{4}.*\n?|\n)+)", text, re.MULTILINE)
+    if not section:
+        return {}
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE)
+    return {name: " ".join(meaning.split()) for name, meaning in entries}
+
+
+def _type(field: dataclasses.Field[Any]) -> str:
+    return field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f"default {code(repr(field.default))}"
+    if field.default_factory is not dataclasses.MISSING:
+        return f"default {code(repr(field.default_factory()))}"
+    return "required"
+
+
+def _meaning(settings: Any, field: dataclasses.Field[Any]) -> str:
+    said = field.metadata.get("help") or attribute_docs(settings).get(field.name)
+    if not said:
+        raise ValueError(f"{settings.__name__}.{field.name} has no description")
+    return str(said)

@@ -1,0 +1,160 @@
+"""The site: its generated pages are complete, and Sphinx builds it without a warning."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the settings of the trainer need torch")
+
+from arpo_trainer import ARPOConfig
+from arpo_trainer.algorithms.advantages import ADVANTAGES
+from arpo_trainer.algorithms.branching import BRANCHES
+from arpo_trainer.algorithms.budgets import BUDGETS
+from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
+from arpo_trainer.algorithms.losses import LOSSES
+from arpo_trainer.algorithms.registry import ALGORITHMS
+from envs_registry import all_specs
+from scripts.site.api import PACKAGES
+from scripts.site.assemble import assemble
+from scripts.site.command_line import commands
+from scripts.site.environments import FAMILIES, specs_of
+from scripts.site.settings import CLASSES, own_fields
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site's pages, with everything generated filled in."""
+    folder = tmp_path_factory.mktemp("site") / "source"
+    assemble(folder)
+    return folder
+
+
+def text(source: Path, page: str) -> str:
+    return (source / page).read_text(encoding="utf-8")
+
+
+def test_nothing_is_left_to_generate(source: Path) -> None:
+    left = [page.name for page in source.rglob("*.md") if "<!-- generated:" in page.read_text(encoding="utf-8")]
+    assert left == []
+
+
+def test_assembling_twice_gives_the_same(source: Path, tmp_path: Path) -> None:
+    assemble(tmp_path / "again")
+    for page in source.rglob("*.md"):
+        assert (tmp_path / "again" / page.relative_to(source)).read_text() == page.read_text(), page.name
+
+
+def test_an_unknown_part_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("<!-- generated: nonsense -->\n")
+    monkeypatch.setattr("scripts.site.assemble.ROOT", tmp_path)
+    with pytest.raises(KeyError, match="no generator 'nonsense'"):
+        assemble(tmp_path / "source")
+
+
+def test_every_environment_is_listed_with_licence_and_family(source: Path) -> None:
+    table = text(source, "reference/environments.md")
+    ours = [spec for spec in all_specs() if spec.id.startswith("arpo/")]
+    for spec in ours:
+        [row] = re.findall(rf"^\| \[`{re.escape(spec.id)}`\]\((\S+)\) \|.*\|$", table, re.MULTILINE)
+        assert spec.licence in text(source, f"reference/{row}")
+        assert f"`{spec.id}`" in text(source, f"reference/{row}")
+    assert sorted(spec.id for name in FAMILIES for spec in specs_of(name)) == sorted(spec.id for spec in ours)
+
+
+def test_each_family_has_a_page_with_an_example_turn_that_runs(source: Path) -> None:
+    for family in FAMILIES:
+        page = text(source, f"reference/environments/{family}.md")
+        assert re.search(r"```python\n.*env\.step\(.*?```", page, re.DOTALL), family
+        assert ("## Columns of the data" in page) is (family != "generated")
+
+
+TABLES = {
+    "algorithm": ALGORITHMS,
+    "budget": BUDGETS,
+    "branch": BRANCHES,
+    "advantage": ADVANTAGES,
+    "policy_loss": LOSSES,
+}
+
+
+@pytest.mark.parametrize("setting", TABLES)
+def test_every_row_of_the_algorithms_is_listed(source: Path, setting: str) -> None:
+    tables = re.findall(
+        rf"^\| `{setting}` \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", text(source, "reference/algorithms.md"), re.MULTILINE
+    )
+    assert tables
+    for rows in tables:
+        assert set(re.findall(r"^\| `([^`]+)` \|", rows, re.MULTILINE)) == set(TABLES[setting])
+
+
+def test_every_attribution_is_explained(source: Path) -> None:
+    listed = re.findall(r"^\| `([^`]+)` \|", text(source, "concepts/credit.md"), re.MULTILINE)
+    assert set(ATTRIBUTIONS) <= set(listed)
+
+
+def test_every_setting_is_listed(source: Path) -> None:
+    page = text(source, "reference/settings.md")
+    names = [field.name for field in own_fields(ARPOConfig)]
+    assert len(names) > 25
+    assert set(names) == {n for n in ARPOConfig.__annotations__ if not n.startswith("_")}
+    for name in names:
+        assert re.search(rf"^\*\*`{name}`\*\* `.+`, (default `.+`|required)\n: \S", page, re.MULTILINE), name
+
+
+def test_every_class_of_settings_is_on_a_page() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    for name in CLASSES:
+        assert f"<!-- generated: settings {name} -->" in pages
+
+
+def test_every_command_is_described_with_its_options(source: Path) -> None:
+    page = text(source, "reference/command-line.md")
+    found = list(commands())
+    assert len(found) > 15
+    for name, said, parser in found:
+        section = re.search(rf"^#+ arpo {re.escape(name)}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+        assert section, name
+        assert said
+        for action in (action for action in parser._actions if action.help != argparse.SUPPRESS):
+            for flag in set(action.option_strings) - {"-h", "--help"}:
+                assert f"`{flag}" in section[1], f"arpo {name} {flag}"
+
+
+def test_every_example_is_shown(source: Path) -> None:
+    page = text(source, "examples.md")
+    scripts = sorted((ROOT / "examples").glob("[0-9]*.py"))
+    assert re.findall(r"^`examples/(.*)`:$", page, re.MULTILINE) == [script.name for script in scripts]
+
+
+def test_every_public_name_is_described(source: Path) -> None:
+    for package in PACKAGES:
+        page = text(source, f"reference/api/{package}.md")
+        module = __import__(package)
+        listed = set(re.findall(rf"^\.\. auto\w+:: {package}\.(\w+)$", page, re.MULTILINE))
+        assert set(module.__all__) <= listed
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """`make site`: strict, with every reference of ours resolved."""
+    for library in ("sphinx", "furo", "myst_parser"):
+        if find_spec(library) is None:
+            pytest.skip(f"{library} is not installed: pip install 'arpo-gym[docs]'")
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "scripts.site", str(site)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert built.returncode == 0, built.stderr
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+    assert (site / "genindex.html").exists()
+    shutil.rmtree(site)
