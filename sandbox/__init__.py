@@ -13,8 +13,8 @@ an `Execution` with a status; a `SandboxError` says that the machinery failed. S
 
 Code is isolated by: no network, no files of the machine, a read-only root, a user and a tmpfs for each session with
 its forks, no capabilities, Landlock, seccomp, limits on memory, processes, disk, time and output, and a supervisor
-that it cannot reach. `Sandbox.isolation` says which of these were found to work; docs/reference/sandbox-security.md has the
-threat model.
+that it cannot reach. `Sandbox.isolation` says which of these were found to work; docs/reference/sandbox-security.md has
+the threat model.
 """
 
 from sandbox.config.limits import Limits

@@ -96,7 +96,7 @@ class McpServer:
             yield client
 
 
-class Connection:
+class McpConnection:
     """An open connection. Must be created on the background event loop."""
 
     def __init__(self, server: McpServer) -> None:
@@ -209,15 +209,15 @@ class Connection:
 
 
 _connections: dict[
-    tuple[int, McpServer], Connection
+    tuple[int, McpServer], McpConnection
 ] = {}  # keyed by process id, since a forked child cannot use its parent's connections
 
 
-async def connection(server: McpServer) -> Connection:
+async def connection(server: McpServer) -> McpConnection:
     """Return the connection to a server; opens one if there is none or it was lost. Runs on the background loop."""
     key = (os.getpid(), server)
     if key not in _connections or not _connections[key].usable:
-        _connections[key] = Connection(server)
+        _connections[key] = McpConnection(server)
         _close_at_exit()
     return _connections[key]
 

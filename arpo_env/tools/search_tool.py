@@ -34,7 +34,7 @@ _PREFIX = re.compile(r"(?:\s*search\s+query\s*[:：]\s*)+", re.IGNORECASE)
 _QUOTES = ('""', "''", "``", "“”", "‘’", "「」", "《》")
 
 
-class Page(Protocol):
+class ReadablePage(Protocol):
     """The part of a page that this tool uses."""
 
     @property
@@ -48,7 +48,7 @@ class Page(Protocol):
 class Reader(Protocol):
     """Reads pages; implemented by `arpo_env.pages.PageReader`."""
 
-    async def read(self, url: str) -> Page:
+    async def read(self, url: str) -> ReadablePage:
         """Return a page; raises PageError if that page cannot be read."""
 
 
