@@ -1,4 +1,4 @@
-"""Draws docs/images/rooms.svg, the rooms of the four packages and their imports, and lists them in docs/architecture.md.
+"""Draws the rooms of the packages and their imports (docs/images/rooms.svg) and lists them (docs/architecture.md).
 
 A room is a sub-package, or a module directly in a package. `FLOORS` is the rule: a room may import only rooms on lower
 floors of its own package, and rooms of packages below. `tests/test_layers.py` checks the rule, and that the picture is
