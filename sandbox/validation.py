@@ -29,7 +29,7 @@ def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, 
         raise ValueError(f"{size} bytes of code; at most {_LONGEST_CODE} can be sent; use `put` for data")
     if timeout is None:
         timeout = limits.timeout
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):  # bool is an int
         raise TypeError(f"timeout={timeout!r}; it has to be a number of seconds, or None for `Limits.timeout`")
     if not (timeout > 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout={timeout}; it has to be a positive number of seconds")
@@ -98,6 +98,7 @@ def _checked_path(name: str | PurePath) -> str:
         name.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{name!r} is not a file name: {error.reason}") from error
+    # the session opens the file with its own rights; this only keeps mistakes from reaching it
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} is {_OUTSIDE}")

@@ -86,6 +86,7 @@ def _command(options: ServerOptions, packages: Path | None = None) -> list[str]:
     namespaces = ["--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:
+        # no user namespace: root may change to the users of the groups only without one
         namespaces[:1] = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         administer = ("CAP_CHOWN", "CAP_SYS_ADMIN")  # until /proc and the slots are ready
         nice = ("CAP_SYS_NICE",) if _may_set_priorities() else ()

@@ -160,7 +160,7 @@ def start_docker(options: ServerOptions) -> DockerStream:
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
-        stream = DockerStream(client, container, runtime, unenforced)
+        stream = DockerStream(client, container, runtime, unenforced)  # attached before the start, to miss nothing
         client.api.start(container)
         preload = preload_of(client, image)
         stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
@@ -239,9 +239,9 @@ def _host_config(
         pids_limit=most_processes(options, info),
         **_cpus(options, info, unenforced),
         mem_limit=memory,
-        memswap_limit=memory,
+        memswap_limit=memory,  # equal to mem_limit: no swap
         ipc_mode="private",
-        log_config={"Type": "none", "Config": {}},
+        log_config={"Type": "none", "Config": {}},  # the stream would be written to disk
         sysctls=_SYSCTLS,
         ulimits=[{"Name": "core", "Soft": 1, "Hard": 1}],
         runtime=options.runtime,

@@ -121,7 +121,7 @@ def _prepare(python: SyncInterpreter, sandbox: Sandbox, request: dict[str, Any],
     most = request.get("memory_limit_MB") or -1
     if isinstance(most, bool) or not isinstance(most, (int, float)):
         raise BadRequest("'memory_limit_MB' has to be a number")
-    if 0 < most * (1 << 20) < sandbox.limits.session_memory:
+    if 0 < most * (1 << 20) < sandbox.limits.session_memory:  # a limit can only be lowered
         setup += _LESS_MEMORY.format(int(most * (1 << 20)))
     if setup:
         prepared = python.run(setup)

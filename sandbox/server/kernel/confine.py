@@ -62,7 +62,7 @@ class Confinement:
 
     def close_off(self) -> None:
         """Set the remaining limits and enter the Landlock domain; no code can undo that."""
-        os.nice(_NICE)
+        os.nice(_NICE)  # the supervisor and the client come first
         limit_time(self._limits["cpu_seconds"])
         if self._own_users:
             limit_processes(self._limits["processes"])

@@ -51,6 +51,7 @@ def separates_branches() -> bool:
 
 
 def _ruleset(access: int, scopes: int) -> int:
+    # older versions know only the first field, and refuse a longer struct
     attributes = struct.pack("=QQQ", access, 0, scopes)[: 24 if abi() >= 6 else 8]
     return _call(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
 

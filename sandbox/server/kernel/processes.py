@@ -123,7 +123,7 @@ def kill_trees(roots: Callable[[], list[int]]) -> None:
 def stop_trees(roots: Callable[[], list[int]]) -> set[int]:
     """Stop processes and everything below them, and return them; see `kill_trees`."""
     stopped: set[int] = set()
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS):  # until no new process appears
         found = {pid for root in roots() for pid in (root, *descendants(root))} - stopped
         if not found:
             break

@@ -40,8 +40,8 @@ def separate(files: list[OpenFile], old: str, new: str, keep: set[int], outputs:
         file = noted.get(fd)
         if file is None or file.identity != identity_of(status):
             if identity_of(status) not in outputs:
-                _cut_off(fd, status.st_mode)
-        elif file.same_as in own:
+                _cut_off(fd, status.st_mode)  # a pipe, a socket, or something else that is no file
+        elif file.same_as in own:  # a duplicate of one that was reopened: both keep one offset
             os.dup2(file.same_as, fd, inheritable=os.get_inheritable(fd))
         elif file.same_as < 0 and reopen(file, old, new):
             own.add(fd)

@@ -135,7 +135,7 @@ def open_anyway(path: str, flags: int) -> int:
 
 
 def _copy_of_nameless(file: OpenFile, directory: str, flags: int) -> int:
-    source = os.open(f"/proc/self/fd/{file.fd}", os.O_RDONLY)
+    source = os.open(f"/proc/self/fd/{file.fd}", os.O_RDONLY)  # an offset of its own; the original's must not move
     target = _nameless(directory)
     try:
         _copy_bytes(source, target)
@@ -195,7 +195,7 @@ def copy_tree(old: str, new: str) -> None:
                     waiting.append(below)
                 else:
                     _copy_entry(old + below, new + below, links)
-    for path, status in reversed(directories):
+    for path, status in reversed(directories):  # last, since adding entries changes the times
         os.chmod(path, stat.S_IMODE(status.st_mode))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 

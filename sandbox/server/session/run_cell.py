@@ -37,6 +37,7 @@ def run_cell(source: str, name: str, namespace: dict[str, Any], keep: int, own: 
         keep: the maximum number of characters of value and error.
         own: prefixes of the names of the user's own files; tracebacks leave out frames of other files.
     """
+    # tracebacks show the source lines of cells
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     try:
         result = _evaluate(source, name, namespace)
@@ -98,6 +99,7 @@ def _trim(report: traceback.TracebackException, own: tuple[str, ...], seen: set[
         return
     seen.add(id(report))
     report.stack = traceback.StackSummary.from_list([frame for frame in report.stack if frame.filename.startswith(own)])
+    # `seen` stops at cycles of causes, which code can build
     nested = [report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or [])]
     for below in nested:
         if below is not None:

@@ -36,7 +36,7 @@ def run_setup(channel: Channel, length: int, namespace: dict[str, Any], own: tup
         return Outcome("error", None, data.decode("utf-8", "replace"))
     try:
         code = marshal.loads(data)
-        data[:] = bytes(len(data))
+        data[:] = bytes(len(data))  # the code holds constants of the setup
         exec(code, namespace)
     except SystemExit as stop:
         return Outcome("exit", None, f"SystemExit: {stop.code!r}"[:_MOST_OF_AN_ERROR])

@@ -114,10 +114,11 @@ def _map_own_file(mapping: Mapping, path: str) -> None:
 def _copy_contents(mapping: Mapping, length: int) -> None:
     """Replace shared by private memory. Only the part within the file is copied; beyond its end, reading would fail."""
     place = _map(None, mapping.size, _READ | _WRITE, _PRIVATE | _ANONYMOUS, -1, 0)
-    if not mapping.rights & _READ:
+    if not mapping.rights & _READ:  # it has to be read once
         _check(_libc.mprotect(mapping.start, mapping.size, _READ))
     ctypes.memmove(place, mapping.start, max(0, min(length, mapping.size)))
     _check(_libc.mprotect(place, mapping.size, mapping.rights))
+    # one call, so that the place is never without memory
     moved = _libc.mremap(place, mapping.size, mapping.size, _MAY_MOVE | _TO_PLACE, mapping.start)
     _check(-1 if moved == _FAILED else 0)
 
