@@ -90,8 +90,8 @@ class McpTool(Tool):
     async def _ask(self, arguments: dict[str, Any]) -> Answer:
         try:
             result = await event_loop.run_on_loop(self._call(arguments))
-        # only stateless calls may be repeated, since the lost call may have been executed
         except ConnectionLost:
+            # only stateless calls may be repeated, since the lost call may have been executed
             if not self._stateless:
                 raise
             result = await event_loop.run_on_loop(self._call(arguments))

@@ -55,9 +55,8 @@ class PythonTool(Tool):
         """Run `code` and return its output."""
         started = time.perf_counter()
         if self._interpreter is None:
-            sandbox = (
-                self._sandbox or default_sandbox()
-            )  # looked up at each start, since the shared sandbox may have been replaced
+            # looked up at each start, since the shared sandbox may have been replaced
+            sandbox = self._sandbox or default_sandbox()
             self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
         try:
             execution = await self._interpreter.run(str(arguments["code"]), self._timeout)

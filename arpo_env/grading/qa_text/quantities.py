@@ -224,8 +224,8 @@ def _compose(words: list[str]) -> str:
             part, last = (part or 1) * 100, 100
         elif number is None:
             total, part, last = total + (part or 1) * _SCALES[word], 0, 10**15
-        # years are read in pairs
         elif not total and last <= 20 and number >= 10 and 10 <= part < 100 and len(words) <= 3:
+            # years are read in pairs
             part, last = part * 100 + number, 20 if number >= 20 else 1
         elif last >= 100 or (last == 20 and number < 10 and part % 10 == 0):
             part, last = part + number, 20 if number >= 10 else 1
