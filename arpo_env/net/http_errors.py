@@ -62,7 +62,7 @@ def from_exception(error: Exception, url: str) -> Failure:
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return Failure(f"the TLS connection to {address} failed; is its certificate valid?")
     if isinstance(error, httpx2.ProxyError) or (isinstance(error, httpx2.ConnectError) and _uses_proxy(url)):
-        return Failure(f"the proxy towards {address} failed; see HTTP_PROXY and HTTPS_PROXY")
+        return Failure(f"the proxy towards {address} failed; see HTTP_PROXY, HTTPS_PROXY and ALL_PROXY")
     if isinstance(error, httpx2.DecodingError):
         return Failure("answered with a body that cannot be unpacked")
     if any(isinstance(cause, socket.gaierror) for cause in causes):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CURE = "httpx2 is not installed: pip install 'arpo-gym[search]'"
-_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # besides SSL_CERT_FILE and SSL_CERT_DIR, which httpx2 reads
+_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")  # the first that is set
 
 
 class CannotConnect(Exception):
@@ -37,30 +37,28 @@ def open_client() -> httpx2.AsyncClient:
     # An idle connection is kept until the server closes it: httpx2 looks at the socket before it uses one again.
     limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=None)
     cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
-    context = _tls_context(*(os.environ.get(name) or None for name in _CA_VARIABLES))
+    variable = next((name for name in _CA_VARIABLES if os.environ.get(name)), "")
+    context = _tls_context(variable, os.environ.get(variable, ""))
     try:
         return httpx2.AsyncClient(timeout=None, limits=limits, cookies=cookies, verify=context)
     except (ImportError, ValueError, httpx2.InvalidURL):  # `from None`: the text may hold the proxy's password
         raise CannotConnect("the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used") from None
 
 
-@functools.lru_cache(8)
-def _tls_context(*bundles: str | None) -> ssl.SSLContext:
-    """Return the certificates to trust: a bundle of the environment, else the system's, else those of certifi."""
+@functools.lru_cache(8)  # reading the certificates takes some 20 ms
+def _tls_context(variable: str, bundle: str) -> ssl.SSLContext:
+    """Return the certificates to trust: those of a variable, else the system's, else those of certifi."""
     import httpx2
 
-    bundle = next(filter(None, bundles), None)
     try:
-        if bundle is not None:
-            if os.path.isdir(bundle):
-                return ssl.create_default_context(capath=bundle)
+        if os.path.isdir(bundle):
+            return ssl.create_default_context(capath=bundle)
+        if bundle:
             return ssl.create_default_context(cafile=bundle)
-        context = httpx2.create_ssl_context()
     except OSError as error:
-        names = ", ".join((*_CA_VARIABLES, "SSL_CERT_FILE"))
-        raise CannotConnect(f"the certificates of {names} cannot be read ({error})") from None
-    named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
-    if not named and not context.get_ca_certs() and importlib.util.find_spec("certifi") is not None:
+        raise CannotConnect(f"the certificates at {bundle}, which {variable} names, cannot be read") from error
+    context = httpx2.create_ssl_context()
+    if not context.get_ca_certs() and importlib.util.find_spec("certifi") is not None:
         import certifi
 
         context.load_verify_locations(certifi.where())

@@ -19,7 +19,7 @@ from arpo_env.search.web.provider_table import ROWS
 from arpo_env.search.web.providers import PROVIDERS, make_provider, provider_table
 from tests.arpo_env.local_server import Call, LocalServer, Seen
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 KEY = "key-1234-secret"
 BY_HTTP = sorted(row.name for row in ROWS)
 WIKIPEDIA = "https://en.wikipedia.org/wiki/Solaris_(novel)"

@@ -80,6 +80,47 @@ def test_many_requests_at_once_share_a_few_connections() -> None:
         assert len(server.connections) <= 4
 
 
+def test_event_loops_share_the_connections_and_need_no_threads() -> None:
+    async def some() -> None:
+        await asyncio.gather(*(http.request("GET", server.address) for _ in range(10)))
+
+    def clients() -> set[threading.Thread]:
+        return {thread for thread in threads() if thread.name.startswith("arpo") and thread.name != "arpo-resolve"}
+
+    background_loop()
+    before = clients()
+    with LocalServer(lambda call: call.reply({})) as server:
+        http = Http("x", connections=2)
+        loops = [threading.Thread(target=lambda: asyncio.run(some()), name="test-loop") for _ in range(4)]
+        for loop in loops:
+            loop.start()
+        assert clients() == before
+        for loop in loops:
+            loop.join()
+        assert len(server.seen) == 40
+        assert len(server.connections) <= 2
+
+
+def test_a_cancelled_request_closes_its_connection() -> None:
+    closed = threading.Event()
+
+    def answer(call: Call) -> None:
+        if call.handler.connection.recv(1) == b"":
+            closed.set()
+
+    async def cancel() -> None:
+        asked = asyncio.ensure_future(http.request("GET", server.address))
+        while not server.seen:
+            await asyncio.sleep(0.01)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    with LocalServer(answer) as server:
+        http = quick(timeout=60)
+        asyncio.run(cancel())
+        assert closed.wait(5)
+
+
 def test_a_connection_that_the_server_closed_is_replaced() -> None:
     with LocalServer(lambda call: call.reply({}, Connection="close")) as server:
         http = quick()
@@ -310,6 +351,34 @@ def test_a_certificate_that_nobody_signed_is_refused(certificate: Path) -> None:
     with LocalServer(lambda call: call.reply({}), certificate=str(certificate)) as server:
         assert "certificate" in str(failure(quick(), server.address))
         assert not server.seen
+
+
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
+def test_certificates_come_from_the_usual_variables(
+    variable: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(certificate))
+    with LocalServer(lambda call: call.reply({}), certificate=str(certificate)) as server:
+        assert ask(quick(timeout=5), server.address).status == 200
+        monkeypatch.setenv(variable, "/nonexistent/bundle.pem")
+        assert variable in str(failure(quick(timeout=5), server.address))
+
+
+@pytest.mark.parametrize("proxy", ["socks5://me:hunter2@127.0.0.1:9", "gopher://me:hunter2@127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_used_is_named_without_its_password(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    error = failure(quick(), "http://service.test/")
+    assert "ALL_PROXY" in str(error)
+    assert "hunter2" not in shown(error)
+
+
+def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+    assert "the proxy towards http://service.test/ failed" in str(failure(quick(), "http://service.test/"))
 
 
 def test_a_proxy_has_a_deadline_too(monkeypatch: pytest.MonkeyPatch) -> None:

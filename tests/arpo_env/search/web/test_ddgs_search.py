@@ -18,7 +18,7 @@ from arpo_env.search.search_backend import Hit  # noqa: E402
 from arpo_env.search.web.ddgs_search import Ddgs  # noqa: E402
 from arpo_env.search.web.providers import make_provider, provider_table  # noqa: E402
 
-RECORDED = json.loads((Path(__file__).parent / "recorded" / "ddgs.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "ddgs.json").read_text())
 
 
 class Recording:
