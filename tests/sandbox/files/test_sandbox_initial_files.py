@@ -61,7 +61,7 @@ def test_a_single_run_takes_files(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../../x", "a\0b", ".", "\ud800"])
 @pytest.mark.parametrize("fresh", [False, True])
 def test_names_outside_the_directory_are_refused(sandbox: Sandbox, name: str, fresh: bool) -> None:
-    with pytest.raises(ValueError, match=r"relative path|no name of a file"):
+    with pytest.raises(ValueError, match=r"relative path|not a file name"):
         sandbox.interpreter_sync(fresh=fresh, files={name: b""})
 
 
@@ -128,7 +128,7 @@ def test_ls_of_what_is_no_directory_is_an_error(python: SyncInterpreter, path: s
 
 @pytest.mark.parametrize("path", ["", "/etc", "..", "a/../..", "a\0b"])
 def test_ls_outside_the_directory_is_refused(python: SyncInterpreter, path: str) -> None:
-    with pytest.raises(ValueError, match=r"relative path|no directory"):
+    with pytest.raises(ValueError, match=r"relative path|not a directory"):
         python.ls(path)
 
 

@@ -1,0 +1,65 @@
+"""The supervisor's event loop: order of timers, cancelling, descriptors, and callbacks that fail."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from sandbox.server.supervisor.event_loop import EventLoop
+
+
+def test_timers_fire_in_order_and_cancelled_ones_do_not() -> None:
+    loop, fired = EventLoop(), list[str]()
+    loop.call_in(0.02, lambda: fired.append("second"))
+    cancelled = loop.call_in(0.01, lambda: fired.append("cancelled"))
+    loop.call_in(0.0, lambda: fired.append("first"))
+    loop.call_in(0.04, loop.stop)
+    loop.cancel(cancelled)
+    loop.cancel(cancelled)
+    loop.cancel(None)
+    loop.run()
+    assert fired == ["first", "second"]
+
+
+def test_cancelled_timers_do_not_pile_up() -> None:
+    loop = EventLoop()
+    kept = loop.call_in(0.0, loop.stop)
+    for _ in range(10_000):
+        loop.cancel(loop.call_in(3600.0, lambda: None))
+    assert len(loop._timers) < 1000
+    assert kept in loop._timers
+    loop.run()
+
+
+def test_a_descriptor_that_is_not_watched_any_more_is_left_alone() -> None:
+    loop, seen = EventLoop(), list[str]()
+    (first, to_first), (second, to_second) = os.pipe(), os.pipe()
+
+    def read(name: str, other: int) -> None:
+        seen.append(name)
+        loop.unwatch(other)  # both are ready in the same round
+        loop.stop()
+
+    loop.watch(first, lambda: read("first", second))
+    loop.watch(second, lambda: read("second", first))
+    for fd in (to_first, to_second):
+        os.write(fd, b"x")
+    loop.run()
+    assert len(seen) == 1
+    for fd in (first, to_first, second, to_second):
+        os.close(fd)
+
+
+def test_a_callback_that_fails_does_not_end_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    loop, done = EventLoop(), list[bool]()
+
+    def fail() -> None:
+        raise ValueError("a session has done something unexpected")
+
+    loop.call_in(0.0, fail)
+    loop.call_in(0.01, lambda: done.append(True))
+    loop.call_in(0.02, loop.stop)
+    loop.run()
+    assert done == [True]
+    assert "something unexpected" in capsys.readouterr().err
