@@ -38,7 +38,8 @@ sandbox: setup
 model: setup
 	@$(PY) -m arpo_trainer.run.demo_model
 
-demo: sandbox model
+demo: setup
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line sandbox model
 	@$(WITH_SANDBOX) TOKENIZERS_PARALLELISM=false $(VENV)/bin/arpo train $(if $(wildcard $(CONFIG)),--config,--recipe) $(CONFIG) $(foreach s,$(SET),--set $(s))
 
 test-tools:

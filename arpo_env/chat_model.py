@@ -21,7 +21,8 @@ from arpo_env.net.urls import canonical_address, checked_address
 Message = Mapping[str, str]
 
 _OPENAI = "https://api.openai.com/v1"
-_THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)  # some templates open it in the prompt
+# Some chat templates open the thought in the prompt, so that the reply has only its end.
+_THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
 _CURES = {
     401: "Set OPENAI_API_KEY to a key of that server",
     403: "Set OPENAI_API_KEY to a key that may use this model",
@@ -68,7 +69,7 @@ class ChatModel:
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
-        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON, best first
+        self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property

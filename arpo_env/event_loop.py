@@ -18,7 +18,7 @@ from arpo_env.daemon_threads import run_in_daemon_thread
 
 T = TypeVar("T")
 
-CLEANUP_SECONDS = 20.0
+CLEANUP_TIMEOUT = 20.0
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
@@ -28,17 +28,17 @@ _owner = 0
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background loop and return its result.
 
-    A KeyboardInterrupt while waiting cancels the coroutine and waits for its clean-up, at most `CLEANUP_SECONDS`; a
+    A KeyboardInterrupt while waiting cancels the coroutine and waits for its clean-up, at most `CLEANUP_TIMEOUT`; a
     second one does not wait.
 
     Raises:
-        RuntimeError: it was called on the background loop, which would wait for itself forever.
+        RuntimeError: it was called on the background loop itself, which would deadlock.
     """
     if threading.current_thread() is _thread:
         coroutine.close()
         raise RuntimeError(
-            "a synchronous method was called on the event loop that runs it; use the asynchronous methods "
-            "there (areset, astep, afork, aclose)"
+            "a synchronous method was called on the event loop that runs it; use the asynchronous methods there "
+            "(areset, astep, afork, aclose)"
         )
     done = threading.Event()
     future = asyncio.run_coroutine_threadsafe(_signalling(coroutine, done), background_loop())
@@ -46,7 +46,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         return future.result()
     except BaseException:
         future.cancel()
-        done.wait(CLEANUP_SECONDS)
+        done.wait(CLEANUP_TIMEOUT)
         raise
 
 

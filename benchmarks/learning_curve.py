@@ -36,7 +36,7 @@ COLOURS = {"grpo": "#6b7280", "arpo": "#2563eb", "aepo": "#d97706"}
 UPDATES = 2  # a rollout
 T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, 97.5 %, n - 1 degrees of freedom
 SETTINGS: dict[str, Any] = {
-    "cold_start_seed": 3, "packing": "tree", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
+    "cold_start_seed": 3, "packing": True, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
     "steps_per_generation": 4, "eval_strategy": "steps", "eval_tasks": 60, "save_final_model": False,
     "trace_every": 0, "threads": 1, "learning_rate": 1e-6,
 }  # fmt: skip

@@ -21,7 +21,10 @@ smartquotes = False
 nitpicky = True
 # Other projects' types are not linked: that would need their inventories from the network at build time.
 # Neither are a few type variables and inner types of ours, which no page describes.
-UNDESCRIBED = "F|Reader|Summariser|PoolOptions|ReferenceReward|Record|IndexInfo|Renderer|Event|DecodingOptions|SessionOpener|RemoteSession"
+UNDESCRIBED = (
+    "F|Reader|Summariser|PoolOptions|ReferenceReward|Record|"
+    "IndexInfo|Renderer|Event|DecodingOptions|SessionOpener|RemoteSession"
+)
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!(arpo_env|arpo_trainer|envs_registry|sandbox)\b).*"),
     (r"py:.*", rf".*\.({UNDESCRIBED})"),

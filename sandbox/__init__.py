@@ -1,4 +1,4 @@
-"""Runs untrusted Python: live sessions that keep their variables, and that can be forked in the middle.
+"""Runs untrusted Python in live sessions that keep their variables and can be forked at any time.
 
     async with await Sandbox.open() as sandbox:
         python = await sandbox.interpreter()
@@ -6,14 +6,14 @@
         a, b = await python.fork(2)
         print((await a.run("x + 1")).text)
 
-A `Sandbox` is a pool of Docker containers (or of bubblewraps, or, by explicit name only, of nothing but subprocesses),
-on this machine or on several; a session in it is a process, forked from a clean Python in milliseconds. Code that
-fails is an `Execution` with a status; a `SandboxError` says that the machinery failed. Start with
-`default_sandbox()`; `check_docker()` says what is missing.
+A `Sandbox` is a pool of Docker containers (or of bubblewrap sandboxes, or, only on request, of plain subprocesses), on
+this machine or on several. A session is a process, forked from a clean Python in milliseconds. Code that fails gives
+an `Execution` with a status; a `SandboxError` says that the machinery failed. Start with `default_sandbox()`;
+`check_docker()` says what is missing.
 
-What holds the code: no network, no files of the machine, a read-only root, a user and a tmpfs for each session with
+Code is isolated by: no network, no files of the machine, a read-only root, a user and a tmpfs for each session with
 its forks, no capabilities, Landlock, seccomp, limits on memory, processes, disk, time and output, and a supervisor
-that is out of reach. `Sandbox.isolation` says what was found of it; docs/reference/sandbox-security.md is
+that it cannot reach. `Sandbox.isolation` says which of these were found to work; docs/reference/sandbox-security.md has
 the threat model.
 """
 

@@ -1,7 +1,7 @@
-"""What can go wrong with the machinery, as opposed to with the code that runs in it.
+"""Errors of the machinery, as opposed to errors of the code that runs in it.
 
-Code that fails is an `Execution` with a status. An exception of this module means that no statement about the
-code is possible: a trainer masks the rollout, it never scores it.
+Code that fails gives an `Execution` with a status. An exception of this module says nothing about the code: a trainer
+masks the rollout and never scores it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ class SandboxUnavailable(SandboxError):
 
 
 class SandboxFull(SandboxError):
-    """No session has become free for as long as one was ready to wait; the message says what to change."""
+    """No session became free within the waiting time; the message says what to change."""
 
 
 class SessionLost(SandboxError):
-    """The session is gone, with its variables; open a new interpreter, or restart this one."""
+    """The session is gone with its variables; open a new interpreter, or restart this one."""
 
 
 class ForkError(SandboxError):
-    """The session could not be forked; it lives on, unharmed."""
+    """The session could not be forked; it goes on unchanged."""
 
 
 class SessionEnded(ForkError):
-    """The session could not be forked, since its code has ended it; the next `run` tells how."""
+    """The session could not be forked, since its code has ended it; the next `run` says how."""
 
 
 BY_NAME: dict[str, type[SandboxError]] = {

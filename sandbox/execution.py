@@ -1,4 +1,4 @@
-"""What came of running one cell of code."""
+"""The outcome of one cell of code."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Execution:
     """The outcome of one cell.
 
     Attributes:
-        stdout: what it wrote, subprocesses and C libraries included; bytes that are no UTF-8 are replaced.
+        stdout: what it wrote, including subprocesses and C libraries; bytes that are not UTF-8 are replaced.
         stderr: the same for standard error.
         value: `repr` of the last expression, None if there is none or it is None.
-        error: a traceback of the user's own frames, ending in "ValueError: boom"; or why the cell was
-            stopped.
+        error: a traceback of the user's own frames, ending in a line such as "ValueError: boom"; or why the cell
+            was stopped.
         status: "ok"; "error" (an exception); "timeout"; "output_limit"; "memory_limit" (the kernel killed it for
             memory; a MemoryError is an "error"); "killed" (its process ended: crash, os._exit, a signal);
             "exit" (it called exit()); "interrupted" (by `Interpreter.interrupt`).
         duration: seconds from dispatch to the end.
         truncated: the middle of stdout, stderr, value or error was left out.
         alive: the session can go on, with its variables.
-        isolation: what stood between the code and the machine, as `Sandbox.isolation`.
-        pictures: PNG files: figures of matplotlib that were open at the end of a cell that ended well, and a last
-            value that is a picture. At most 8, of 1 MiB together and 16 million pixels each. The code can make them up
-            like any output: what is in them is not checked.
+        isolation: what separated the code from the machine, as in `Sandbox.isolation`.
+        pictures: PNG files: figures of matplotlib that were open at the end of a cell without an error, and a last
+            value that is a picture. At most 8, of 1 MiB together and 16 million pixels each. Their content is not
+            checked, and the code can forge it like any output.
         pictures_left_out: how many more there were.
     """
 
@@ -53,7 +53,7 @@ class Execution:
 
     @classmethod
     def from_reply(cls, reply: dict[str, Any], isolation: str) -> Execution:
-        """Return what the server has answered; what is no picture is left out."""
+        """Return the outcome in a server's reply; files that are not PNG pictures are left out."""
         files = [base64.b64decode(picture) for picture in reply.get("pictures", ())]
         pictures = tuple(file for file in files if png_size(file) is not None)
         left_out = reply.get("pictures_left_out", 0) + len(files) - len(pictures)
@@ -66,7 +66,7 @@ class Execution:
 
     @property
     def text(self) -> str:
-        """What a model is shown: stdout, the value, stderr, the error, notes of pictures; no newline at the end."""
+        """The text for a model: stdout, value, stderr, error, notes about pictures; without a newline at the end."""
         parts = (self.stdout, self.value, self.stderr, self.error, *self._picture_notes())
         return "\n".join(part.rstrip("\n") for part in parts if part and part.strip("\n"))
 
@@ -80,7 +80,7 @@ class Execution:
 
 
 def png_size(file: bytes) -> tuple[int, int] | None:
-    """Return width and height of a PNG file, as its header has them; None if it is none, or too large to be shown."""
+    """Return width and height from the header of a PNG file; None if it is not one, or too large to show."""
     if not file.startswith(_PNG) or len(file) < len(_PNG) + _SIZE.size:
         return None
     width, height = _SIZE.unpack_from(file, len(_PNG))

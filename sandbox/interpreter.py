@@ -202,7 +202,7 @@ class Interpreter:
 
     def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
         fields = {"reseed": checked_seed(reseed)}
-        copies = self._session.copies(checked_forks(n))
+        copies = self._session.copies(checked_forks(n))  # counted as members now, so that the slot is not freed
         try:
             future = self._request(FORK, children=[copy.key for copy in copies], **fields)
         except BaseException:
@@ -225,7 +225,7 @@ class Interpreter:
         return interpreters
 
     def _close(self) -> Steps[None]:
-        self._finalizer.detach()
+        self._finalizer.detach()  # else the session would be forgotten and closed once more
         future = self._session.close()
         if future is not None:
             with contextlib.suppress(SessionLost):

@@ -61,7 +61,7 @@ def moved_modules(moved: Mapping[str, str]) -> None:
     """
     _finder.moved.update(moved)
     if _finder not in sys.meta_path:
-        sys.meta_path.append(_finder)  # last: it is asked only for names that no file has
+        sys.meta_path.append(_finder)  # last, so that it is asked only for names that no file has
 
 
 def moved_members(package: str, *modules: str) -> Callable[[str], Any]:

@@ -91,8 +91,9 @@ class Sandbox:
         engines = hosts_of(hosts) if backend in ("auto", "docker") else [Host(None)]
         self._pool = Pool(plan, engines)
         self._opener = SessionOpener(self._pool, self.limits)
+        # closing waits for containers, so the monitor does it and not the thread that collects garbage
         self._finalizer = weakref.finalize(self, self._pool.state.wake.put, self._pool.close)
-        self._finalizer.atexit = False
+        self._finalizer.atexit = False  # `_close_all` does it, and waits
         _open.add(self)
 
     @classmethod

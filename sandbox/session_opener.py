@@ -40,7 +40,7 @@ class SessionOpener:
         """
         fields = checked_cell(setup, None, self.limits)
         session = yield from self._open_empty()
-        try:
+        try:  # files first, since the setup may read them
             for kind, piece in write_requests(files):
                 check_reply((yield session.request(kind, **piece)), piece["path"])
             if setup:

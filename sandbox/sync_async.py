@@ -1,8 +1,8 @@
-"""One description of a procedure that waits, for the blocking and for the asynchronous face.
+"""Runs procedures that wait for futures, either blocking or asynchronously.
 
-A procedure is a generator: it yields a future where it has to wait, and gets back what came of it, or the
-exception thrown in. That exception can be the caller's own, a `CancelledError` or a `KeyboardInterrupt`: there a
-procedure gives back what nobody will use any more.
+A procedure is a generator. It yields a future where it has to wait, and is sent the result, or has the exception
+thrown in. That exception can also be the caller's own, a `CancelledError` or a `KeyboardInterrupt`; a procedure then
+releases what nobody will use any more.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Steps = Generator[Future[Any], Any, T]
 
 
 def finish(steps: Steps[T]) -> T:
-    """Go through a procedure, blocking this thread where it waits."""
+    """Run a procedure; this thread blocks where it waits."""
     try:
         future = next(steps)
         while True:
             try:
                 result = future.result()
-            except BaseException as error:  # the procedure decides, and raises it again if it has no answer
+            except BaseException as error:  # the procedure cleans up, and raises it again
                 future = steps.throw(error)
             else:
                 future = steps.send(result)
@@ -33,7 +33,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 async def finish_async(steps: Steps[T]) -> T:
-    """Go through a procedure; the event loop does other things where it waits."""
+    """Run a procedure; the event loop serves other tasks where it waits."""
     try:
         future = next(steps)
         while True:

@@ -1,4 +1,4 @@
-"""Checks what callers ask for, before anything is sent; each error says what would have been right."""
+"""Checks arguments before anything is sent; each error says what is allowed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, 
     """Return the fields of a request to run a cell.
 
     Raises:
-        TypeError: code that is no str, a timeout that is no number.
-        ValueError: too much code, a timeout that is not positive and finite.
+        TypeError: the code is not a str, or the timeout is not a number.
+        ValueError: there is too much code, or the timeout is not positive and finite.
     """
     if not isinstance(code, str):
         raise TypeError(f"code has to be a str, not {type(code).__name__}")
@@ -29,7 +29,7 @@ def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, 
         raise ValueError(f"{size} bytes of code; at most {_LONGEST_CODE} can be sent; use `put` for data")
     if timeout is None:
         timeout = limits.timeout
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):  # bool is an int
         raise TypeError(f"timeout={timeout!r}; it has to be a number of seconds, or None for `Limits.timeout`")
     if not (timeout > 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout={timeout}; it has to be a positive number of seconds")
@@ -40,8 +40,8 @@ def checked_forks(n: int) -> int:
     """Return a number of copies.
 
     Raises:
-        TypeError: no whole number.
-        ValueError: none, or too many.
+        TypeError: it is not a whole number.
+        ValueError: it is below 1, or too large.
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"fork({n!r}): n has to be a whole number")
@@ -54,8 +54,8 @@ def checked_seed(reseed: bool | int) -> int | None:
     """Return the base seed for copies, None if they keep the random state.
 
     Raises:
-        TypeError: neither a bool nor a whole number.
-        ValueError: negative, or too large.
+        TypeError: it is neither a bool nor a whole number.
+        ValueError: it is negative, or too large.
     """
     if reseed is False:
         return None
@@ -72,8 +72,8 @@ def checked_name(name: str | PurePath) -> str:
     """Return the path of a file in the session's directory.
 
     Raises:
-        TypeError: neither str nor path.
-        ValueError: it could not be in there.
+        TypeError: it is neither a str nor a path.
+        ValueError: it is not in the directory.
     """
     name = _checked_path(name)
     if not PurePosixPath(name).name:
@@ -82,10 +82,10 @@ def checked_name(name: str | PurePath) -> str:
 
 
 def checked_directory(path: str | PurePath) -> str:
-    """Return the path of the session's directory, ".", or of one in it; see `checked_name`."""
+    """Return the path of the session's directory ("."), or of a directory in it; see `checked_name`."""
     path = _checked_path(path)
     if not path:
-        raise ValueError("'' is no directory; write '.' for the session's own")
+        raise ValueError("'' is not a directory; write '.' for the session's own")
     return path
 
 
@@ -97,7 +97,8 @@ def _checked_path(name: str | PurePath) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name!r} is no name of a file: {error.reason}") from error
+        raise ValueError(f"{name!r} is not a file name: {error.reason}") from error
+    # the session opens the file with its own rights; this only keeps mistakes from reaching it
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} is {_OUTSIDE}")

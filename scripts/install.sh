@@ -28,7 +28,8 @@ if [ ! -x .venv/bin/pip ]; then
 fi
 # torch alone and first: whatever is installed after it is content with the build that is there.
 say "installing PyTorch (a few minutes the first time)"
-.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+# without --no-compile pip compiles every module of every package; Python compiles those that are imported, once
+.venv/bin/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt torch
 say "installing the project and what it needs"
-.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+.venv/bin/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 printf '%s' "$pins" > "$stamp"

@@ -11,7 +11,7 @@ import string
 
 from arpo_env.grading.answer_text.multiple_choice import plain_text, read_letter, read_options, same_option
 from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.option_letters import is_several, option, same_labels
+from arpo_env.grading.answer_text.option_letters import is_several, same_labels, split_option
 from arpo_env.grading.answer_text.strip_phrases import strip_phrases
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_check.check_pool import CheckPool
@@ -42,16 +42,18 @@ class ChoiceGrader(Grader):
         plain = strip_phrases(prepare(gold))
         if plain_text(answer) == plain_text(gold) or same_labels(strip_phrases(prepare(answer[:2000])), plain):
             return bool(answer.strip())
+        # several letters are all or nothing, and were compared above
         if is_several(plain):
             return False
         options = read_options(question)
-        letter, content = option(plain) or (read_letter(gold), "")
+        letter, content = split_option(plain) or (read_letter(gold), "")
         content = content or options.get(letter or "", "")
+        # a letter decides alone; its text must agree with it, which `read_letter` checks
         mine = read_letter(answer, question)
         if mine is not None:
             return mine == letter
         text = strip_phrases(prepare(answer[:2000]))
-        if (labelled := option(text)) is not None:
+        if (labelled := split_option(text)) is not None:
             if labelled[0] != letter:
                 return False
             text = labelled[1]
@@ -79,6 +81,7 @@ def gaia_match(answer: str, gold: str) -> bool:
     """Return whether an answer matches a gold answer; the form of the gold answer decides how they are compared."""
     if _float(gold) is not None:
         return _gaia_number(answer) == _float(gold)
+    # the gold answer decides whether a list is expected, as in the official scorer
     if not re.search("[,;]", gold):
         return _gaia_text(answer) == _gaia_text(gold) if _gaia_text(gold) else answer.strip() == gold.strip()
     wanted, given = (re.split("[,;]", text) for text in (gold, answer))

@@ -106,6 +106,7 @@ class Judge(Grader):
         reply = await self._complete(messages)
         verdict = read_verdict(reply)
         if verdict is None:
+            # one repair attempt, in the same conversation
             again = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": _REPAIR}]
             reply = await self._complete(again)
             verdict = read_verdict(reply)

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from arpo_env.errors import GradingError
-from arpo_env.grading.answer_text.allowed_words import words_of
+from arpo_env.grading.answer_text.allowed_words import question_words
 from arpo_env.grading.answer_text.exact_numbers import BASES, Value, as_value, same_value
 from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options, without_options
 from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.option_letters import option, same_labels
-from arpo_env.grading.answer_text.quantified_statements import claims
+from arpo_env.grading.answer_text.option_letters import same_labels, split_option
+from arpo_env.grading.answer_text.quantified_statements import matching_claims
 from arpo_env.grading.answer_text.strip_phrases import is_quantity, strip_phrases
 from arpo_env.grading.answer_text.synonyms import same_words
 from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
 from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.grading.math_check.answer_shapes import is_name, read_shape, sides
+from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name, read_shape
 from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_without_library
 from arpo_env.grading.math_check.complexity_guard import LONGEST, is_too_expensive
 from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, is_in_question
@@ -105,6 +105,7 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
     """Compare two answers as far as possible without algebra."""
     if answer.strip() == gold.strip():
         return bool(gold.strip())
+    # no correct answer is that much longer than the gold answer
     if len(answer) > _RAW + len(gold):
         return False
     right, plain = read_gold(gold), prepare(answer)
@@ -114,18 +115,18 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         or same_labels(plain, right.plain)
     ):
         return bool(plain)
-    known = words_of(question) if question else frozenset()
+    known = question_words(question) if question else frozenset()
     text = strip_phrases(plain, known)
     if same_words(text, right.plain) or same_labels(text, right.plain):
         return True
-    if (labelled := option(right.plain)) is not None:
+    if (labelled := split_option(right.plain)) is not None:
         # An option such as "C. 20 mph" is decided by its letter or its content, before any mathematics.
         return _decide_option(text, labelled, question)
     if question and (letter := read_letter(text)) is not None and (options := read_options(question)):
         if same_labels(letter, right.plain):
             return read_letter(text, question) == letter
         text = prepare(options[letter]) if read_letter(text, question) == letter and letter in options else text
-    if isinstance(said := claims(text, right.plain), tuple):
+    if isinstance(said := matching_claims(text, right.plain), tuple):
         return Undecided(*said)
     question = without_options(question)  # repeating an option is not copying the question
     named = _without_name(text)
@@ -149,7 +150,7 @@ def _decide_option(text: str, gold: tuple[str, str], question: str) -> bool | Un
     letter, content = gold
     if same_labels(text, letter):
         return True
-    mine = option(text)
+    mine = split_option(text)
     if mine is not None and mine[0] != letter:
         return False
     return decide(mine[1] if mine else text, content, question)
@@ -166,15 +167,17 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
         text = _substitute_bound(match) if (match := _WHERE.fullmatch(text)) else text
     text = ABOUT.sub("", text) if gold.about else text
     # "x = 4 + 5 = 9": the last side is the answer; "9 = x" is turned around
-    chain = sides(text)
+    chain = equation_sides(text)
     if len(chain) == 2 and (is_name(chain[1]) or is_quantity(chain[1], known)):
         chain = chain[::-1]
     if not chain and (parts := _APPROXIMATE.split(text))[1:]:
         return _decide_approximation(parts, gold, number, question, known)
     if not chain and (match := _MEMBER.fullmatch(text)) and is_name(match["name"]):
         text = match["value"]
+    # the name in front may have kept a phrase from being recognised
     last = strip_phrases(chain[-1] if chain else text, known)
     last = re.sub(r"^(\d+)\s*:\s*(\d+)$", r"\1/\2", last) if chain and ":" in chain[0] else last
+    # "y = 5" is not "x = 5"
     if gold.name and chain and is_name(chain[0]) and without_spaces(chain[0]) != gold.name:
         return False
     if (
@@ -201,7 +204,7 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
 def _substitute_bound(match: re.Match[str]) -> str:
     """Rewrite "m+n=5, where m=2 and n=3" as "(2)+(3) = m+n = 5", so that it is checked; keep other answers."""
     bound = [_BOUND.fullmatch(part) for part in re.split(r",?\s*and\s|,", match["bound"])]
-    chain = sides(match["main"])
+    chain = equation_sides(match["main"])
     if not chain or (is_name(chain[0]) and len(chain[0]) == 1) or not all(bound):
         return match[0]
     values = {part[1]: f"({part[2]})" for part in bound if part is not None}
@@ -252,7 +255,9 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
     value, unit = mine
     if unit and gold.unit and not same_unit(unit, gold.unit):
         converted = convert(value.number, unit, gold.unit)
+        # a converted value is correct, unless it is a quantity of the question
         return converted is not None and converted == number.number and not is_in_question(text, question)
+    # "1010 in base 2" may be written with or without its base if the question named it
     if value.base is not None and number.base is None and _asks_base(value.base, question):
         value = replace(value, base=None)
     # "20%" equals 20 if the question asks for a percentage, else 0.2; a gold "20%" accepts both 20 and 0.2
@@ -296,15 +301,17 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     if unit and gold.unit and not same_unit(unit, gold.unit):
         return False
     if unit == "degree" and not gold.unit:
+        # a gold answer without a unit is in radians
         value = rf"({value}) \cdot \frac{{\pi}}{{180}}"
-    if (equation := sides(gold.value)) and not is_name(equation[0]) and not has_unknowns(gold.value):
+    if (equation := equation_sides(gold.value)) and not is_name(equation[0]) and not has_unknowns(gold.value):
         return False  # an equation without unknowns only equals its own text, compared above
     said = value
-    if (chain := sides(value)) and not sides(gold.value):
+    if (chain := equation_sides(value)) and not equation_sides(gold.value):
         turned = len(chain) == 2 and is_name(chain[1]) and not is_name(chain[0])
         said = chain[0] if turned else chain[-1]
         value = said if turned else " = ".join([*_sides_to_check(chain, gold, question, known), said])
-    if _ASKS_ORDER.search(question) and read_shape(gold.value).kind == "list" and not sides(value):
+    # an ordered list is compared as a tuple, since lists are compared as sets
+    if _ASKS_ORDER.search(question) and read_shape(gold.value).kind == "list" and not equation_sides(value):
         value, wanted = (f"({_AND.sub(',', text)})" for text in (value, gold.value))
         return _is_checkable(value, gold) and Undecided(value, wanted)
     if is_copied(said, gold.value, question):
@@ -314,7 +321,7 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
 
 def _without_name(text: str) -> str:
     """Remove "x =" before a value."""
-    chain = sides(text)
+    chain = equation_sides(text)
     return chain[1] if len(chain) == 2 and is_name(chain[0]) else text
 
 

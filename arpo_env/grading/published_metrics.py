@@ -22,6 +22,7 @@ def reward_f1(prediction: str, golds: Sequence[str]) -> float:
     best = 0.0
     for gold in golds:
         other = _normalised(gold, punctuation=False)
+        # yes, no and noanswer earn nothing in part
         if mine != other and (mine in _CLOSED or other in _CLOSED):
             continue
         best = max(best, _token_f1(mine, other))

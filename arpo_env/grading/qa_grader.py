@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.grading.qa_text.answer_tokens import folded, has_digit, tokens
+from arpo_env.grading.qa_text.answer_tokens import has_digit, normalise_words, tokens
 from arpo_env.grading.qa_text.claims import (
     NEGATIONS,
-    Asked,
+    QuestionWords,
     evades,
     has_content,
     is_content,
@@ -29,7 +29,7 @@ from arpo_env.grading.qa_text.claims import (
     read_question,
     without_frame,
 )
-from arpo_env.grading.qa_text.dates import agrees
+from arpo_env.grading.qa_text.dates import date_agrees
 from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, units_in
 from envs_registry import Task
 
@@ -88,6 +88,7 @@ def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[fl
         question: the question; without it, words copied from it count as words of the answer.
     """
     answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
+    # exactness is tried on every alias before partial credit
     if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds):
         return 1.0, 1.0
     return 0.0, max((_f1(answer, gold, question) for gold in golds), default=0.0)
@@ -97,6 +98,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     mine, other = tokens(answer), tokens(gold)
     if not other or mine == other:
         return bool(other)
+    # F1 of a yes-or-no answer would reward the wrong one
     if other in (["yes"], ["no"]):
         return is_yes(answer, question) is (other == ["yes"])
     if _is_closed(mine) or _is_closed(other):
@@ -106,6 +108,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     golds = _gold_forms(gold, question)
     if any(_same(form, one) for form in forms for one in golds):
         return True
+    # titles may be missing on one side only: "Queen Victoria" is not "King Victoria"
     plain = [_untitled(form) for form in forms]
     return (
         any(_same(form, tuple(other)) for form in plain)
@@ -114,7 +117,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     )
 
 
-def _answer_forms(answer: str, gold: Sequence[str], asked: Asked) -> Iterator[tuple[str, ...]]:
+def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
     """Yield the readings of an answer: unchanged, without its frame, and without words of the question."""
     closed, fillers = asked.closed(gold), asked.fillers(gold)
     units = units_in(asked.words)
@@ -126,13 +129,13 @@ def _answer_forms(answer: str, gold: Sequence[str], asked: Asked) -> Iterator[tu
         yield tuple(bare_number(word, units) for word in core)
 
 
-def _texts(text: str, asked: Asked) -> Iterator[str]:
+def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
     yield text
     if text != (spelled := text.translate(_SPELLED_OUT)):
         yield spelled
     if match := _ASIDE.match(text):
         name, aside = match.groups()
-        if _is_acronym(aside, name) or folded(text).strip() in asked.text:
+        if _is_acronym(aside, name) or normalise_words(text).strip() in asked.text:
             yield name
         elif _is_acronym(name, aside):
             yield aside
@@ -163,7 +166,7 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
         return False
     if mine == gold or _country(mine) == _country(gold):
         return True
-    if len(mine) == len(gold) == 1 and agrees(mine[0], gold[0]):
+    if len(mine) == len(gold) == 1 and date_agrees(mine[0], gold[0]):
         return True
     joined = "".join(mine)
     if joined == "".join(gold) and len(joined) >= 4 and not any(map(has_digit, mine)):
@@ -182,6 +185,7 @@ def _initials_stand_for(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
     if len(first) != len(second) or len(first) < 3:
         return False
     pairs = list(zip(first, second, strict=True))
+    # each word must be equal or abbreviated to its first letter
     if not all(one == two or (1 in (len(one), len(two)) and one[0] == two[0]) for one, two in pairs):
         return False
     full = sum(one == two and len(one) > 1 for one, two in pairs)
@@ -235,6 +239,7 @@ def _f1(answer: str, gold: str, question: str) -> float:
     """Return token F1, or 0 if the answer contains several claims or none of its own."""
     other, asked = tokens(gold), read_question(question)
     mine, in_prose = tokens(without_frame(answer)), _size(other) > _PROSE
+    # prose is compared as a whole, names without the words of the question
     if not in_prose:
         mine = asked.core(mine, asked.fillers(other), asked.closed(other))
     if not other or _is_closed(mine) or _is_closed(other) or (len(other) == 1 and has_digit(other[0])):
@@ -273,6 +278,7 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool)
     shared = len(ours) - extra.total()
     if not extra:
         return shared > 0
+    # more own words than shared ones: another candidate
     if extra.total() >= shared:
         return False
     if in_prose and missing:

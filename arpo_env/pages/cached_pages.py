@@ -55,8 +55,8 @@ class CachedPages:
 
         Raises:
             PageError: the page cannot be read, or could not when it was recorded; the reason is for the model.
-            CacheMiss: it is a replay, and the page was not recorded.
-            ServiceError: the machinery failed.
+            CacheMiss: the page was not recorded, and the cache is in replay mode.
+            ServiceError: a failure on our side.
         """
         address = url.strip().partition("#")[0]
         request = {"url": address, "parameters": self.reader.parameters}

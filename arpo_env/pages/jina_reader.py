@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 
-from arpo_env.net.http import Http, Reply, ServiceError
+from arpo_env.errors import ServiceError
+from arpo_env.net.http import Http, Reply
 from arpo_env.net.rate_limit import RateLimited, RateLimiter
 from arpo_env.pages.page import Page, PageError
 from arpo_env.pages.url_safety import Address

@@ -28,12 +28,12 @@ class Page:
     kind: Kind
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the fields as JSON data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Page:
-        """Read back what `as_dict` wrote."""
+        """Make a page from the result of `as_dict`."""
         return cls(**data)
 
 

@@ -9,7 +9,7 @@ import struct
 import sys
 from pathlib import Path
 
-from arpo_env.net.http import ServiceError
+from arpo_env.errors import ServiceError
 from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
 
 _SCRIPT = Path(__file__).with_name("parser_process.py")

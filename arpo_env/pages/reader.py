@@ -1,7 +1,7 @@
-"""`PageReader`: from an address to the text of the page, with every limit that an address of the web needs.
+"""`PageReader`: fetches an address from the web and returns the text of the page, within limits.
 
-An ordinary fault is a `PageError`, which the model is told. What fails on our side (a missing library, no process for
-the parser, Jina's service) is another exception: the sample is void.
+A fault of the page is a `PageError`, whose reason the model reads. A failure on our side (a missing library, no process
+for the parser, Jina's service) is another exception, which voids the sample.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ufffe\uffff]")
 
 
 class PageReader:
-    """Reads pages of the web. One is shared by many episodes; it serves any event loop.
+    """Reads web pages. Many episodes may share one, on any event loops.
 
-    Waiting for turns comes on top of `timeout` and is at most as long; parsing has its own limit. A child of `os.fork`
-    starts threads and processes of its own.
+    The wait for a turn is not part of `timeout` and is at most as long; parsing has a limit of its own. A child of
+    `os.fork` starts threads and processes of its own.
 
     Args:
         timeout: seconds for all connections of one page: robots.txt, redirects and body.
         max_bytes: of a page, decompressed.
         max_characters: of a page's text; the rest is cut off.
-        per_host_per_second: most requests to one host a second; a Crawl-delay can make it slower.
+        per_host_per_second: most requests per host and second; a Crawl-delay can make it slower.
         concurrency: most connections at a time.
-        robots: obey robots.txt.
+        robots: whether to obey robots.txt.
         user_agent: as servers see it; robots.txt is read for the products that it names.
-        allow_private: read also addresses that are not public. For tests and for sites of one's own: with it, any page
-            that is found can reach what this machine can reach.
-        ports: that may be asked; None for all.
+        allow_private: read also addresses that are not public. For tests and for the user's own sites: with it, any
+            page that is found can reach what this machine can reach.
+        ports: allowed ports; None allows all.
         proxy: address of an HTTP proxy. It looks names up, so it must refuse private addresses itself. Proxies of the
             environment are not used.
         jina: read through Jina's reader service.
-        jina_address: of the service, or of one's own copy of it.
+        jina_address: of the service, or of a copy that the user runs.
         parse_seconds: for parsing one page.
     """
 
@@ -103,7 +103,7 @@ class PageReader:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides the address decides the text, as JSON; part of a cache's key."""
+        """What determines the text besides the address, as JSON; part of a cache's key."""
         sizes = {"max_characters": self.max_characters, "max_bytes": self._limits.max_bytes}
         if self._jina is not None:
             return {**sizes, "jina": without_login(self._jina.address)}
@@ -113,9 +113,9 @@ class PageReader:
         """Fetch a page and return its text.
 
         Raises:
-            PageError: it cannot be read; the reason is for the model.
+            PageError: the page cannot be read; the reason is for the model.
             ImportError: a library is missing; the message says how to install it.
-            ServiceError: the machinery failed.
+            ServiceError: a failure on our side.
         """
         address = parse_address(url, self._ports)
         if self._jina is not None:
@@ -130,12 +130,12 @@ class PageReader:
         return Page(fetched.url, " ".join(_clean(found["title"]).split()), text, found["date"], kind)
 
     async def close(self) -> None:
-        """Give back threads and processes; may be called twice."""
+        """End threads and processes; may be called twice."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._parser.close()
 
     async def _check_for_jina(self, address: Address) -> None:
-        """Keep a copy of Jina's service in one's own network from being led to addresses of that network."""
+        """Refuse private addresses for a copy of Jina's service that runs in the user's own network."""
         if self._limits.allow_private or (self._jina and self._jina.address == jina_service.ADDRESS):
             return
         look_up = functools.partial(resolve, address.host, address.port, self.timeout, False)
@@ -147,7 +147,7 @@ class PageReader:
             raise PageError(address.url, "no complete answer within the time limit") from error
 
     async def _follow(self, address: Address) -> FetchResult:
-        """Fetch a page through its redirects, each of them checked like the first address."""
+        """Fetch a page and follow its redirects, each of which is checked like the first address."""
         from requests.cookies import RequestsCookieJar
 
         visit = _Visit(address.url, self.timeout, RequestsCookieJar())  # some sites redirect until a cookie comes back
@@ -185,7 +185,7 @@ class PageReader:
         """Return the pause in seconds that the site asks for.
 
         Raises:
-            PageError: it does not allow the page.
+            PageError: the site does not allow programs to read the page.
         """
         if self._robots is None:
             return 0.0
@@ -233,7 +233,7 @@ _readers: weakref.WeakSet[PageReader] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for reader in list(_readers):
-        reader._begin()  # threads are not here, and the processes that parse serve the parent
+        reader._begin()  # the threads do not exist here, and the parser processes belong to the parent
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -241,7 +241,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @dataclass
 class _Visit:
-    """One reading of one page: where it began, and what is left of its time."""
+    """One read of one page: its first address, and the time that is left."""
 
     url: str
     seconds: float
@@ -259,10 +259,10 @@ class _Visit:
 
 
 def _kind(url: str, fetched: FetchResult) -> Kind:
-    """Tell what a body is, by its header and its first bytes.
+    """Return the kind of a body, from its header and its first bytes.
 
     Raises:
-        PageError: it is no text.
+        PageError: it is not text.
     """
     start, said = fetched.body[:1024], fetched.media_type
     if _PDF.search(start) and (said not in _MARKUP_TYPES or _PDF.match(start.lstrip())):
@@ -280,7 +280,7 @@ def _kind(url: str, fetched: FetchResult) -> Kind:
 
 
 def _binary(start: bytes) -> bool:
-    """Tell data from text: zeros, but for UTF-16, or many control characters."""
+    """Return whether a body is binary data: it has zeros and is not UTF-16, or has many control characters."""
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return False
     zeros = start.count(0)
@@ -291,7 +291,7 @@ def _binary(start: bytes) -> bool:
 
 
 def _clean(text: str) -> str:
-    """Take out characters that are no text, spaces at line ends, and rows of empty lines."""
+    """Remove control characters, spaces at line ends, and repeated empty lines."""
     text = _NOT_TEXT.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
     lines = "\n".join(line.rstrip() for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", lines).strip()

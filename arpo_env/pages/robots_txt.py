@@ -35,8 +35,8 @@ class RobotsRules:
     """What a site allows one reader.
 
     Attributes:
-        file: the file, or None if there is none.
-        user_agent: the products of the reader, for which the file is asked.
+        file: the parsed file, or None if the site has none.
+        user_agent: names of the reader, which are looked up in the file.
         fault: explain_status nothing may be read at all, or "".
     """
 

@@ -1,7 +1,7 @@
-"""Where a page may lie: reads an address strictly, and says which network addresses are refused.
+"""Which addresses may be fetched: strict parsing of URLs, and refusal of network addresses that are not public.
 
-The web chooses the addresses that are read here. Nothing but public addresses is asked, so that no page and no
-redirect can reach a service of the machine, of its network or of its cloud.
+The addresses come from the web. Only public ones are requested, so that no page and no redirect can reach a service of
+this machine, of its network or of its cloud.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOST = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.-]*\Z")
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# What `ipaddress` takes for public in some version of Python, or what is public and yet a cloud's own service.
+# What some version of `ipaddress` takes for public, and public addresses that are a cloud's internal service.
 _ALSO_REFUSED = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -47,7 +47,7 @@ class AddressRefused(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """An address that was read: lower case, host in ASCII without a final dot, no fragment, no user."""
+    """A parsed address: scheme and host in lower case, host in ASCII without a final dot, no fragment, no user."""
 
     url: str
     scheme: str
@@ -61,14 +61,14 @@ class Address:
 
 
 def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
-    """Read an address.
+    """Parse an address.
 
     Args:
         url: an http or https address.
-        ports: the allowed ones; None allows all.
+        ports: allowed ports; None allows all.
 
     Raises:
-        PageError: it is not one that is read here.
+        PageError: the address is not allowed, or not valid.
     """
     text = url.strip()
     if len(text) > _LONGEST:
@@ -116,7 +116,7 @@ def _ascii_host(url: str, host: str) -> str:
 
 
 def public(address: IP) -> bool:
-    """Say whether an address, and every IPv4 address inside it, is one of the public internet."""
+    """Return whether an address, and every IPv4 address embedded in it, is public."""
     inside = _embedded(address)
     if inside:
         return all(map(public, inside))
@@ -128,7 +128,7 @@ def public(address: IP) -> bool:
 
 
 def _embedded(address: IP) -> list[IP]:
-    """Return the IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, Teredo, NAT64."""
+    """Return the IPv4 addresses embedded in an IPv6 address: mapped, compatible, 6to4, Teredo, NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     inside: list[IP | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -138,13 +138,13 @@ def _embedded(address: IP) -> list[IP]:
 
 
 def resolve(host: str, port: int, seconds: float, allow_private: bool) -> list[tuple[int, tuple[str, int]]]:
-    """Look a host up, once, and return (family, socket address) of all its addresses, in the order to try them.
+    """Look a host up once, and return (family, socket address) of all its addresses in the order to try them.
 
     Args:
-        host: a name or an address, in any spelling the system understands.
+        host: a name or an address, in any spelling that the system accepts.
         port: of the service.
-        seconds: how long the look-up may take.
-        allow_private: do not refuse what is not public.
+        seconds: time limit of the look-up.
+        allow_private: accept addresses that are not public.
 
     Raises:
         AddressRefused: one of the addresses is not public, or the name does not exist.

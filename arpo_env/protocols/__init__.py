@@ -42,6 +42,7 @@ def register_protocol(name: str, make: Callable[[], Protocol], *, overwrite: boo
         )
     _check_members(make(), name)
     known = _registered.get(name)
+    # a notebook cell that is run again registers an equal class under the same name
     same = known is None or same_content(content_of(known), content_of(make))
     if not overwrite and (name in PROTOCOLS or name in _ALIASES or not same):
         raise ValueError(f"protocol {name!r} exists already; choose another name, or set overwrite=True to replace it")
@@ -56,6 +57,7 @@ def make_protocol(name: str | Protocol) -> Protocol:
     Raises:
         ValueError: the name is unknown (the message suggests a similar one), or the object is not a protocol.
     """
+    # imported at first use, which keeps `import arpo_env` cheap
     from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
     from arpo_env.protocols.chat_template import Hermes, Llama3
 

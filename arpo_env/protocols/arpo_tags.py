@@ -122,6 +122,7 @@ def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
     # only the first tool tag outside thoughts can open a call; inside it, "<think>" is content
     for tag in _TAG.finditer(text):
         closes, name = bool(tag[1]), tag[2]
+        # generation stops at this tag, whether it is valid or not
         if closes and name in ends:
             if thought:
                 raise UnreadableCall(f"{name} stands inside a thought; close the thought first")
@@ -166,6 +167,7 @@ def _call(name: str, content: str, tools: Sequence[JsonSchema]) -> ToolCall:
 
 def _nothing_or_unknown_tool(text: str, tools: Sequence[JsonSchema]) -> Action:
     """Return `Nothing`, or raise if the turn ends with the call of a tool that does not exist."""
+    # only the end is searched, since the whole text may be long
     last = list(_TAG.finditer(text.rstrip()[-_LONGEST_TAG - 3 :]))
     if not last or not text.rstrip().endswith(last[-1][0]):
         return Nothing()
@@ -190,6 +192,7 @@ def _outer_tags(turn: str) -> list[str]:
     while tag := _TAG.search(turn, position):
         closes, name = tag[1], tag[2]
         position = tag.end()
+        # a tag without a later closing tag cannot be skipped as a whole
         skips = not closes and name not in ("answer", "result") and closings.get(name, -1) >= position
         if skips:
             position = turn.index(f"</{name}>", position) + len(name) + 3

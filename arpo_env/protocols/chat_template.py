@@ -67,8 +67,10 @@ class _ChatTemplate:
 
     def _read(self, text: str, tools: Sequence[JsonSchema]) -> Action:
         calls: list[ToolCall] = []
+        # `visible` is where the text after the last thought begins; only that can be the answer.
         visible = position = _prompted_thought_end(text)
         while True:
+            # a call without marks must begin right after the thoughts, or it is only quoted JSON
             if not calls and position == visible and (call := self._unmarked_call(text, position, tools)):
                 return ToolCalls((call,))
             mark = self._marks.search(text, position)
@@ -88,6 +90,7 @@ class _ChatTemplate:
         end = text.find("</think>", position)
         if end >= 0:
             return end + len("</think>")
+        # an unclosed thought that contains a call is an error rather than an answer
         if text.find(self._opening, position) >= 0:
             raise UnreadableCall("a call stands inside a thought; close the thought first")
         return len(text)
@@ -162,6 +165,7 @@ class Llama3(_ChatTemplate):
         return self._checked(value, tools)
 
 
+# other JSON at the start of a turn is an answer, not a faulty call
 _LOOKS_LIKE_A_CALL = re.compile(r'\s*+\{\s*+"(?:name|type|parameters)"')
 
 

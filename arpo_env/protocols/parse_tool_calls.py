@@ -48,6 +48,7 @@ def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
         raise UnreadableCall(f"a call is a JSON object, this begins with {text[begin : begin + 20]!r}")
     try:
         value, end = _DECODER.raw_decode(text, begin)
+        # lone surrogates parse as JSON but could not be sent to a tool
         json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise UnreadableCall("the JSON is nested too deeply") from None
@@ -74,6 +75,7 @@ def checked_call(name: object, arguments: object, tools: Sequence[JsonSchema]) -
     parameters = schema["function"].get("parameters") or {}
     properties, required = parameters.get("properties") or {}, parameters.get("required") or []
     missing = [key for key in required if key not in arguments]
+    # a misspelt optional argument would otherwise be ignored silently
     unknown = [] if parameters.get("additionalProperties") else [key for key in arguments if key not in properties]
     if missing:
         raise UnreadableCall(f"{name} needs {', '.join(missing)}; it takes {_signature(properties)}")
@@ -125,6 +127,7 @@ def text_arguments(text: str, parameter: str, tool: JsonSchema) -> dict[str, Any
     """
     parameters = tool["function"]["parameters"]
     names, required = set(parameters["properties"]), set(parameters.get("required") or [])
+    # with a single parameter, the text may itself be JSON (code, a dict) and stays one value
     if len(names) > 1 and text.startswith("{"):
         try:
             value, end = read_object(text, 0)
@@ -153,6 +156,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
+# strict=False accepts control characters in strings, that is line breaks in code
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_no_constant, strict=False)
 
 
@@ -162,6 +166,7 @@ def _space_end(text: str, position: int) -> int:
 
 
 def _fits(value: object, schema: Any) -> bool:
+    # the enum applies in addition to the type
     if isinstance(schema, dict) and isinstance(schema.get("enum"), list) and value not in schema["enum"]:
         return False
     allowed = _allowed(schema)

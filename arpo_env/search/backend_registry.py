@@ -1,6 +1,6 @@
 """Search backends by name: `open_search("serper")`, `open_search("search-r1:http://host:8000")`, `open_search(path)`.
 
-A backend is one row of the table: its name and the function that makes it, imported when it is asked for.
+A backend is one row of the table: its name, and the function that makes it, which is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def open_search(where: SearchBackend | str | Path, *, asked: bool = True) -> Sea
         where: a backend, which is returned; a name, such as "serper"; a name and an address, such as
             "search-r1:http://host:8000"; the folder of an index; or a corpus, a .jsonl file that is indexed into the
             user's cache at first use.
-        asked: False for a provider that only stands for answers that were recorded: it needs no key.
+        asked: False for a provider whose recorded answers are replayed only; it needs no key.
 
     Raises:
         ValueError: the name is not known, or a key is missing.
-        FileNotFoundError: there is nothing at the path.
+        FileNotFoundError: the path does not exist.
     """
     if isinstance(where, SearchBackend):
         return where
@@ -54,7 +54,7 @@ def default_search(*, asked: bool = True) -> SearchBackend:
     """Return the backend that the variable ARPO_SEARCH names; `asked` is as for `open_search`.
 
     Raises:
-        RuntimeError: it is not set.
+        RuntimeError: the variable is not set.
     """
     if where := os.environ.get(VARIABLE):
         return open_search(where, asked=asked)
@@ -67,18 +67,18 @@ def default_search(*, asked: bool = True) -> SearchBackend:
 
 
 def register_backend(name: str, factory: Factory, unasked: Factory | None = None) -> None:
-    """Make a backend available by a name; a name that is there already gets the new factory.
+    """Register a backend under a name. A known name gets the new factory.
 
     Args:
         name: without a colon.
-        factory: called with what stands after the colon, or None.
-        unasked: the same for a replay, which asks nobody and needs no key; None takes `factory`.
+        factory: called with the text after the colon, or None.
+        unasked: the factory for a replay, which sends no request and needs no key; None takes `factory`.
 
     Raises:
         ValueError: the name is empty or has a colon or a slash.
     """
     if not name or set(name) & set(":/"):
-        raise ValueError(f"{name!r} can not be a backend's name: it has to be free of ':' and '/'")
+        raise ValueError(f"{name!r} cannot be a backend's name: it must not be empty or contain ':' or '/'")
     _factories[name] = factory
     if unasked is not None:
         _unasked[factory] = unasked
@@ -130,7 +130,7 @@ _factories: dict[str, Factory] = {
     **{name: functools.partial(_make, "arpo_env.search.http_retrievers:make_retriever", name) for name in _RETRIEVERS},
 }
 _unasked: dict[Factory, Factory] = {
-    factory: functools.partial(factory, asked=False)  # type: ignore[call-arg]  # those of the providers know it
+    factory: functools.partial(factory, asked=False)  # type: ignore[call-arg]  # the providers' factories accept it
     for name, factory in _factories.items()
     if name in _PROVIDERS
 }

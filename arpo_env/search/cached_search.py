@@ -1,24 +1,24 @@
-"""Searches that are recorded and replayed: `CachedSearch` around any backend, `RecordedSearch` where none is left."""
+"""Searches that are recorded and replayed: `CachedSearch` wraps any backend, `RecordedSearch` stands in for one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from arpo_env.cache.cache import Cache, normalise_query
-from arpo_env.net.http import ServiceError
+from arpo_env.errors import ServiceError
 from arpo_env.search.search_backend import Hit, SearchBackend
 
 
 class RecordedSearch(SearchBackend):
     """Stands in for a provider whose answers were recorded, so that no key and no network is needed.
 
-    Wrap it in `CachedSearch`; by itself it answers nothing.
+    Wrap it in `CachedSearch`; without a cache it finds nothing.
 
     Args:
         provider: the name that the records have, such as "bing-arpo" or "serper".
-        version: of the adapter that recorded.
-        k: hits that were asked for when it was recorded. Fewer may be asked for now.
-        parameters: of the backend that recorded.
+        version: of the recording backend.
+        k: number of hits that were requested when it was recorded. Fewer may be requested now.
+        parameters: of the recording backend.
     """
 
     def __init__(
@@ -29,30 +29,30 @@ class RecordedSearch(SearchBackend):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the recording backend had."""
+        """The parameters of the recording backend."""
         return self._parameters
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Fail: there is nobody to ask.
+        """Fail, since there is no live backend.
 
         Raises:
             ServiceError: always.
         """
         raise ServiceError(
             self.name,
-            f"{query[:300]!r} was not recorded, and there is nobody to ask: give the cache that holds it (cache=FILE, "
-            "or CachedSearch), or record it with a live backend",
+            f"{query[:300]!r} was not recorded, and there is no live backend to ask: give the cache that has it "
+            "(cache=FILE, or CachedSearch), or record it with a live backend",
         )
 
 
 class CachedSearch(SearchBackend):
     """A backend whose answers go through a cache.
 
-    Spellings that `normalise_query` makes equal share an answer, that to the first of them. A blank query is not asked.
+    Queries that are equal after `normalise_query` share the answer to the first of them. A blank query finds nothing.
 
     Args:
-        backend: is closed with this one; the cache, which others may use, is not.
-        cache: whose mode decides whether the backend is asked.
+        backend: is closed together with this one; the cache is not, since others may use it.
+        cache: its mode decides whether the backend is asked.
     """
 
     def __init__(self, backend: SearchBackend, cache: Cache) -> None:
@@ -61,15 +61,15 @@ class CachedSearch(SearchBackend):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Those of the backend."""
+        """The parameters of the backend."""
         return self.backend.parameters
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return the recorded hits, or those of the backend.
 
         Raises:
-            CacheMiss: it is a replay, and the query was not recorded.
-            ServiceError: the backend failed, or the cache's file can not be used.
+            CacheMiss: the query was not recorded, and the cache is in replay mode.
+            ServiceError: the backend failed, or the cache's file cannot be used.
         """
         normal = normalise_query(query)
         if not normal:
@@ -96,5 +96,5 @@ class CachedSearch(SearchBackend):
 
 
 def search_request(query: str, k: int, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what decides the answer to a search; the query is normalised already."""
+    """Return what determines the answer to a search with a normalised query."""
     return {"query": query, "k": k, "parameters": parameters}

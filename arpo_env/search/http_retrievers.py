@@ -82,7 +82,7 @@ class Retriever(SearchBackend):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides query and k decides the result."""
+        """What determines the result besides query and k."""
         return {"address": self._address}
 
     async def search(self, query: str, k: int) -> list[Hit]:

@@ -1,7 +1,7 @@
-"""What web searches cost: list prices, with their source and the day they were read. Data, and how to look into it.
+"""List prices of web searches, with their source and the month in which they were read.
 
-Prices are those of the smallest paid plan, for up to ten results a search; larger plans cost less. They change: a run
-that has to keep to a budget sets `search_price`. Where no price is here, none is known; nothing is guessed.
+Prices are those of the smallest paid plan, for up to ten results per search; larger plans cost less. They change: a run
+that has to keep to a budget sets `search_price`. A price that is not listed here is not known; none is estimated.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SearchPrice:
-    """What a provider asks.
+    """The price of a provider.
 
     Attributes:
         usd: US dollars for 1,000 searches.
-        source: where that is said.
+        source: page that names the price.
         read: the month it was read, as in "2026-11".
     """
 
@@ -36,5 +36,5 @@ UNPAID = frozenset(
 
 
 def search_price(backend: str) -> SearchPrice | None:
-    """Return the price of a backend's searches; None where it is not known. What is your own costs 0."""
+    """Return the price of a backend's searches, or None if it is not known. Backends that the user runs cost 0."""
     return SearchPrice(0.0, "your own", "") if backend in UNPAID else PRICES.get(backend)

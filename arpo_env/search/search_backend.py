@@ -1,4 +1,4 @@
-"""What search is, for everyone: a `Hit`, and the `SearchBackend` that finds them."""
+"""The interface of search: `SearchBackend`, which returns `Hit`s."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Hit:
-    """One result.
+    """One search result.
 
     Attributes:
         title: of the page or passage.
-        url: where it is; a passage of a corpus without addresses has its id here.
+        url: its address, or the id of a passage from a corpus without addresses.
         snippet: a short text for the result list.
         date: as the source wrote it, or "".
-        text: the whole passage or page text, where the backend has it; else "".
-        score: of the backend, higher is better; None where it has none.
+        text: the whole passage or page, if the backend returns it; else "".
+        score: of the backend, higher is better; None if it has none.
     """
 
     title: str = ""
@@ -28,17 +28,17 @@ class Hit:
     score: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the fields as JSON data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Hit:
-        """Read back what `as_dict` wrote."""
+        """Make a hit from the result of `as_dict`."""
         return cls(**data)
 
 
 class SearchBackend(ABC):
-    """Something that can be searched. Shared by many episodes at once: it keeps no state of theirs.
+    """Something that can be searched. Many episodes share one, so it keeps no state of an episode.
 
     Attributes:
         name: "tantivy", "serper", ...
@@ -50,16 +50,16 @@ class SearchBackend(ABC):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides query and k decides the result (index, language, ...), as JSON; part of the cache's key."""
+        """What determines the result besides query and k (index, language, ...), as JSON; part of the cache's key."""
         return {}
 
     @abstractmethod
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Return at most k hits, best first; none for a query that finds nothing.
+        """Return at most k hits, best first.
 
         Raises:
             ServiceError: the service failed.
         """
 
-    async def close(self) -> None:  # noqa: B027  (most hold nothing)
-        """Give back what it holds; may be called twice."""
+    async def close(self) -> None:  # noqa: B027  (most backends hold no resources)
+        """Release connections and files; may be called twice."""

@@ -1,9 +1,9 @@
-r"""A search backend over HTTP with Search-R1's protocol, for everything that can ask its retrieval server.
+r"""Serves a search backend over HTTP with Search-R1's protocol, for frameworks that use its retrieval server.
 
     POST /retrieve {"queries": ["..."], "topk": 3, "return_scores": true}
     -> {"result": [[{"document": {"id": "...", "contents": "\"Title\"\ntext"}, "score": 1.5}, ...]]}
 
-Run it with `arpo search serve`. It has no authentication: keep it on loopback, or on a network of your own.
+`arpo search serve` runs it. It has no authentication: keep it on loopback or in a private network.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 import logging
 from typing import Any
 
+from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run
-from arpo_env.net.http import ServiceError
 from arpo_env.search.search_backend import Hit, SearchBackend
 from sandbox.http.json_server import JsonHandler, JsonServer
 
@@ -25,21 +25,21 @@ _log = logging.getLogger(__name__)
 
 
 class BadRequest(ValueError):
-    """The request makes no sense; the message says why."""
+    """Raised when a request is not valid; the text is the reason."""
 
 
 def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
     """Answer one `/retrieve` request.
 
     Args:
-        backend: where to search.
-        request: queries; topk (null and 0 are 3); return_scores (false by default, as in Search-R1).
+        backend: is searched.
+        request: queries; topk (null and 0 mean 3); return_scores (false by default, as in Search-R1).
 
     Returns:
-        result: for each query its documents, or with return_scores its documents and their scores.
+        result: for each query its documents, with their scores if return_scores is true.
 
     Raises:
-        BadRequest: the request makes no sense.
+        BadRequest: the request is not valid.
         ServiceError: the backend failed.
     """
     if not isinstance(request, dict):
@@ -92,7 +92,7 @@ class _Handler(JsonHandler):
 
 
 def make_server(backend: SearchBackend, host: str = "127.0.0.1", port: int = 8000) -> JsonServer:
-    """Return a server that is bound, and not serving yet; port 0 takes a free one."""
+    """Return a server that is bound but does not serve yet; port 0 takes a free port."""
     return JsonServer((host, port), type("Handler", (_Handler,), {"backend": backend}))
 
 
@@ -100,5 +100,5 @@ def serve(backend: SearchBackend, host: str = "127.0.0.1", port: int = 8000) -> 
     """Serve until interrupted."""
     server = make_server(backend, host, port)
     address, bound = server.server_address[:2]
-    _log.info("POST http://%s:%s/retrieve (%s); Ctrl-C ends it", address, bound, backend.name)
+    _log.info("POST http://%s:%s/retrieve (%s); Ctrl-C stops it", address, bound, backend.name)
     server.serve_until_interrupted()

@@ -24,6 +24,7 @@ from arpo_env.tools.tool import Tool, ToolResult, shorten
 from arpo_env.tools.tool_call import as_result, invoke
 
 F = TypeVar("F", bound=Callable[..., Any])
+# The settings are stored on the function itself, so that a decorated function stays an ordinary function.
 _MARK = "__arpo_tool__"
 
 
@@ -128,6 +129,7 @@ def tools_from_entry(entry: Any) -> Sequence[Tool]:
 
 
 def _is_tool_function(entry: Callable[..., Any]) -> bool:
+    # A partial is judged by the function that it wraps, since it is never a routine itself.
     base = entry.func if isinstance(entry, functools.partial) else entry
     if hasattr(entry, _MARK):
         return True
@@ -140,6 +142,7 @@ def _is_tool_function(entry: Callable[..., Any]) -> bool:
 
 
 def _contains_tools(hint: Any) -> bool:
+    # generic types such as `list[Tool]` are examined by their arguments below
     if inspect.isclass(hint) and typing.get_origin(hint) is None:
         return issubclass(hint, Tool)
     return any(_contains_tools(inner) for inner in typing.get_args(hint))
@@ -152,6 +155,7 @@ def _call_factory(entry: Callable[[], Any]) -> Sequence[Tool]:
     tools = [made] if isinstance(made, Tool) else made
     if not isinstance(tools, Sequence) or not all(isinstance(one, Tool) for one in tools):
         if inspect.iscoroutine(made):
+            # an unawaited coroutine would only add a warning to the error
             made.close()
         raise ValueError(
             f"the function {entry!r} in `tools` returned {made!r:.80}, not a Tool or a list of tools; if it is a tool "

@@ -83,6 +83,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def _type_schema(hint: Any, key: str) -> JsonSchema:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    # Literals must be tested by type: True == 1, so a lookup by value would confuse them.
     if origin is Literal and all(type(value) in _TYPES for value in inner):
         return {"type": _one_or_many(_TYPES[type(value)] for value in inner), "enum": list(inner)}
     if origin in (typing.Union, types.UnionType):
@@ -102,8 +103,10 @@ def _union_schema(hint: Any, inner: Sequence[Any], key: str) -> JsonSchema:
     if len(options) > 1 and any(set(option) != {"type"} or option["type"] == "object" for option in options):
         raise _unsupported_type(hint, key)
     kinds = [kind for option in options for kind in ([option["type"]], option["type"])[type(option["type"]) is list]]
+    # `str | None` becomes the type ["string", "null"]
     optional = type(None) in inner
     joined = {**options[0], "type": _one_or_many([*kinds, *(["null"] if optional else [])])}
+    # a validator tests `enum` as well as `type`, so None must be listed in both
     return {**joined, "enum": [*joined["enum"], None]} if optional and "enum" in joined else joined
 
 
@@ -121,6 +124,7 @@ def _unsupported_type(hint: Any, key: str) -> TypeError:
 
 def _description(text: str, key: str) -> str:
     """Return the description of a parameter in a Google docstring, including continuation lines."""
+    # One iterator for both loops: continuation lines are those indented deeper than the parameter's name.
     lines = iter(text.split("\n"))
     for line in lines:
         match = re.match(rf"^(\s+){re.escape(key)}(?: \([^)]*\))?: (.+)$", line)

@@ -96,11 +96,12 @@ class McpServer:
             yield client
 
 
-class Connection:
+class McpConnection:
     """An open connection. Must be created on the background event loop."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
+        # The future lets callers wait for the connection, which the task below opens and closes.
         self._client: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -160,6 +161,7 @@ class Connection:
         """Wait until the request is done, the connection ends, or the time limit is reached (returns None)."""
         asked = asyncio.ensure_future(request)
         try:
+            # A lost connection ends the task, while the request may never be answered.
             await asyncio.wait({asked, self._task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
                 return self._result(asked)
@@ -195,6 +197,7 @@ class Connection:
     def _connection_error(self, error: Exception, errors: IO[str]) -> Exception:
         if isinstance(error, RuntimeError) and "pip install" in str(error):
             return error
+        # task groups inside the client wrap the cause several times
         while isinstance(error, BaseExceptionGroup) and isinstance(error.exceptions[0], Exception):
             error = error.exceptions[0]
         errors.seek(0)
@@ -206,15 +209,15 @@ class Connection:
 
 
 _connections: dict[
-    tuple[int, McpServer], Connection
+    tuple[int, McpServer], McpConnection
 ] = {}  # keyed by process id, since a forked child cannot use its parent's connections
 
 
-async def connection(server: McpServer) -> Connection:
+async def connection(server: McpServer) -> McpConnection:
     """Return the connection to a server; opens one if there is none or it was lost. Runs on the background loop."""
     key = (os.getpid(), server)
     if key not in _connections or not _connections[key].usable:
-        _connections[key] = Connection(server)
+        _connections[key] = McpConnection(server)
         _close_at_exit()
     return _connections[key]
 

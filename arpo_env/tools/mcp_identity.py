@@ -50,9 +50,10 @@ def _redact_command(command: Sequence[str]) -> list[str]:
     for number, word in enumerate(command):
         before = command[number - 1] if number else ""
         named = _NAMED.fullmatch(word)
+        # `--api-key VALUE`: the name is in the word before the value
         if before.startswith("-") and _is_secret(before) and not word.startswith("-"):
             words.append(_HIDDEN)
-        elif named and _is_secret(named[2]):
+        elif named and _is_secret(named[2]):  # `TOKEN=VALUE` or `--token=VALUE`
             words.append(f"{named[1] or ''}{named[2]}{named[3]}{_HIDDEN}")
         elif "://" in word:
             words.append(_redact(_without_secret_fields(word)))

@@ -33,7 +33,7 @@ class RemoteTool:
 
 
 @dataclass(frozen=True)
-class Answer:
+class McpAnswer:
     """The result of a call: the text for the model and the status."""
 
     text: str
@@ -43,7 +43,7 @@ class Answer:
 class _Failed(Exception):
     """Carries the answer of a failed stateless call past the cache, so that it is not stored as a success."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: McpAnswer) -> None:
         super().__init__(answer.text)
         self.answer = answer
 
@@ -80,9 +80,9 @@ class ServerRecord:
         self,
         tool: str,
         arguments: dict[str, Any],
-        ask: Callable[[], Awaitable[Answer]],
+        ask: Callable[[], Awaitable[McpAnswer]],
         history: Sequence[tuple[str, dict[str, Any]]] | None,
-    ) -> Answer:
+    ) -> McpAnswer:
         """Return the answer of a tool.
 
         Args:
@@ -99,15 +99,16 @@ class ServerRecord:
         request: dict[str, Any] = {"tool": tool, "arguments": arguments}
         if history is None:
             return await self._call_stateless(request, ask)
+        # A hash keeps keys short, since every call of an episode repeats its whole history.
         digest = hashlib.sha256(canonical([list(call) for call in history]).encode()).hexdigest()
         request |= {"calls before": len(history), "history": digest}
 
         async def row() -> dict[str, Any]:
             return asdict(await ask())
 
-        return Answer(**await self.cache.through(KIND, self.server, VERSION, request, row, always=True))
+        return McpAnswer(**await self.cache.through(KIND, self.server, VERSION, request, row, always=True))
 
-    async def _call_stateless(self, request: dict[str, Any], ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _call_stateless(self, request: dict[str, Any], ask: Callable[[], Awaitable[McpAnswer]]) -> McpAnswer:
         """Return the answer of a stateless call. Errors and time-outs are stored for replays only."""
         assert self.cache is not None
 
@@ -118,7 +119,7 @@ class ServerRecord:
             return asdict(answer)
 
         try:
-            return Answer(**await self.cache.through(KIND, self.server, VERSION, request, row))
+            return McpAnswer(**await self.cache.through(KIND, self.server, VERSION, request, row))
         except _Failed as failure:
             await self.cache.note(KIND, self.server, VERSION, request, asdict(failure.answer))
             return failure.answer

@@ -25,7 +25,7 @@ from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import current_record
 from arpo_env.tools.json_schema import JsonSchema
 from arpo_env.tools.mcp_connections import ConnectionLost, McpServer, close_all, connection
-from arpo_env.tools.mcp_record import Answer, RemoteTool, ServerRecord
+from arpo_env.tools.mcp_record import McpAnswer, RemoteTool, ServerRecord
 from arpo_env.tools.tool import Tool, ToolResult, shorten
 
 if TYPE_CHECKING:
@@ -87,14 +87,15 @@ class McpTool(Tool):
             return None
         return [(call.name, call.arguments) for call in self.earlier_calls if call.shared_state == self.shared_state]
 
-    async def _ask(self, arguments: dict[str, Any]) -> Answer:
+    async def _ask(self, arguments: dict[str, Any]) -> McpAnswer:
         try:
             result = await event_loop.run_on_loop(self._call(arguments))
         except ConnectionLost:
+            # only stateless calls may be repeated, since the lost call may have been executed
             if not self._stateless:
                 raise
             result = await event_loop.run_on_loop(self._call(arguments))
-        return _read(result) if result else Answer(f"(no answer within {self._timeout:g} s)", "timeout")
+        return _read(result) if result else McpAnswer(f"(no answer within {self._timeout:g} s)", "timeout")
 
     async def _call(self, arguments: dict[str, Any]) -> mcp.types.CallToolResult | None:
         link = await connection(self._server)
@@ -186,6 +187,7 @@ def _list_tools(server: McpServer, record: ServerRecord) -> dict[str, RemoteTool
 
     Later episodes may be created on the background loop, where blocking on that loop would deadlock.
     """
+    # recorded and live tool lists of the same server may differ
     kept = () if record.cache is None else (record.server, record.cache.path, record.cache.mode)
     key = (os.getpid(), server, *kept)
     if key not in _known_tools:
@@ -202,7 +204,7 @@ async def _ask_for_tools(server: McpServer) -> list[RemoteTool]:
 def _check_listed(name: str, listed: Mapping[str, Any]) -> str:
     if name not in listed:
         hint = nearest_hint(name, listed, " Did you mean {!r}?", likeness=0.4)
-        raise ValueError(f"the server has no tool {name!r}; there are: {', '.join(sorted(listed))}.{hint}")
+        raise ValueError(f"the server has no tool {name!r}; available: {', '.join(sorted(listed))}.{hint}")
     return name
 
 
@@ -216,7 +218,7 @@ def _schema(tool: RemoteTool, name: str) -> JsonSchema:
     return {"type": "function", "function": function}
 
 
-def _read(result: mcp.types.CallToolResult) -> Answer:
+def _read(result: mcp.types.CallToolResult) -> McpAnswer:
     parts = []
     for block in result.content:
         if block.type == "text":
@@ -227,4 +229,4 @@ def _read(result: mcp.types.CallToolResult) -> Answer:
             parts.append(f"({block.type} left out)")
     if not parts and result.structured_content is not None:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return Answer("\n".join(parts) or "(no output)", "error" if result.is_error else "ok")
+    return McpAnswer("\n".join(parts) or "(no output)", "error" if result.is_error else "ok")

@@ -55,15 +55,15 @@ class PythonTool(Tool):
         """Run `code` and return its output."""
         started = time.perf_counter()
         if self._interpreter is None:
-            sandbox = (
-                self._sandbox or default_sandbox()
-            )  # looked up at each start, since the shared sandbox may have been replaced
+            # looked up at each start, since the shared sandbox may have been replaced
+            sandbox = self._sandbox or default_sandbox()
             self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
         try:
             execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
         except ValueError as error:  # the code is too long to send
             return ToolResult(f"Error: {error}", "error", time.perf_counter() - started)
         text = shorten(execution.text, self._max_characters) or "(no output)"
+        # set by `fork` if the session had ended by then
         ended, self._ended = self._ended, False
         if not execution.alive and not self._fresh:
             await self._drop()

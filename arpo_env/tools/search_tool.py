@@ -34,7 +34,7 @@ _PREFIX = re.compile(r"(?:\s*search\s+query\s*[:：]\s*)+", re.IGNORECASE)
 _QUOTES = ('""', "''", "``", "“”", "‘’", "「」", "《》")
 
 
-class Page(Protocol):
+class ReadablePage(Protocol):
     """The part of a page that this tool uses."""
 
     @property
@@ -48,7 +48,7 @@ class Page(Protocol):
 class Reader(Protocol):
     """Reads pages; implemented by `arpo_env.pages.PageReader`."""
 
-    async def read(self, url: str) -> Page:
+    async def read(self, url: str) -> ReadablePage:
         """Return a page; raises PageError if that page cannot be read."""
 
 
@@ -123,6 +123,7 @@ class SearchTool(Tool):
         query = clean_query(str(arguments["query"]))
         if problem := _query_problem(query):
             return ToolResult(problem, "error", time.perf_counter() - started)
+        # A repeated query would cost money and return the same hits.
         key = " ".join(query.casefold().split())
         if key in self._answers:
             return ToolResult(f"{_REPEATED_NOTE}\n{self._answers[key]}", "ok", time.perf_counter() - started)
@@ -137,6 +138,7 @@ class SearchTool(Tool):
             async with asyncio.timeout(self._timeout) as limit:
                 hits = await self._backend.search(query, self._k)
         except TimeoutError as error:
+            # a TimeoutError of the backend itself, not of this limit
             if not limit.expired():
                 raise
             raise ServiceError(self._backend.name, f"no result within {self._timeout:g} s") from error
@@ -162,6 +164,7 @@ class SearchTool(Tool):
         """Return n copies that share the backend and know the earlier queries."""
         copies = [copy.copy(self) for _ in range(n)]
         for one in copies:
+            # branches remember later queries independently
             one._answers = dict(self._answers)
         return list(copies)
 

@@ -60,6 +60,7 @@ async def invoke(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     """Call a function on its own thread, or await it if it is asynchronous."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
+    # the thread sees the caller's context variables, such as the current record of a cache
     context = contextvars.copy_context()
     name = getattr(function, "__name__", "function")
     call = run_in_daemon_thread(lambda: context.run(_result_or_error, function, arguments), f"arpo-{name}")
@@ -106,6 +107,7 @@ async def _with_time_limit(limit: float | None, work: Any) -> Any:
         return task.result() if done else _TIMED_OUT
     finally:
         if not task.done():
+            # the tool may suppress its cancellation, so the wait for it is limited
             task.cancel()
             await asyncio.wait({task}, timeout=CLEANUP_SECONDS)
         if task.done() and not task.cancelled():

@@ -96,7 +96,7 @@ async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]
         for name, tool in tools.items():
             for own, twin in zip(copies, await tool.fork(n), strict=True):
                 own[name] = twin
-    except BaseException:
+    except BaseException:  # cancellation included, or the copies made so far would leak sandbox sessions
         with contextlib.suppress(Exception):
             await close_tools(twin for own in copies for twin in own.values())
         raise

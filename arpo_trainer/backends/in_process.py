@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypedDict
@@ -75,15 +75,33 @@ class InProcessBackend(ABC):
         self._waiting: list[DecodingRow] = []
         self._worker: Worker = None
         self._thread = ThreadPoolExecutor(1, "arpo-model")  # one: a closed loop's last piece comes before the next
+        self._casts = contextlib.ExitStack()
 
     async def begin(self) -> None:
-        """Drop all kept keys and values: the weights may have changed."""
+        """Drop all kept keys and values, and all casts of the weights: the weights may have changed."""
         self.prefixes = PrefixStore(self.prefixes.capacity)
+        await self._in_thread(self._keep_casts)
 
     async def end(self) -> None:
-        """Wait until the model is at rest, as it was before, and give back the memory of kept prefixes."""
+        """Wait until the model is at rest, as it was before, and give back the memory of kept prefixes and casts."""
         await finished(self._worker)
         self.prefixes = PrefixStore(self.prefixes.capacity)
+        await self._in_thread(self._casts.close)
+
+    def _keep_casts(self) -> None:
+        """Let autocast keep the 16-bit casts of the trained weights until the rollout ends.
+
+        Under mixed precision each forward pass enters autocast anew. Autocast drops its casts when the outermost
+        region ends, so that every token would cast all weights again. The region around is switched off: it changes no
+        operation, only when the casts are dropped. It belongs to the thread that opens it.
+        """
+        self._casts.close()
+        kind = self.model.device.type
+        if torch.amp.is_autocast_available(kind):
+            self._casts.enter_context(torch.autocast(kind, enabled=False))
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn; see `Backend.generate`. It ends where the model's positions do.

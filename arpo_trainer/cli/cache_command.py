@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command
+from arpo_trainer.cli.command_options import add_command, add_command_group
 from arpo_trainer.cli.text_table import write_table
 
 
 def add_cache_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    cache = commands.add_parser("cache", help="show, import or export recorded searches, pages and verdicts")
-    actions = cache.add_subparsers(required=True, metavar="ACTION")
+    actions = add_command_group(commands, "cache", "show, import or export recorded searches, pages and verdicts")
 
     show = add_command(actions, "show", _show, "list the records of a cache by kind and provider")
     _add_file(show)

@@ -34,6 +34,12 @@ def add_command(
     return parser
 
 
+def add_command_group(commands: Any, name: str, purpose: str) -> Any:
+    """Add a command that has actions, and return what its actions are added to."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=purpose, description=purpose)
+    return parser.add_subparsers(required=True, metavar="ACTION")
+
+
 def add_set_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Add `--set`."""
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=purpose)

@@ -16,6 +16,7 @@ from typing import Any
 from arpo_trainer.cli.command_options import (
     ENV_HELP,
     add_command,
+    add_command_group,
     add_env_options,
     read_env_options,
     warn_old_name,
@@ -35,8 +36,7 @@ _WHERE = (
 
 def add_data_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    data = commands.add_parser("data", help="show the tasks of environments, or count what two share")
-    actions = data.add_subparsers(required=True, metavar="ACTION")
+    actions = add_command_group(commands, "data", "show the tasks of environments, or count what two share")
 
     purpose = "show the tasks of an environment: counts by kind, language and level, repairs and three examples"
     show = add_command(actions, "show", _show, purpose, usage="arpo data show ENV [options]")

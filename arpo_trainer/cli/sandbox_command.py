@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arpo_trainer.cli.command_options import OldName, add_command
+from arpo_trainer.cli.command_options import OldName, add_command, add_command_group
 from arpo_trainer.cli.text_table import write_table
 
 _PROFILES = ("minimal", "math", "data")
@@ -23,10 +23,9 @@ _BACKENDS = ("auto", "docker", "bubblewrap", "unsafe_local")
 
 def add_sandbox_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    sandbox = commands.add_parser(
-        "sandbox", help="check the sandbox, list or remove containers, build its image, serve code"
+    actions = add_command_group(
+        commands, "sandbox", "check the sandbox, list or remove containers, build its image, serve code"
     )
-    actions = sandbox.add_subparsers(required=True, metavar="ACTION")
 
     check = add_command(actions, "check", _check, "open a sandbox, run and fork a session, and print the times")
     _add_backend(check)

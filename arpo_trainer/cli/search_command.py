@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command
+from arpo_trainer.cli.command_options import add_command, add_command_group
 from arpo_trainer.cli.text_table import write_table
 
 _WHERE = "the folder of an index, a corpus (.jsonl), or a backend such as serper or search-r1:http://host:8000"
@@ -23,8 +23,7 @@ _SHOWN = 100  # characters of a text in the table
 
 def add_search_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    search = commands.add_parser("search", help="index a corpus, search it, or serve it over HTTP")
-    actions = search.add_subparsers(required=True, metavar="ACTION")
+    actions = add_command_group(commands, "search", "index a corpus, search it, or serve it over HTTP")
 
     index = add_command(actions, "index", _index, "index a corpus of JSON Lines with title and text, or with contents")
     index.add_argument("corpus", type=Path, metavar="CORPUS", help="a .jsonl or .jsonl.gz file")

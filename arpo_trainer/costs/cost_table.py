@@ -67,7 +67,9 @@ def _tokens(costs: Costs) -> Iterator[Line]:
     shared = "" if low == high else f"; branches that share {SHARED:.0%}, or no branches"
     yield "sampled, assumed", guess, f"assumption: trajectories of {ROOM_USED:.0%} of that{shared}"
     yield "in the loss, at most", f"{costs.learned:,}", "tokens of the model, counted each time they are used"
-    yield "computed with gradient, at most", f"{costs.computed:,}", "rows of prompt, model and environment"
+    packed = costs.prompts_computed < costs.schedule.rows
+    what = "packed: one prompt for its rows in a micro-batch" if packed else "rows of prompt, model and environment"
+    yield "computed with gradient, at most", f"{costs.computed:,}", what
     if costs.passes:
         yield (
             "passes without gradient",
@@ -85,21 +87,21 @@ def _tools(costs: Costs) -> Iterator[Line]:
     )
     for name, calls in costs.episode.calls_of.items() if len(costs.episode.calls_of) > 1 else ():
         yield f"  {name}", f"{costs.trajectories * calls:,}", f"{calls} per trajectory"
-    yield from _service_rows(costs.asked, costs.trajectories)
+    yield from _service_rows(costs.services, costs.trajectories)
 
 
-def _service_rows(asked: ServiceUse, trajectories: int) -> Iterator[Line]:
-    if searches := trajectories * asked.searches:
-        usd = None if asked.usd is None else searches * asked.usd / 1000
-        each = "" if asked.usd is None else f"{asked.usd:g} USD for 1,000: {asked.price}"
-        yield f"searches ({asked.backend})", f"{searches:,}", "recorded searches are not repeated"
+def _service_rows(use: ServiceUse, trajectories: int) -> Iterator[Line]:
+    if searches := trajectories * use.searches:
+        usd = None if use.usd is None else searches * use.usd / 1000
+        each = "" if use.usd is None else f"{use.usd:g} USD for 1,000: {use.price}"
+        yield f"searches ({use.backend})", f"{searches:,}", "recorded searches are not repeated"
         yield "  their price", _usd(usd), each or "set search_price (USD for 1,000)"
-    if asked.pages:
-        yield "pages fetched", f"{trajectories * asked.pages:,}", ""
-    if asked.page_model:
-        yield f"summaries ({asked.page_model})", f"{trajectories * asked.searches:,}", "price not known"
-    if asked.judge_model:
-        yield f"verdicts ({asked.judge_model})", f"{trajectories:,}", "price not known"
+    if use.pages:
+        yield "pages fetched", f"{trajectories * use.pages:,}", ""
+    if use.page_model:
+        yield f"summaries ({use.page_model})", f"{trajectories * use.searches:,}", "price not known"
+    if use.judge_model:
+        yield f"verdicts ({use.judge_model})", f"{trajectories:,}", "price not known"
 
 
 def _evaluation(costs: Costs) -> Iterator[Line]:
@@ -112,7 +114,7 @@ def _evaluation(costs: Costs) -> Iterator[Line]:
         yield "  tokens sampled, at most", f"{held_out.answers * held_out.episode.sampled:,}", ""
         yield "  calls, at most", f"{held_out.answers * held_out.episode.calls:,}", ""
         yield from (
-            (f"  {what}", much, remark) for what, much, remark in _service_rows(held_out.asked, held_out.answers)
+            (f"  {what}", much, remark) for what, much, remark in _service_rows(held_out.services, held_out.answers)
         )
     if costs.demonstrations:
         yield "cold start", f"{costs.demonstrations:,}", "scripted demonstrations; the model is cached for later runs"

@@ -22,6 +22,7 @@ from arpo_trainer.costs.episode_usage import (
 )
 from arpo_trainer.costs.memory import MemoryNeeds, checkpoint_bytes, memory
 from arpo_trainer.costs.model_shape import ModelShape
+from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.costs.step_schedule import StepSchedule, checkpoint_count, occasions, step_interval, step_schedule
 from arpo_trainer.rollout.rendering import Renderer
@@ -63,13 +64,13 @@ class EvaluationCosts:
         times: the number of evaluations, with those before and after training.
         tasks: the number of tasks in each.
         episode: the limits of one answer.
-        asked: what one answer may request from external services.
+        services: what one answer may request from external services.
     """
 
     times: int
     tasks: int
     episode: EpisodeLimits
-    asked: ServiceUse
+    services: ServiceUse
 
     @property
     def answers(self) -> int:
@@ -85,8 +86,9 @@ class Costs:
         schedule: steps, rollouts, trajectories.
         episode: the limits of one trajectory.
         group: the tokens that are sampled for the trajectories of one prompt.
-        asked: what one trajectory may request from external services.
+        services: what one trajectory may request from external services.
         prompts: the tokens of the prompts.
+        prompts_computed: the most prompts that one micro-batch computes: one per row, or per group if rows are packed.
         passes: forward passes over a rollout's rows without a gradient: old and reference log-probabilities.
         evaluations: None without evaluation.
         demonstrations: demonstrations of the cold start.
@@ -102,8 +104,9 @@ class Costs:
     schedule: StepSchedule
     episode: EpisodeLimits
     group: GroupTokens
-    asked: ServiceUse
+    services: ServiceUse
     prompts: PromptLengths
+    prompts_computed: int
     passes: int
     evaluations: EvaluationCosts | None
     demonstrations: int
@@ -137,8 +140,9 @@ class Costs:
 
     @property
     def computed(self) -> int:
-        """Tokens that the model computes with a gradient, at most; packed trees compute fewer."""
-        return round(self.schedule.trained_rows * (self.prompts.mean + self.episode.room))
+        """Tokens that the model computes with a gradient, at most; packed rows compute a group's prompt once."""
+        prompts = self.schedule.trained_rows / self.schedule.rows * self.prompts_computed
+        return round(prompts * self.prompts.mean + self.schedule.trained_rows * self.episode.room)
 
     @property
     def calls(self) -> int:
@@ -148,15 +152,15 @@ class Costs:
     @property
     def searches(self) -> int:
         """Searches of training and evaluation, at most."""
-        held_out = self.evaluations
-        return self.trajectories * self.asked.searches + (held_out.answers * held_out.asked.searches if held_out else 0)
+        evaluation = self.evaluations.answers * self.evaluations.services.searches if self.evaluations else 0
+        return self.trajectories * self.services.searches + evaluation
 
     @property
     def search_usd(self) -> float | None:
         """The price of all searches, at most; None if it is not known."""
-        parts = [(self.trajectories * self.asked.searches, self.asked.usd)]
+        parts = [(self.trajectories * self.services.searches, self.services.usd)]
         if self.evaluations:
-            parts.append((self.evaluations.answers * self.evaluations.asked.searches, self.evaluations.asked.usd))
+            parts.append((self.evaluations.answers * self.evaluations.services.searches, self.evaluations.services.usd))
         if any(usd is None for searches, usd in parts if searches):
             return None
         return sum(searches * (usd or 0.0) / 1000 for searches, usd in parts)
@@ -214,8 +218,9 @@ def estimate(
         schedule=plan,
         episode=episode,
         group=group,
-        asked=service_use(env, episode, run.search_price),
+        services=service_use(env, episode, run.search_price),
         prompts=prompts,
+        prompts_computed=prompts_computed(args, will_pack(args, shape, layout, on_cpu)),
         passes=_passes(args),
         evaluations=_evaluations(run, args, held_out, plan),
         demonstrations=run.cold_start_examples,

@@ -2,8 +2,8 @@
 
 Weights, gradients and optimizer states are counted. What a layer keeps for the backward pass is the measured number of
 bytes per token for layers like Llama's and Qwen's (RMSNorm, gated MLP, attention that does not store its scores); every
-micro-batch is assumed to be full. The CUDA context, unused memory of allocators, NCCL's buffers and Python are not
-included.
+micro-batch is assumed to be full, and packed rows to share only their prompt. The CUDA context, unused memory of
+allocators, NCCL's buffers and Python are not included.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arpo_trainer.costs.model_shape import ModelShape
+from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.training.config import ARPOConfig
 
@@ -68,7 +69,13 @@ def memory(
     mixed = width == 4 and (args.bf16 or args.fp16)
     kind = "mixed" if mixed else "float32" if width == 4 else "bfloat16"
     kept = _kept(shape, args, layout, width)
-    training = _training(shape, args, layout, prompt + room, kind, on_cpu)
+    prompts = prompts_computed(args, will_pack(args, shape, layout, on_cpu))
+    rows = args.per_device_train_batch_size
+    training = _training(shape, args, layout, rows * room + prompts * prompt, kind, on_cpu)
+    if shared := (rows - prompts) * prompt:  # attention still reads the keys and values of a prompt in each row
+        width = 4 if kind == "float32" else 2
+        layers = 1 if args.gradient_checkpointing else shape.layers
+        training["keys and values of shared prompts"] = shared * 2 * shape.queries * width * layers
     if layout.deepspeed and (args.bf16 or args.fp16):
         kind = "bfloat16"
     rollout, elsewhere = _rollout(shape, args, layout, prompt + room, kind)
@@ -104,15 +111,14 @@ def _moments(args: ARPOConfig, width: int) -> float:
 def _training(
     shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, tokens: int, kind: str, on_cpu: bool
 ) -> dict[str, int]:
-    rows = args.per_device_train_batch_size * tokens
     per_token = sum(
         size * factor for size, factor in zip((shape.hidden, shape.queries, shape.inner, 0), _KEPT[kind], strict=True)
     ) + (_KEPT[kind][3] * (shape.queries + shape.keys) if shape.normed else 0)
     between = shape.hidden * (2 if kind == "bfloat16" else 4) * shape.layers
     layers = between + per_token if args.gradient_checkpointing else shape.layers * per_token
-    tile = min(rows, _TILE[0]) * min(shape.vocabulary, _TILE[1]) * 4
+    tile = min(tokens, _TILE[0]) * min(shape.vocabulary, _TILE[1]) * 4
     parts = {
-        "activations of a micro-batch": rows * layers,
+        "activations of a micro-batch": tokens * layers,
         "logits of a tile": tile * (_CPU_TILES if on_cpu else _GPU_TILES),
         "gradient of the head": shape.vocabulary * shape.hidden * 4 if not shape.adapted else 0,
         "16-bit copies of the weights": 2 * shape.parameters if kind == "mixed" and layout.sharding == "ddp" else 0,
@@ -136,6 +142,8 @@ def _rollout(
         "keys and values of running requests": rows * tokens * cached,
         "logits of running requests": 4 * rows * shape.vocabulary * 4,
     }
+    if kind == "mixed" and layout.sharding == "ddp":  # autocast keeps its casts of trained weights for a rollout
+        parts["16-bit copies of the weights"] = 2 * shape.trained
     if layout.share("weights") < 1:
         parts["weights of a whole copy"] = shape.parameters * (2 if args.bf16 or args.fp16 else 4)
     return parts, ()

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from arpo_trainer.packing.support import why_not_packable, why_not_proven
+
 
 @dataclass(frozen=True)
 class ModelShape:
@@ -26,6 +28,8 @@ class ModelShape:
         vocabulary: rows of the head.
         dtype: the type of the checkpoint's weights.
         normed: whether queries and keys have norms of their own (Qwen3).
+        packable: whether its rows can be packed (`why_not_packable`).
+        proven: whether tests have compared packed rows of its kind with flat ones (`why_not_proven`).
     """
 
     parameters: int
@@ -39,6 +43,8 @@ class ModelShape:
     vocabulary: int
     dtype: str = "float32"
     normed: bool = False
+    packable: bool = True
+    proven: bool = False
 
     @property
     def adapted(self) -> bool:
@@ -100,6 +106,8 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
         vocabulary=config.vocab_size,
         dtype=dtype,
         normed=normed,
+        packable=why_not_packable(model) is None,
+        proven=why_not_proven(model) is None,
         **widths,
     )
 

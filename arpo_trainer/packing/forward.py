@@ -107,7 +107,7 @@ def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> An
     if layers_met() == before:
         raise NotImplementedError(
             f"{type(model).__name__} makes attention masks of its own, and its packed rows would see each other: "
-            "use packing='flat'"
+            "set packing=False"
         )
     return output
 

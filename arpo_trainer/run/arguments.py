@@ -246,7 +246,8 @@ def _warn_about_processes(run: RunArguments, values: dict[str, Any]) -> None:
     if process_count() < run.processes and os.environ.get("RANK", "0") == "0":
         logger.warning(
             "these settings are written for %d processes, one per GPU, and the run has %d: memory may not suffice. "
-            "Start all of them with arpo train --accelerate-config fsdp2 --num-processes %d ...; see docs/how-to/gpus.md",
+            "Start all of them with arpo train --accelerate-config fsdp2 --num-processes %d ...; "
+            "see docs/how-to/gpus.md",
             run.processes,
             process_count(),
             run.processes,
@@ -255,6 +256,7 @@ def _warn_about_processes(run: RunArguments, values: dict[str, Any]) -> None:
     if gpus > 1 and process_count() == 1 and "device_map" not in (values.get("model_init_kwargs") or {}):
         logger.warning(
             "%d GPUs here and one process: TRL would spread the model over all of them, and only one would work at a "
-            "time. Train on one with CUDA_VISIBLE_DEVICES=0, or on all with --accelerate-config ddp; see docs/how-to/gpus.md",
+            "time. Train on one with CUDA_VISIBLE_DEVICES=0, or on all with --accelerate-config ddp; "
+            "see docs/how-to/gpus.md",
             gpus,
         )

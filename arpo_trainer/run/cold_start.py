@@ -2,14 +2,16 @@
 
 `demonstrations` plays the real environment with scripted turns: one share of them calls the tool, the rest answer at
 once. They show the format, but not which of the two is better; that is left to RL. `cold_start` fits the model to them
-with transformers' `Trainer`; prompts and tool results are masked out of the loss. `cold_started_model` does both once
-for each set of settings and keeps the model in the cache.
+with transformers' `Trainer`; prompts and tool results are masked out of the loss. All demonstrations begin with the
+same system prompt, so a batch of them is a prefix tree and is packed like one. `cold_start_cache` does both once for
+each set of settings and keeps the model.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,6 +120,7 @@ def cold_start(
     learning_rate: float = 5e-5,
     bf16: bool = True,
     seed: int = 0,
+    packing: bool | str = "auto",
     callbacks: Sequence[Callable[..., Any]] = (),
 ) -> None:
     """Fit the model, in place, to the examples' labelled tokens.
@@ -132,10 +135,12 @@ def cold_start(
         learning_rate: the initial learning rate of AdamW; it falls linearly to 0.
         bf16: whether to compute in bfloat16; the weights keep their type.
         seed: the seed of the order.
+        packing: False computes each example in full. Otherwise the shared part of a batch is computed once, if one
+            process trains on a CPU and `why_not_packable` and `why_not_proven` allow it.
         callbacks: transformers callbacks.
     """
     import torch
-    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
     from arpo_trainer.rollout.distributed import rank_count
 
@@ -153,7 +158,51 @@ def cold_start(
         seed=seed,
         remove_unused_columns=False,
     )
-    collator = DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=IGNORED)
-    trainer = Trainer(model, arguments, data_collator=collator, train_dataset=examples, callbacks=list(callbacks))
-    trainer.train()
-    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # removes autocast from `forward`
+    with _packed_head(model) if packing is not False and _packs(model) else contextlib.nullcontext() as loss:
+        trainer = Trainer(model, arguments, data_collator=_padded, train_dataset=examples, callbacks=list(callbacks))
+        trainer.compute_loss = loss or trainer.compute_loss
+        trainer.train()
+        trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # removes autocast from `forward`
+
+
+def _padded(examples: Sequence[Example]) -> dict[str, Any]:
+    """Return a batch, padded on the right: the first column holds a token of every example."""
+    import torch
+
+    fill = {"input_ids": 0, "labels": IGNORED, "attention_mask": 0}
+    rows = [{**example, "attention_mask": [1] * len(example["input_ids"])} for example in examples]
+    return {
+        name: torch.nn.utils.rnn.pad_sequence([torch.tensor(row[name]) for row in rows], True, value)
+        for name, value in fill.items()
+    }
+
+
+def _packs(model: Any) -> bool:
+    """Return whether packed rows of a model are known to give the numbers of flat ones here."""
+    import torch
+
+    from arpo_trainer.packing.support import why_not_packable, why_not_proven
+    from arpo_trainer.rollout.distributed import rank_count
+    from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD
+
+    alone_on_cpu = rank_count() == 1 and not torch.cuda.is_available()
+    return alone_on_cpu and HAS_FUSED_HEAD and not (why_not_packable(model) or why_not_proven(model))
+
+
+@contextlib.contextmanager
+def _packed_head(model: Any) -> Iterator[Callable[..., Any]]:
+    """Put TRL's fused head on a model, and yield the loss of a packed batch: the mean over all labelled tokens."""
+    from trl.trainer.utils import add_fused_lm_head
+
+    from arpo_trainer.packing import packed_logps
+
+    def loss(model: Any, inputs: dict[str, Any], **_: Any) -> Any:
+        labels = inputs["labels"][:, 1:]
+        scored = packed_logps(model, inputs["input_ids"], inputs["attention_mask"], labels.shape[1])
+        return -scored.logps[labels != IGNORED].mean()
+
+    add_fused_lm_head(model)
+    try:
+        yield loss
+    finally:
+        del model.forward  # restores the class's own forward

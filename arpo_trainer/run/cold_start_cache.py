@@ -64,7 +64,17 @@ def _make_cold_started_model(
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     scratch = folder.with_suffix(".unfinished")
     epochs, rate = run.cold_start_epochs, run.cold_start_learning_rate
-    cold_start(model, tokenizer, examples, scratch, epochs=epochs, learning_rate=rate, bf16=args.bf16, seed=seed)
+    cold_start(
+        model,
+        tokenizer,
+        examples,
+        scratch,
+        epochs=epochs,
+        learning_rate=rate,
+        bf16=args.bf16,
+        seed=seed,
+        packing=args.packing,
+    )
 
     def save() -> None:
         if args.local_process_index == 0:  # once on each machine

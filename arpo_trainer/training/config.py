@@ -14,6 +14,7 @@ from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
 from arpo_trainer.algorithms.entropy import ESTIMATORS
 from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
+from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config_checks import check_sampling, check_trl_loss, check_vllm
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
@@ -146,11 +147,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default=None,
         metadata={"help": "Most new tokens in one turn. Default: max_completion_length."},
     )
+    # becomes True or False unless it is "auto"; annotated as what argument parsers take
     packing: str = field(
-        default="flat",
+        default="auto",
         metadata={
-            "help": "'tree' computes what the rows of a micro-batch share once, with the same numbers up to rounding; "
-            "'flat' each row in full."
+            "help": "True computes what the rows of a micro-batch share once, with the same numbers up to rounding; it "
+            "fails where a model does not allow that. False computes each row in full. 'auto' packs where tests have "
+            "compared the two (kind of model, device, sharding), and else trains on full rows and logs why."
         },
     )
     packing_tokens: int | None = field(
@@ -216,7 +219,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         return planned_processes() or started
 
     def __post_init__(self) -> None:
-        check_types(self, {**_READ, **ARPOConfig.__annotations__})
+        check_types(self, {**_READ, **ARPOConfig.__annotations__, "packing": ""})
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"):
@@ -231,7 +234,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_name("advantage", self.advantage, ADVANTAGES)
         self._fit_loss()
         check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
-        check_name("packing", self.packing, ("tree", "flat"))
+        self.packing = packing_setting(self.packing)  # type: ignore[assignment]
         check_name("attribution", self.attribution, ATTRIBUTIONS)
         check_sampling(self)
         lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}

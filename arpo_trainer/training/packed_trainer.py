@@ -13,40 +13,71 @@ import torch
 
 from arpo_trainer.packing.forward import packed_logps
 from arpo_trainer.packing.splitting import regroup
-from arpo_trainer.packing.support import why_not_packable
+from arpo_trainer.packing.support import why_not_packable, why_not_proven
 from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
 
 logger = logging.getLogger(__name__)
 
 
 class PackedGRPOTrainer(HookedGRPOTrainer):
-    """Adds `args.packing` ("tree" or "flat") and `args.packing_tokens` to `GRPOTrainer`."""
+    """Adds `args.packing` (True, False or "auto") and `args.packing_tokens` to `GRPOTrainer`.
 
-    _packs = False
+    Attributes:
+        packs: whether rows are packed.
+    """
 
-    def pack_if_possible(self) -> None:
-        """Pack from now on, if that is asked for; where a model cannot be packed, say why and stay flat."""
-        if self.args.packing != "tree":
+    packs = False
+
+    def choose_packing(self) -> None:
+        """Decide whether rows are packed from now on, and log the reason if "auto" decides against it.
+
+        Raises:
+            ValueError: `packing=True`, and this model or this TRL does not allow it.
+        """
+        if self.args.packing is False:
             return
-        models = [self.model] if self.ref_model is None else [self.model, self.ref_model]
-        reasons = [why_not_packable(self.accelerator.unwrap_model(model)) for model in models]
-        if not HAS_FUSED_HEAD:
-            reasons = ["this TRL puts no fused head on the model, which packed rows need; pip install 'trl>=1.16'"]
-        reason = next((reason for reason in reasons if reason), None)
+        reason = self._why_not_packable()
+        if reason and self.args.packing is True:
+            raise ValueError(f"packing=True: {reason}. Set packing='auto' or False to train on flat rows")
+        if self.args.packing is not True:
+            reason = reason or self._why_not_proven()
         if reason:
-            logger.warning("training on flat rows: %s", reason)
-        self._packs = reason is None
+            logger.info("packing='auto' trains on flat rows: %s", reason)
+        self.packs = reason is None
+
+    def _why_not_packable(self) -> str | None:
+        if not HAS_FUSED_HEAD:
+            return "this TRL puts no fused head on the model, which packed rows need; pip install 'trl>=1.16'"
+        return next(filter(None, map(why_not_packable, self._models())), None)
+
+    def _why_not_proven(self) -> str | None:
+        """Return what of this run is in no test that compares packed rows with flat ones, or None."""
+        device, fsdp = self.accelerator.device.type, getattr(self.accelerator.state, "fsdp_plugin", None)
+        where = ""
+        if device != "cpu":
+            where = f"on {device}"
+        elif self.is_deepspeed_enabled or (fsdp is not None and fsdp.fsdp_version == 1):
+            where = "under DeepSpeed or FSDP1"
+        elif self.args.torch_compile or self.args.use_liger_kernel:
+            where = "under torch_compile or with Liger kernels"
+        if where:
+            return f"packed rows have not been compared with flat ones {where}; packing=True packs all the same"
+        return next(filter(None, map(why_not_proven, self._models())), None)
+
+    def _models(self) -> list[Any]:
+        models = [self.model] if self.ref_model is None else [self.model, self.ref_model]
+        return [self.accelerator.unwrap_model(model) for model in models]
 
     def deal(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Let siblings meet, where rows are packed."""
-        if not self._packs:
+        if not self.packs:
             return micro_batches
         seed = (self.args.seed * 1_000_003 + self.state.global_step) * 4_096 + self.accelerator.process_index
         return regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))
 
     def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """Compute what rows share once."""
-        if not self._packs or forward.aux_loss:
+        if not self.packs or forward.aux_loss:
             return None
         budget = forward.batch_size * forward.input_ids.shape[1]  # what the flat rows would have taken
         budget = min(budget, self.args.packing_tokens or budget)

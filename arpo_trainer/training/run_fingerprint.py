@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import Any
 
+from arpo_trainer.packing.setting import was_packed
+
 # sizes of a rollout, and of the steps and micro-batches that it is split into
 _SIZES = (
     "num_generations",
@@ -76,6 +78,7 @@ def fingerprint(trainer: Any) -> dict[str, Any]:
     }
     settings |= {
         "processes": trainer.accelerator.num_processes,
+        "packing": trainer.packs,  # what "auto" came to
         "reward_funcs": trainer.reward_func_names,
         "tasks": _digest(trainer.train_dataset),
         "env": _environment(trainer.env),
@@ -111,6 +114,7 @@ def _adapters(model: Any) -> dict[str, Any]:
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return the settings that have changed, such as "seed: 1 -> 2"."""
+    before = {**before, "packing": was_packed(before.get("packing"))}
     return [f"{name}: {before.get(name)!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
 
 

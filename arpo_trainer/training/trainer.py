@@ -109,7 +109,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
         check_tokenizer(tokenizer_of(self))
-        self.pack_if_possible()
+        self.choose_packing()
         self.backend = trainer_backend(self)
         template = args.chat_template_kwargs or {}
         self.engine = Engine(

@@ -33,11 +33,11 @@ from benchmarks.gpu.policy import search_env, write_policy
 STEPS = 3
 KINDS: dict[str, dict[str, Any]] = {
     "bf16": {},
-    "packed": {"packing": "tree"},
-    "lora": {"packing": "tree", "learning_rate": 1e-4},
-    "fsdp2": {"packing": "tree"},
-    "zero2": {"packing": "tree"},
-    "zero3": {"packing": "tree"},
+    "packed": {"packing": True},
+    "lora": {"packing": True, "learning_rate": 1e-4},
+    "fsdp2": {"packing": True},
+    "zero2": {"packing": True},
+    "zero3": {"packing": True},
     "colocate": {"use_vllm": True, "vllm_gpu_memory_utilization": 0.3, "vllm_enable_sleep_mode": True,
                  "vllm_max_model_length": 4096},
     "server": {"use_vllm": True, "vllm_mode": "server", "vllm_server_timeout": 300.0},
@@ -73,7 +73,7 @@ def train(kind: str, folder: Path, tiny: bool, more: dict[str, Any]) -> None:
         per_device_train_batch_size=micro, gradient_accumulation_steps=groups * members // micro, max_steps=STEPS,
         max_turn_length=96, max_completion_length=512 if tiny else 1024, gradient_checkpointing=False, logging_steps=1,
         save_strategy="no", report_to=[], disable_tqdm=True, seed=1,
-        **{"learning_rate": 1e-5, "packing": "flat", **KINDS[kind], **more},
+        **{"learning_rate": 1e-5, "packing": False, **KINDS[kind], **more},
         model_init_kwargs={"dtype": "bfloat16" if kind == "lora" and cuda else "float32"},
     )  # fmt: skip
     trainer = _timed_trainer()(

@@ -1,9 +1,9 @@
 """The backend "bubblewrap": the server in namespaces of its own, without any daemon.
 
-The sandbox has no network, sees no processes but its own, and of the file system only the Python that runs
-this program and the system libraries, read-only. Home directories, /etc and everything else are not there.
-What it lacks compared with Docker: the kernel's limit on the memory of all sessions together, where only the
-supervisor's watchdog stands, and, when it is not started by root, a user for each family of sessions.
+The sandbox has no network, sees only its own processes, and of the file system only the Python that runs this
+program and the system libraries, read-only. Home directories, /etc and everything else are not there. Compared with
+Docker it lacks the kernel's limit on the memory of all sessions together, which only the supervisor's watchdog
+enforces, and, unless it is started by root, a user for each group of sessions.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ os.execv(sys.executable, [sys.executable, "-I", "-c", "print(6 * 7)"])
 
 @cache
 def why_no_bubblewrap() -> str:
-    """Try bubblewrap; return what is wrong with it and how to mend it, or nothing."""
+    """Try bubblewrap; return what is wrong with it and how to fix it, or nothing."""
     if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed. To mend it: sudo apt-get install bubblewrap"
+        return "bubblewrap is not installed. To fix it: sudo apt-get install bubblewrap"
     command = [*_command(ServerOptions(sessions=1)), base_python(), "-I", "-c", _TRIAL]
     try:
         trial = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
@@ -59,7 +59,7 @@ def why_no_bubblewrap() -> str:
 def start_bubblewrap(options: ServerOptions) -> ProcessStream:
     """Start the server in bubblewrap.
 
-    As root each family gets a user of its own that nothing else belongs to; else there is only one user.
+    As root, each group gets a user of its own that is used for nothing else; otherwise there is only one user.
     """
     first = random_uids() if os.geteuid() == 0 else 0
     packages = packages_directory(options.profile)
@@ -77,7 +77,7 @@ def start_bubblewrap(options: ServerOptions) -> ProcessStream:
 
 
 def _counts_by_namespace() -> bool:
-    """Whether processes of other user namespaces are left out when this kernel counts a user's (Linux 5.14)."""
+    """Whether this kernel counts a user's processes separately for each user namespace (Linux 5.14)."""
     version = re.match(r"(\d+)\.(\d+)", platform.release())
     return version is not None and (int(version[1]), int(version[2])) >= (5, 14)
 
@@ -86,6 +86,7 @@ def _command(options: ServerOptions, packages: Path | None = None) -> list[str]:
     namespaces = ["--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:
+        # no user namespace: root may change to the users of the groups only without one
         namespaces[:1] = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         administer = ("CAP_CHOWN", "CAP_SYS_ADMIN")  # until /proc and the slots are ready
         nice = ("CAP_SYS_NICE",) if _may_set_priorities() else ()
@@ -108,7 +109,7 @@ def _command(options: ServerOptions, packages: Path | None = None) -> list[str]:
 
 
 def _may_set_priorities() -> bool:
-    """Whether this root has the capability to give away, which that of a container mostly has not."""
+    """Whether this root has the capability, which root in a container usually has not."""
     status = Path("/proc/self/status").read_text()
     held = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
     return bool(held & _SYS_NICE)
@@ -121,12 +122,12 @@ def _bind(path: str) -> list[str]:
 
 
 def _parents(path: str) -> list[str]:
-    above = [str(parent) for parent in reversed(PurePath(path).parents)][1:]
-    return [argument for parent in above for argument in ("--perms", "0755", "--dir", parent)]
+    parents = [str(parent) for parent in reversed(PurePath(path).parents)][1:]
+    return [argument for parent in parents for argument in ("--perms", "0755", "--dir", parent)]
 
 
 def _needed() -> list[str]:
-    """Return the system's directories and this Python's own, without its virtual environment."""
+    """Return the directories of the system and of this Python, without its virtual environment."""
     paths = [path for path in _SYSTEM if os.path.lexists(path)]
     for path in (sys.base_prefix, sys.base_exec_prefix, sysconfig.get_path("stdlib")):
         if not any(path == one or path.startswith(one + "/") for one in paths):

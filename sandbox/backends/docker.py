@@ -1,10 +1,10 @@
 """The backend "docker": the server as the first process of one long-lived container.
 
-The container has no network and no writable file system but a tmpfs for each family of sessions; nothing is
+The container has no network and no writable file system except a tmpfs for each group of sessions. Nothing is
 mounted into it and no port is opened: everything goes over the attached stream, which works with every
-DOCKER_HOST. The supervisor is the container's root, with the capabilities to change users, to kill and to
-set priorities, and no others; sessions have none, and users of their own. When this program ends, however it ends,
-the engine closes the container's standard input, and the server ends.
+DOCKER_HOST. The supervisor is the container's root, with only the capabilities to change users, to kill and to set
+priorities; sessions have none, and users of their own. When this program ends, however it ends, the engine closes the
+container's standard input, and the server ends.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _SYSCTLS = {
 class DockerStream:
     """Bytes to and from a container's first process.
 
-    The engine wraps what the container writes in frames of its own: one byte that tells stdout from stderr,
-    three zeros, four bytes of length.
+    The engine wraps the container's output in frames of its own: one byte for stdout or stderr, three zeros, four
+    bytes of length.
 
     Args:
         client: of the engine.
         container: its id.
-        runtime: what the engine runs it with, "runc" mostly.
+        runtime: what the engine runs it with, usually "runc".
         unenforced: limits that the engine cannot enforce.
     """
 
@@ -92,13 +92,13 @@ class DockerStream:
         return bytes(output)
 
     def post_mortem(self) -> str:
-        """Return what the engine says about the container, and its last words."""
+        """Return what the engine reports about the container, and the end of its stderr."""
         import docker.errors
 
         words = self._log.decode("utf-8", "replace").strip().rpartition("\n")[2]
         try:
             state = self._client.api.inspect_container(self._container)["State"]
-            memory = ", for want of memory" if state.get("OOMKilled") else ""
+            memory = ", out of memory" if state.get("OOMKilled") else ""
             return f"its container ended with code {state.get('ExitCode')}{memory}{': ' if words else ''}{words}"
         except (docker.errors.DockerException, OSError):
             return f"its container, or the Docker engine, has ended{': ' if words else ''}{words}"
@@ -108,7 +108,7 @@ class DockerStream:
         self._socket.end()
 
     def kill(self) -> None:
-        """Have the engine remove the container, whatever it does."""
+        """Have the engine remove the container by force."""
         import docker.errors
 
         with contextlib.suppress(docker.errors.DockerException, OSError):
@@ -160,7 +160,7 @@ def start_docker(options: ServerOptions) -> DockerStream:
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
-        stream = DockerStream(client, container, runtime, unenforced)
+        stream = DockerStream(client, container, runtime, unenforced)  # attached before the start, to miss nothing
         client.api.start(container)
         preload = preload_of(client, image)
         stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
@@ -171,8 +171,10 @@ def start_docker(options: ServerOptions) -> DockerStream:
         client.close()
         hint = ""
         if options.runtime and options.runtime in str(error):
-            hint = f"; `docker info` lists the runtimes, daemon.json names them: is {options.runtime!r} there?"
-        raise SandboxError(f"Docker can not start a sandbox from image {image!r}: {error}{hint}") from error
+            hint = (
+                f"; `docker info` lists the runtimes, and daemon.json defines them: is {options.runtime!r} one of them?"
+            )
+        raise SandboxError(f"Docker cannot start a sandbox from image {image!r}: {error}{hint}") from error
     return stream
 
 
@@ -186,7 +188,7 @@ def _labels() -> dict[str, str]:
 
 
 def _first_uid(info: Mapping[str, Any]) -> int:
-    """Choose users; an engine that runs in a user namespace has only the lower 65,536."""
+    """Return the first user; an engine that runs in a user namespace has only the lower 65,536."""
     options = info.get("SecurityOptions") or []
     mapped = any(name in option for option in options for name in ("name=userns", "name=rootless"))
     return random_uids(1 << 10, 60_000) if mapped else random_uids()
@@ -195,8 +197,8 @@ def _first_uid(info: Mapping[str, Any]) -> int:
 def most_processes(options: ServerOptions, info: Mapping[str, Any]) -> int:
     """Return how many processes and threads a container may have: all containers together half of the machine's.
 
-    An engine does not tell the machine's limits. Where it has the kernel that runs this program, /proc does;
-    of another the kernel's defaults are taken, which follow from its CPUs and its memory.
+    An engine does not report the machine's limits. Where it runs on the kernel that runs this program, /proc has them;
+    for another machine, the kernel's defaults are used, which follow from its CPUs and its memory.
     """
     machine: list[int] = []
     if info.get("KernelVersion") == platform.release():
@@ -225,7 +227,7 @@ def _host_config(
         f"{_ROOT}/{number}": f"size={limits.disk},nr_inodes={_INODES},mode=1730,uid=0,gid={first_uid + number}"
         for number in range(options.sessions)
     }
-    nameless = limits.processes * limits.open_files  # by one family; nobody can tell whose they are
+    nameless = limits.processes * limits.open_files  # files without a name, by one group; no limit can attribute them
     shared = f"size={shared_memory(options)},nr_inodes={2 * options.sessions * SHARED_FILES + nameless}"
     return client.api.create_host_config(
         auto_remove=True,
@@ -237,9 +239,9 @@ def _host_config(
         pids_limit=most_processes(options, info),
         **_cpus(options, info, unenforced),
         mem_limit=memory,
-        memswap_limit=memory,
+        memswap_limit=memory,  # equal to mem_limit: no swap
         ipc_mode="private",
-        log_config={"Type": "none", "Config": {}},
+        log_config={"Type": "none", "Config": {}},  # the stream would be written to disk
         sysctls=_SYSCTLS,
         ulimits=[{"Name": "core", "Soft": 1, "Hard": 1}],
         runtime=options.runtime,

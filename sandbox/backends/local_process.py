@@ -1,7 +1,7 @@
 """The server as a plain subprocess: the stream that bubblewrap uses, and the backend "unsafe_local".
 
-"unsafe_local" limits memory, files and time, and isolates nothing. It is there for machines without Docker
-and bubblewrap, and for code one would run anyway.
+"unsafe_local" limits memory, files and time, and isolates nothing. It is meant for machines without Docker and
+bubblewrap, and for code that you would run anyway.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sandbox.images.profiles import packages_directory, preload
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-_PATIENCE = 8.0
+_END_SECONDS = 8.0
 _SHARED_MEMORY, _LEAST_SHARED_MEMORY = 4 << 20, 64 << 20
 
 SHARED_FILES = 128
-"""How many files a family may have in /dev/shm when it is half full."""
+"""How many files a group may have in /dev/shm when it is half full."""
 
 
 class ProcessStream:
@@ -36,7 +36,7 @@ class ProcessStream:
 
     Args:
         command: what to start.
-        isolation: what stands around it.
+        isolation: what the backend puts around it.
         config: for the server.
         unenforced: limits that cannot be enforced.
     """
@@ -73,7 +73,7 @@ class ProcessStream:
         return self._socket.recv(1 << 18)
 
     def post_mortem(self) -> str:
-        """Return exit code and last words."""
+        """Return the exit code and the last line of stderr."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         self._log.seek(0, os.SEEK_END)
@@ -91,9 +91,9 @@ class ProcessStream:
         self._process.kill()
 
     def finish(self) -> None:
-        """Wait for the server's end and give back what is left."""
+        """Wait for the server's end and release its resources."""
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -106,24 +106,25 @@ class ProcessStream:
 
 
 def shared_memory(options: ServerOptions) -> int:
-    """Return the size of /dev/shm, in bytes: twice the shares of all families, at most half of the memory.
+    """Return the size of /dev/shm, in bytes: twice the shares of all groups, at most half of the memory.
 
-    The other half is for those who take more while nobody minds, and for the moment until they are ended.
+    The other half of /dev/shm is for groups that take more than their share while it is not needed, and for the moment
+    until they are ended.
     """
     wanted = max(2 * options.sessions * _SHARED_MEMORY, _LEAST_SHARED_MEMORY)
     return min(wanted, parse_size(options.limits.memory) // 2)
 
 
 def random_uids(least: int = 1 << 20, most: int = 1 << 31) -> int:
-    """Return the first of a range of users for a server's families, which nothing else is likely to belong to.
+    """Return the first of a range of users for a server's groups, chosen at random so that nothing else has them.
 
-    The kernel counts processes by user across containers: two servers must not share one.
+    The kernel counts processes by user across containers, so that two servers must not share one.
     """
     return secrets.randbelow((most - least) >> 8) * 256 + least
 
 
 def base_python() -> str:
-    """Return the interpreter that runs this program, the one behind a virtual environment."""
+    """Return the interpreter that runs this program; for a virtual environment, the one that it was made from."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -138,15 +139,15 @@ def server_config(
     packages: str = "",
     preload: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what a server is told.
+    """Return the configuration for a server.
 
     Args:
         options: of the server.
-        root: where the sessions' directories go; None lets it make a place, and means that nothing is isolated.
-        first_uid: the user of the first family, the next ones follow; 0 when all run as the server's user.
+        root: where the sessions' directories go; None lets it choose a place, and means that nothing is isolated.
+        first_uid: the user of the first group, others follow; 0 when all run as the server's user.
         chown: the server has to give the slots to their users itself.
-        own_user: nobody else's processes count as its user's, so that their number can be limited.
-        own_account: the memory of the control group it finds itself in is its own.
+        own_user: no other processes count as its user's, so that their number can be limited.
+        own_account: the control group that it is in is its own.
         packages: a directory of packages for the code, as the server sees it.
         preload: modules for the zygote to import.
     """

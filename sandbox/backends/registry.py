@@ -1,7 +1,7 @@
-"""The backends: where a server can be started, and which one "auto" takes.
+"""The backends: where a server can be started, and which one "auto" chooses.
 
-A backend starts the server and returns a stream to it; everything else is the same for all. "auto" tries
-Docker, then bubblewrap, and then gives up: it never runs anything unprotected.
+A backend starts the server and returns a stream to it; everything else is the same for all. "auto" tries Docker, then
+bubblewrap, and then gives up: it never runs anything without isolation.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def choose(name: str) -> str:
     """Return the backend that a name stands for on this machine.
 
     Raises:
-        ValueError: no such backend.
-        SandboxUnavailable: it can not be used here; the message says what to do.
+        ValueError: there is no such backend.
+        SandboxUnavailable: it cannot be used here; the message says what to do.
     """
     if name not in NAMES:
-        raise ValueError(f"no sandbox backend {name!r}; there are: {', '.join(NAMES)}")
+        raise ValueError(f"there is no sandbox backend {name!r}; choose one of {', '.join(NAMES)}")
     if name == "unsafe_local":
         return name
     faults: list[str] = []

@@ -1,7 +1,7 @@
-"""What sandboxes have left on the Docker engines: their containers, those without a client, old images.
+"""Lists and removes what sandboxes have on Docker engines: containers, containers without a client, old images.
 
-A container ends by itself with its client. One is left over only when the engine could not tell: it was created
-and never started, or the engine was restarted or cut off at the wrong moment.
+A container ends by itself with its client. One is left over only if it was created and never started, or if the
+engine was restarted or disconnected at the wrong moment.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class ContainerInfo:
     """A container of a sandbox.
 
     Attributes:
-        host: the engine it is on, as DOCKER_HOST names it; empty for the one of this machine.
+        host: the engine it is on, as in DOCKER_HOST; empty for the one of this machine.
         id: of the container, 12 digits.
-        state: as the engine has it, such as "running" or "created".
-        age: seconds since it was made.
-        image: it was made from.
-        memory: bytes it uses; 0 where the engine does not say.
+        state: as the engine reports it, such as "running" or "created".
+        age: seconds since it was created.
+        image: the image it was created from.
+        memory: bytes it uses; 0 where the engine does not report them.
         client: process that opened it; 0 if unknown.
-        client_host: machine which that process is on.
-        orphan: nobody is there who would use it. The client can be looked up on its own machine only; elsewhere
-            only a container that was never started is taken for one.
+        client_host: machine of that process.
+        orphan: its client is gone. The client can be looked up on its own machine only; on other machines, only a
+            container that was never started counts as an orphan.
     """
 
     host: str
@@ -66,29 +66,29 @@ def prune(everything: bool = False, images: bool = False, host: str | None = Non
     """Remove containers without a client; returns what was removed.
 
     Args:
-        everything: remove also those that are in use; their sessions are lost.
-        images: remove also images that were replaced by a newer one of the same profile and are not in use.
-        host: the engine; None takes all that DOCKER_HOST names.
+        everything: also remove those that are in use; their sessions are lost.
+        images: also remove images that were replaced by a newer one of the same profile and are not in use.
+        host: the engine; None uses all that DOCKER_HOST names.
 
     Raises:
         SandboxUnavailable: an engine does not answer.
     """
     removed: list[str] = []
     for one in _hosts(host):
-        doomed = [info for info in _containers_of(one) if everything or info.orphan]
+        unused = [info for info in _containers_of(one) if everything or info.orphan]
         with _client(one) as client:
-            removed += [f"container {info.id}" for info in doomed if _remove(client.api.remove_container, info.id)]
+            removed += [f"container {info.id}" for info in unused if _remove(client.api.remove_container, info.id)]
             if images:
                 removed += [f"image {tag}" for tag in _old_images(client) if _remove(client.api.remove_image, tag)]
     return removed
 
 
 def describe_unenforced_limits(backend: str, host: str | None = None) -> list[str]:
-    """Return which limits a backend can not keep on this machine, one sentence each.
+    """Return which limits a backend cannot enforce on this machine, one sentence each.
 
     Args:
         backend: "docker", "bubblewrap" or "unsafe_local".
-        host: the engine; None takes all that DOCKER_HOST names.
+        host: the engine; None uses all that DOCKER_HOST names.
 
     Raises:
         SandboxUnavailable: an engine does not answer.
@@ -129,17 +129,17 @@ def _info(client: Any, host: Host, found: dict[str, Any]) -> ContainerInfo:
     labels = found["Labels"]
     age = max(0.0, time.time() - found["Created"])
     pid, machine = int(labels.get(f"{_LABEL}.client", 0)), labels.get(f"{_LABEL}.client_host", "")
-    stillborn = found["State"] == "created" and age > _STARTING
-    widowed = machine == socket.gethostname() and not _alive(pid, found["Created"])
+    never_started = found["State"] == "created" and age > _STARTING
+    client_gone = machine == socket.gethostname() and not _alive(pid, found["Created"])
     memory = _memory(client, found["Id"]) if found["State"] == "running" else 0
-    orphan = stillborn or widowed
+    orphan = never_started or client_gone
     return ContainerInfo(
         host.name or "", found["Id"][:12], found["State"], age, found["Image"], memory, pid, machine, orphan
     )
 
 
 def _alive(pid: int, before: float) -> bool:
-    """Whether a process is there that was started before a time; a later one has only got the same number."""
+    """Whether a process exists that was started before a time; a later one only has the same number."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -186,7 +186,7 @@ def _remove(remove: Any, name: str) -> bool:
 
 
 def _old_images(client: Any) -> list[str]:
-    """Return the tags of all images but the newest of each profile."""
+    """Return the tags of all images except the newest of each profile."""
     seen: set[str] = set()
     old: list[str] = []
     for image in sorted(client.api.images(name=_REPOSITORY), key=lambda image: -image["Created"]):

@@ -1,4 +1,4 @@
-"""Finds out whether Docker can be used, and what to do if not."""
+"""Checks whether Docker can be used, and what to do if not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 State = Literal["ok", "missing", "no_engine", "not_running", "not_permitted", "too_old"]
 OLDEST_API = (1, 40)
-"""Of Docker Engine 19.03."""
+"""The API of Docker Engine 19.03."""
 _DAEMON_PLACES = ("/usr/sbin", "/usr/local/sbin", "/sbin")
-"""Where the daemon is found that is not on an ordinary user's PATH."""
+"""Where the daemon may be, apart from an ordinary user's PATH."""
 _WORDS = {
     "missing": "is not installed",
     "no_engine": "has no engine here, only its command line",
@@ -28,10 +28,10 @@ class DockerDiagnosis:
     """Whether Docker can be used.
 
     Attributes:
-        state: "ok", or which of several different faults it is: "missing" (nothing is installed), "no_engine" (the
-            command line alone is), "not_running", "not_permitted", "too_old".
-        detail: what was seen.
-        cure: the command that mends it; empty if all is well.
+        state: "ok", or the problem: "missing" (nothing is installed), "no_engine" (only the command line is installed),
+            "not_running", "not_permitted", "too_old".
+        detail: what was found.
+        cure: the command that fixes it; empty if the state is "ok".
     """
 
     state: State
@@ -41,14 +41,14 @@ class DockerDiagnosis:
     def __str__(self) -> str:
         if self.state == "ok":
             return f"Docker answers ({self.detail})"
-        return f"Docker {_WORDS[self.state]} ({self.detail}). To mend it: {self.cure}"
+        return f"Docker {_WORDS[self.state]} ({self.detail}). To fix it: {self.cure}"
 
 
 def check_docker(host: str | None = None) -> DockerDiagnosis:
-    """Ask a Docker engine for its version; takes a few milliseconds where there is one.
+    """Ask a Docker engine for its version; takes a few milliseconds if there is one.
 
     Args:
-        host: as DOCKER_HOST names it; None takes the one of the environment.
+        host: as in DOCKER_HOST; None uses the one of the environment.
     """
     import docker.errors
 
@@ -66,8 +66,8 @@ def connect(host: str | None = None, timeout: float = 60) -> Any:
     """Return a client of an engine.
 
     Args:
-        host: "unix:///path", "tcp://name:port" (TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say) or "ssh://name"
-            (needs paramiko); None takes what DOCKER_HOST names, or the engine on this machine.
+        host: "unix:///path", "tcp://name:port" (TLS by DOCKER_TLS_VERIFY and DOCKER_CERT_PATH) or "ssh://name"
+            (needs paramiko); None uses what DOCKER_HOST names, or the engine on this machine.
         timeout: seconds an answer may take.
 
     Raises:

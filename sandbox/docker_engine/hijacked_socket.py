@@ -1,7 +1,7 @@
-"""The hijacked connection of an attached container, whatever the engine is reached by.
+"""The hijacked connection of an attached container, over a Unix, TCP or TLS socket.
 
-A Unix or TCP socket can be read and written by two threads at once. A TLS connection can not: there a lock
-keeps reading and writing apart, and nobody waits while holding it.
+Two threads can read and write a Unix or TCP socket at the same time. A TLS connection needs a lock for each operation,
+and no thread waits while it holds the lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HijackedSocket:
     """A stream of bytes.
 
     Args:
-        raw: what the Docker SDK's `attach_socket` has returned.
+        raw: what `attach_socket` of the Docker SDK has returned.
     """
 
     def __init__(self, raw: Any) -> None:
@@ -37,16 +37,16 @@ class HijackedSocket:
             return
         view = memoryview(data)
         while view:
-            view = view[self._patiently(lambda rest=view[:_PIECE]: self._socket.send(rest)) :]
+            view = view[self._retry(lambda rest=view[:_PIECE]: self._socket.send(rest)) :]
 
     def receive(self) -> bytes:
-        """Wait for bytes; empty at the end."""
+        """Wait for bytes; returns none at the end of the stream."""
         if self._tls is None:
             return bytes(self._socket.recv(_PIECE))
-        return bytes(self._patiently(lambda: self._socket.recv(_PIECE)))
+        return bytes(self._retry(lambda: self._socket.recv(_PIECE)))
 
-    def _patiently(self, act: Any) -> Any:
-        """Do one TLS operation as soon as it can be done without waiting."""
+    def _retry(self, act: Any) -> Any:
+        """Do one TLS operation as soon as that is possible without waiting."""
         while True:
             try:
                 with self._tls or contextlib.nullcontext():
@@ -57,16 +57,18 @@ class HijackedSocket:
                 select.select([], [self._socket], [], 1.0)
 
     def end(self) -> None:
-        """Say that nothing more will be sent; receiving goes on."""
+        """Signal that nothing more will be sent; receiving goes on."""
         with contextlib.suppress(OSError):
             if isinstance(self._socket, socket.socket):
-                socket.socket.shutdown(self._socket, socket.SHUT_WR)  # SSLSocket's own would end receiving, too
+                socket.socket.shutdown(
+                    self._socket, socket.SHUT_WR
+                )  # the method of SSLSocket would end receiving as well
             else:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close this process's copy."""
         with contextlib.suppress(OSError):
-            self._response.close()  # first: one whose connection is closed under it complains when it is collected
+            self._response.close()  # first, since it warns when it is collected after its connection was closed
             self._raw.close()
             self._socket.close()

@@ -1,9 +1,9 @@
 """The Docker engines that the containers of a sandbox are spread over.
 
-An engine is named as DOCKER_HOST names it: unix:///var/run/docker.sock, tcp://host:2376 (TLS by DOCKER_TLS_VERIFY
-and DOCKER_CERT_PATH), ssh://user@host:22, with the path of the engine's socket at the end where it is not the
-usual one. Through ssh:// a tunnel is opened with the `ssh` program, its configuration and its agent; the
-environment variable ARPO_SSH replaces the command, such as ARPO_SSH="ssh -F my_config".
+An engine is named as in DOCKER_HOST: unix:///var/run/docker.sock, tcp://host:2376 (TLS by DOCKER_TLS_VERIFY and
+DOCKER_CERT_PATH), ssh://user@host:22, followed by the path of the engine's socket where it is not the usual one. For
+ssh:// a tunnel is opened with the `ssh` program, its configuration and its agent; the environment variable ARPO_SSH
+replaces the command, such as ARPO_SSH="ssh -F my_config".
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ SSH_VARIABLE = "ARPO_SSH"
 _SOCKET = "/var/run/docker.sock"
 _PREFIX = "arpo-ssh-"
 _READY = b"ready\n"
-_PATIENCE = 30.0
-_SOON, _LATE = 0.5, 30.0
+_OPEN_SECONDS = 30.0
+_FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 _log = logging.getLogger(__name__)
 
 
 class Host:
-    """An engine, and whether it is worth trying.
+    """An engine, and when to try it again after a failure.
 
     Args:
         name: of the engine; None is the one of the environment.
 
     Attributes:
-        fault: why the last start there failed; empty after one that did not.
-        closed_until: no start is tried before that, by `time.monotonic`.
+        fault: why the last start there failed; empty after a start that worked.
+        closed_until: no start is tried before this time, by `time.monotonic`.
     """
 
     def __init__(self, name: str | None) -> None:
         self.name = name
         self.fault = ""
         self.closed_until = 0.0
-        self._delay = _SOON
+        self._delay = _FIRST_DELAY
         self._tunnel: Tunnel | None = None
         self._lock = threading.Lock()
 
     def address(self) -> str | None:
-        """Return what the Docker SDK connects to; opens the tunnel if one is needed and is not there.
+        """Return what the Docker SDK connects to; opens a tunnel if one is needed and not open.
 
         Raises:
-            SandboxUnavailable: there is no tunnel to be had.
+            SandboxUnavailable: the tunnel cannot be opened.
         """
         if self.name is None or not self.name.startswith("ssh://"):
             return self.name
@@ -68,14 +68,14 @@ class Host:
             return self._tunnel.address
 
     def failed(self, fault: str) -> None:
-        """Leave the engine alone for a while, longer each time."""
+        """Do not try the engine for a while, longer each time."""
         self.fault = fault
         self.closed_until = time.monotonic() + self._delay
-        self._delay = min(2 * self._delay, _LATE)
+        self._delay = min(2 * self._delay, _LONGEST_DELAY)
 
     def worked(self) -> None:
-        """Forget that it ever failed."""
-        self.fault, self.closed_until, self._delay = "", 0.0, _SOON
+        """Forget earlier failures."""
+        self.fault, self.closed_until, self._delay = "", 0.0, _FIRST_DELAY
 
     def close(self) -> None:
         """Close the tunnel."""
@@ -92,10 +92,10 @@ class Host:
 
 
 def hosts_of(names: Sequence[str] | None) -> list[Host]:
-    """Return the engines that were asked for, or else those of DOCKER_HOST, which may list several with commas.
+    """Return the engines of this list, or of DOCKER_HOST, which may list several, separated by commas.
 
     Raises:
-        ValueError: what was given names no engine.
+        ValueError: a name is not that of an engine.
     """
     if isinstance(names, str):
         raise ValueError(f"hosts={names!r}; it has to be a list, such as [{names!r}]")
@@ -113,7 +113,7 @@ def hosts_of(names: Sequence[str] | None) -> list[Host]:
 
 def _check(name: str) -> None:
     if not isinstance(name, str):
-        raise ValueError(f"hosts= names engines by strings, such as 'unix:///var/run/docker.sock'; {name!r} is none")
+        raise ValueError(f"hosts= names engines by strings, such as 'unix:///var/run/docker.sock'; {name!r} is not one")
     parts = urlsplit(name)
     try:
         parts.port  # noqa: B018  (looking is checking)
@@ -126,7 +126,7 @@ def _check(name: str) -> None:
 
 
 class Tunnel:
-    """A socket here that leads to the engine's socket there, held open by an `ssh` process.
+    """A local socket that leads to the remote engine's socket, held open by an `ssh` process.
 
     The process waits for the end of its standard input, which comes when this program ends, however it ends.
 
@@ -174,13 +174,13 @@ class Tunnel:
         return [*program, *options, *forward, "--", parts.hostname or "", there]
 
     def _ready(self) -> bool:
-        """Wait until the command runs there, which is after the tunnel has been set up."""
+        """Wait until the remote command runs, which is after the tunnel has been set up."""
         out = self._process.stdout
         if out is None:
             return False
         seen = b""
-        deadline = time.monotonic() + _PATIENCE
-        while _READY not in seen:  # a login script may have said something before
+        deadline = time.monotonic() + _OPEN_SECONDS
+        while _READY not in seen:  # a login script may have printed something before
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([out], [], [], left)[0]:
                 return False
@@ -195,10 +195,10 @@ class Tunnel:
             self._process.wait(1)
         self._log.seek(0)
         words = self._log.read()[-2000:].decode("utf-8", "replace").strip()
-        return words or f"ssh has said nothing within {_PATIENCE:.0f} s"
+        return words or f"ssh has printed nothing within {_OPEN_SECONDS:.0f} s"
 
     def alive(self) -> bool:
-        """Whether the `ssh` process is still there."""
+        """Whether the `ssh` process still runs."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Tunnel:
 
 
 def _remove_stale() -> None:
-    """Remove the sockets of programs that were killed: those at which nobody listens any more."""
+    """Remove the sockets of programs that were killed: those that nobody listens on any more."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/docker.sock"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
             try:

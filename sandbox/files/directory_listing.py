@@ -48,6 +48,7 @@ def _entries(data: bytes, path: str) -> list[FileInfo]:
         size, is_dir, length = ENTRY.unpack_from(data, at)
         name = data[at + ENTRY.size : at + ENTRY.size + length]
         at += ENTRY.size + length
+        # a name with "/" or ".." would lead a caller who joins paths out of the directory
         if len(name) < length or name in (b"", b".", b"..") or b"/" in name or b"\0" in name or size > _LARGEST:
             raise _malformed(path)
         entries.append(FileInfo(name.decode("utf-8", "backslashreplace"), size, is_dir))

@@ -36,7 +36,7 @@ def write_file(send: SendRequest, name: str | PurePath, data: bytes, most: int) 
 
 def write_pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the requests that write a file."""
-    for offset in range(0, max(1, len(content)), _PIECE):
+    for offset in range(0, max(1, len(content)), _PIECE):  # an empty file is one empty piece
         piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
         yield WRITE, {"path": name, "offset": offset, "data": piece}
 

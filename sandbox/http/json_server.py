@@ -1,8 +1,8 @@
-"""What our small HTTP servers share: JSON in, JSON out, bodies of bounded length, a thread a connection.
+"""Base of the small HTTP servers: JSON in, JSON out, bodies of bounded length, one thread per connection.
 
-Pages in a browser are kept out, also those that the user of this machine has open: they can not send JSON to another
-site without asking, and they tell where they come from. A server with a token serves only those who have it; keep
-one without a token on loopback, or on a network of your own.
+Requests of web pages are refused, including pages that the user of this machine has open: a page cannot send JSON to
+another site without a preflight request, and its requests have an Origin. A server with a token serves only clients
+that send it; a server without one should listen on loopback only, or on a private network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 LARGEST_BODY = 32 << 20  # bytes
 _DRAINED = 1 << 16
-_NO_PAGES = "the request comes from a page in a browser (it has an Origin), which this server does not answer"
+_NO_PAGES = "the request comes from a web page (it has an Origin); this server does not answer web pages"
 _log = logging.getLogger(__name__)
 
 
@@ -25,9 +25,9 @@ class JsonHandler(BaseHTTPRequestHandler):
     """Answers GET for its state and POST to one path.
 
     Attributes:
-        post_path: where to POST.
-        healthy_paths: where GET tells the state.
-        token: what a POST has to bring, as a bearer token or as the password of basic authentication; none if empty.
+        post_path: the path for POST.
+        healthy_paths: the paths for GET, which returns the state.
+        token: what a POST must send as bearer token or as password of basic authentication; empty for none.
     """
 
     protocol_version = "HTTP/1.1"
@@ -37,7 +37,7 @@ class JsonHandler(BaseHTTPRequestHandler):
     token: str = ""
 
     def state(self) -> dict[str, Any]:
-        """Return what GET tells."""
+        """Return the answer to GET."""
         raise NotImplementedError
 
     def respond(self, body: bytes) -> tuple[int, dict[str, Any]]:
@@ -49,7 +49,7 @@ class JsonHandler(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def do_GET(self) -> None:
-        """Tell the state."""
+        """Answer with the state."""
         if "Origin" in self.headers:
             self._answer(403, self.fault(_NO_PAGES))
         elif (self.path.rstrip("/") or "/") in self.healthy_paths:
@@ -59,13 +59,15 @@ class JsonHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Read the body, and answer."""
-        told = self.headers.get("Content-Length", "")
-        length = int(told) if told.isascii() and told.isdigit() and len(told) < 12 else -1
+        announced = self.headers.get("Content-Length", "")
+        length = int(announced) if announced.isascii() and announced.isdigit() and len(announced) < 12 else -1
         status, why = self._refusal(length)
         if status:
             self.close_connection = True
             self._answer(status, self.fault(why))
-            self.rfile.read(min(max(length, 0), _DRAINED))  # else the answer may be lost with what was not read
+            self.rfile.read(
+                min(max(length, 0), _DRAINED)
+            )  # otherwise the client may lose the answer with what was not read
             return
         body = self.rfile.read(length)
         if self.path.rstrip("/") == self.post_path:
@@ -74,19 +76,19 @@ class JsonHandler(BaseHTTPRequestHandler):
             self._answer(404, self._no_such_path())
 
     def _refusal(self, length: int) -> tuple[int, str]:
-        """Return why a POST is refused before its body is read: a status, 0 if it is not, and a reason."""
+        """Return status and reason if a POST is refused before its body is read; status 0 if it is not refused."""
         if not 0 <= length <= LARGEST_BODY:
             return 411 if length < 0 else 413, f"send Content-Length, at most {LARGEST_BODY} bytes"
         if "Origin" in self.headers:
             return 403, _NO_PAGES
         if self.token and not _same(_token_of(self.headers.get("Authorization", "")), self.token):
-            return 401, "this server wants its token; send it as 'Authorization: Bearer TOKEN', or as a password"
+            return 401, "this server needs a token; send it as 'Authorization: Bearer TOKEN', or as a password"
         if self.headers.get_content_type() != "application/json":
-            return 415, "the body has to be JSON, and Content-Type has to say so: application/json"
+            return 415, "the body has to be JSON, with the Content-Type application/json"
         return 0, ""
 
     def _no_such_path(self) -> dict[str, Any]:
-        return self.fault(f"there is no {self.path}; POST to {self.post_path}")
+        return self.fault(f"there is no path {self.path}; POST to {self.post_path}")
 
     def _answer(self, status: int, fields: dict[str, Any]) -> None:
         data = json.dumps(fields).encode()
@@ -104,7 +106,7 @@ class JsonHandler(BaseHTTPRequestHandler):
 
 
 class JsonServer(ThreadingHTTPServer):
-    """Serves with a handler, a thread a connection."""
+    """Serves with one thread per connection."""
 
     daemon_threads = True
     request_queue_size = 1024
@@ -114,17 +116,17 @@ class JsonServer(ThreadingHTTPServer):
         _log.debug("a connection from %s broke", client_address, exc_info=True)
 
     def serve_until_interrupted(self) -> None:
-        """Serve until Ctrl-C, and give the address back."""
+        """Serve until Ctrl-C, then release the address."""
         try:
             self.serve_forever()
         except KeyboardInterrupt:
-            _log.info("ending")
+            _log.info("interrupted; the server ends")
         finally:
             self.server_close()
 
 
 def _token_of(authorization: str) -> str:
-    """Return the bearer token, or the password of basic authentication, which addresses with user:password@ make."""
+    """Return the bearer token, or the password of basic authentication, as sent for a URL with user:password@."""
     scheme, _, given = authorization.strip().partition(" ")
     if scheme.lower() == "basic":
         try:

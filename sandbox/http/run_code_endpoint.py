@@ -1,8 +1,8 @@
-"""An HTTP endpoint that speaks SandboxFusion's `POST /run_code`, so that verl and others can use this sandbox.
+"""An HTTP endpoint for SandboxFusion's `POST /run_code`, so that verl and others can use this sandbox.
 
-Each request runs in a session of its own, which is gone afterwards. Run it with `arpo sandbox serve`. On loopback it
-needs no token; elsewhere it does, as a bearer token or in the address: `http://user:TOKEN@host:8080/run_code`. Only
-Python is served.
+Each request runs in a session of its own, which is closed afterwards. Start it with `arpo sandbox serve`. On loopback
+it needs no token; elsewhere it needs one, as bearer token or in the URL: `http://user:TOKEN@host:8080/run_code`. Only
+Python is supported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class BadRequest(ValueError):
-    """The request makes no sense; the message says why."""
+    """The request is malformed; the message says why."""
 
 
 def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
@@ -51,20 +51,20 @@ def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
             files (name to base64), fetch_files (names).
 
     Returns:
-        status "Success" (it ran and ended well), "Failed" (the code's fault) or "SandboxError" (ours: not a verdict
-        on the code); run_result with status "Finished" or "TimeLimitExceeded", execution_time in seconds,
-        return_code (negative when the process was killed, null after a time-out), stdout, stderr with the
-        traceback; files as base64.
+        status "Success" (the code ran without an error), "Failed" (an error of the code) or "SandboxError" (an error of
+        the machinery, which says nothing about the code); run_result with status "Finished" or "TimeLimitExceeded",
+        execution_time in seconds, return_code (negative when the process was killed, null after a time-out), stdout,
+        stderr with the traceback; files as base64.
 
     Raises:
-        BadRequest: the request makes no sense.
-        SandboxFull: no session has become free in time.
+        BadRequest: the request is malformed.
+        SandboxFull: no session became free in time.
     """
     code, language = request.get("code"), request.get("language", "python")
     if not isinstance(code, str):
         raise BadRequest("'code' has to be a string")
     if language not in ("python", "python3"):
-        raise BadRequest(f"language {language!r} is not served; there is python")
+        raise BadRequest(f"language {language!r} is not supported; use python")
     timeout = _number(request, "run_timeout", sandbox.limits.timeout)
     wanted = request.get("fetch_files") or []
     if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
@@ -121,7 +121,7 @@ def _prepare(python: SyncInterpreter, sandbox: Sandbox, request: dict[str, Any],
     most = request.get("memory_limit_MB") or -1
     if isinstance(most, bool) or not isinstance(most, (int, float)):
         raise BadRequest("'memory_limit_MB' has to be a number")
-    if 0 < most * (1 << 20) < sandbox.limits.session_memory:
+    if 0 < most * (1 << 20) < sandbox.limits.session_memory:  # a limit can only be lowered
         setup += _LESS_MEMORY.format(int(most * (1 << 20)))
     if setup:
         prepared = python.run(setup)
@@ -135,7 +135,7 @@ def _fetch(python: SyncInterpreter, names: list[str]) -> dict[str, str]:
         try:
             found[name] = base64.b64encode(python.get(name)).decode()
         except OSError as error:
-            _log.info("a file that was to be fetched is not there: %s", error)
+            _log.info("a requested file cannot be read: %s", error)
     return found
 
 
@@ -185,16 +185,16 @@ class _Handler(JsonHandler):
 
 
 def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080, token: str = "") -> JsonServer:
-    """Return a server that is bound, and not serving yet.
+    """Return a server that is bound and does not serve yet.
 
     Args:
         sandbox: where to run.
         host: the address to listen on.
-        port: 0 takes a free one.
-        token: what requests have to bring; not needed on loopback.
+        port: 0 chooses a free one.
+        token: what requests have to send; not needed on loopback.
 
     Raises:
-        ValueError: no token for an address that others can reach, or one that no header could carry.
+        ValueError: the address can be reached by others and there is no token, or a header cannot hold the token.
     """
     _check_token(host, token)
     return JsonServer((host, port), type("Handler", (_Handler,), {"sandbox": sandbox, "token": token}))
@@ -223,5 +223,5 @@ def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessio
     with Sandbox.open_sync(containers=containers, sessions=sessions) as sandbox:
         server = make_server(sandbox, host, port, token)
         address, bound = server.server_address[:2]
-        _log.info("POST http://%s:%s/run_code (%s); Ctrl-C ends it", address, bound, sandbox.isolation)
+        _log.info("POST http://%s:%s/run_code (%s); press Ctrl-C to end", address, bound, sandbox.isolation)
         server.serve_until_interrupted()

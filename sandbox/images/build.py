@@ -1,11 +1,11 @@
-"""The image that the docker backend runs; made here, needs no registry.
+"""Builds the image that the docker backend runs; needs no registry.
 
-Without a base the image is a copy of the Python that runs this program (`from_host`). With a base, such as
-"python:3.12-slim", it is built from sandbox/images/Dockerfile (`from_base`). In both, /work is each
-session's own directory, under the same name in every fork of it, and /tmp is the same place.
+Without a base, the image is a copy of the Python that runs this program (`from_host`). With a base, such as
+"python:3.12-slim", it is built from sandbox/images/Dockerfile (`from_base`). In both, /work is each session's own
+directory, under the same name in every fork, and /tmp is the same place.
 
-The tag is a hash over everything that the image is made from: after an upgrade, of this library, of Python or of the
-pinned packages, another tag is asked for, and the image is made anew.
+The tag is a hash of everything that the image is made from. After an upgrade of this library, of Python or of the
+pinned packages, the tag is another one, and a new image is built.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ BASE_VARIABLE = "ARPO_SANDBOX_BASE_IMAGE"
 def build_image(
     base: str | None = None, profile: str = "math", host: str | None = None, plain_tmp: bool = False
 ) -> str:
-    """Return the tag of the image, making it if it is not there.
+    """Return the tag of the image; builds it if it does not exist.
 
     Args:
-        base: an image with python3 (3.11 or newer; for "minimal" 3.9) and a shell; None takes the one that the
-            environment variable ARPO_SANDBOX_BASE_IMAGE names, and without it the Python that runs this program.
+        base: an image with python3 (3.11 or newer; for "minimal" 3.9) and a shell. None uses the one that the
+            environment variable ARPO_SANDBOX_BASE_IMAGE names, or without it the Python that runs this program.
         profile: "minimal", "math" or "data"; see `sandbox.images.profiles`.
-        host: the engine, as DOCKER_HOST names it; None takes the one of the environment.
-        plain_tmp: leave /tmp a directory, which gVisor needs, instead of a link to /work.
+        host: the engine, as in DOCKER_HOST; None uses the one of the environment.
+        plain_tmp: keep /tmp a directory instead of a link to /work; gVisor needs that.
 
     Raises:
-        ValueError: no such profile.
-        SandboxUnavailable: there is no Docker.
-        SandboxError: the image can not be made.
+        ValueError: there is no such profile.
+        SandboxUnavailable: Docker cannot be used.
+        SandboxError: the image cannot be built.
     """
     import docker.errors
 
@@ -53,13 +53,13 @@ def build_image(
         if exists(client, tag):
             return tag
         with locked("image"):
-            if not exists(client, tag):  # else another process has made it meanwhile
+            if not exists(client, tag):  # another process may have built it meanwhile
                 if base is None:
                     import_host(client, tag, profile, plain_tmp)
                 else:
                     build_on_base(client, tag, base, profile, plain_tmp)
         return tag
     except (docker.errors.DockerException, OSError) as error:
-        raise SandboxError(f"the sandbox image can not be made: {error}") from error
+        raise SandboxError(f"the sandbox image cannot be built: {error}") from error
     finally:
         client.close()

@@ -1,7 +1,7 @@
-"""An image on a base: sandbox/images/Dockerfile, with the wheels brought along.
+"""Builds an image on a base with sandbox/images/Dockerfile and wheels that were downloaded before.
 
 The wheels are downloaded on this machine, with its pip and its configuration. The build itself has no network and
-learns no secret: no address of an index, no certificate, no proxy.
+gets no secret: no address of an index, no certificate, no proxy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Python:
-    """The Python of a base: its version, machine ("x86_64"), C library ("glibc", "2.36"), and whether it has pip."""
+    """The Python of a base: version, machine ("x86_64"), C library ("glibc", "2.36"), and whether it has pip."""
 
     version: tuple[int, int]
     machine: str
@@ -53,10 +53,10 @@ class _Python:
 
 
 def base_tag(client: Any, base: str, profile: str, plain_tmp: bool) -> str:
-    """Return the tag of the image on a base, which is pulled if the engine does not have it.
+    """Return the tag of the image on a base; pulls the base if the engine does not have it.
 
     Raises:
-        SandboxError: the base can not be had, or can not become a sandbox.
+        SandboxError: the base cannot be pulled, or cannot be used.
     """
     _pull(client, base)
     require_image(client, base)
@@ -69,7 +69,7 @@ def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: boo
     """Build the image on a base that the engine has.
 
     Raises:
-        SandboxError: the base has no suitable Python, the wheels can not be had, or the build fails.
+        SandboxError: the base has no suitable Python, the wheels cannot be downloaded, or the build fails.
     """
     started = time.monotonic()
     announce(_log, "building the sandbox image %s from %s (%s; once, up to a minute)", tag, base, profile)
@@ -89,7 +89,7 @@ def _require_wheels(base: str, python: _Python, profile: str) -> None:
     if python.version < _OLDEST_FOR_PACKAGES:
         raise SandboxError(
             f"the profile {profile!r} needs Python {_OLDEST_FOR_PACKAGES[0]}.{_OLDEST_FOR_PACKAGES[1]} or newer, the "
-            f"base image {base!r} has {python.version[0]}.{python.version[1]}; take a newer base, or "
+            f"base image {base!r} has {python.version[0]}.{python.version[1]}; use a newer base, or "
             'profile="minimal"'
         )
 
@@ -107,7 +107,7 @@ def _arguments(base: str, profile: str, plain_tmp: bool) -> dict[str, str]:
 def _build(client: Any, context: Path, tag: str, arguments: dict[str, str]) -> None:
     import docker.errors
 
-    # what earlier builds have left; not younger ones, which another program may be using
+    # what earlier builds have left; not younger stages, which another program may be using
     client.images.prune(filters={"dangling": True, "label": STAGE_LABEL, "until": "1h"})
     try:
         client.images.build(
@@ -122,7 +122,7 @@ def _build(client: Any, context: Path, tag: str, arguments: dict[str, str]) -> N
     except docker.errors.BuildError as error:
         log = "".join(line.get("stream", "") for line in error.build_log if isinstance(line, dict))
         raise SandboxError(
-            f"the sandbox image can not be built on {arguments['BASE_IMAGE']!r}: {error.msg}\n{log.strip()[-1000:]}"
+            f"the sandbox image cannot be built on {arguments['BASE_IMAGE']!r}: {error.msg}\n{log.strip()[-1000:]}"
         ) from error
 
 
@@ -137,8 +137,8 @@ def _pull(client: Any, base: str) -> None:
         client.images.pull(name)
     except (docker.errors.DockerException, OSError) as error:
         raise SandboxError(
-            f"the base image {base!r} is not on the engine and can not be pulled ({error}). To mend it: docker load it "
-            "there, name another, or leave base=None to take this machine's Python"
+            f"the base image {base!r} is not on the engine and cannot be pulled ({error}). To fix it: docker load it "
+            "there, name another, or leave base=None to use this machine's Python"
         ) from error
 
 
@@ -156,7 +156,7 @@ def _look_into(client: Any, base: str) -> _Python:
 
 
 def _run_once(client: Any, base: str) -> tuple[int, str]:
-    """Run the probe in a container of a base; returns the exit code and what was said."""
+    """Run the probe in a container of a base; returns exit code and output."""
     import docker.errors
 
     host_config = client.api.create_host_config(network_mode="none", cap_drop=["ALL"])

@@ -1,7 +1,7 @@
-"""An image without a base and without a registry: a copy of the Python that runs this program.
+"""Makes an image from the Python that runs this program, without a base and without a registry.
 
-It holds the standard library, the profile's packages, the shared libraries that those need, a shell, and nothing
-else: no distribution, no pip, no compiler, nothing of this machine's own packages, environment or configuration.
+It holds the standard library, the profile's packages, the shared libraries that these need, a shell, and nothing
+else: no distribution, no pip, no compiler, and none of this machine's own packages, environment or configuration.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sandbox.images.image_store import PRELOAD_LABEL, PROFILE_LABEL, REPOSITORY,
 from sandbox.images.shared_libraries import closure
 
 _LEFT_OUT = {
-    "__pycache__", "config", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages",
-    "test", "tests", "tkinter", "turtledemo",
-}  # fmt: skip
+    *("__pycache__", "config", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages"),
+    *("test", "tests", "tkinter", "turtledemo"),
+}
 _FILES = {
     "etc/passwd": "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/work:/bin/sh\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
@@ -47,10 +47,10 @@ def host_tag(profile: str, plain_tmp: bool) -> str:
 
 
 def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
-    """Make the image of this machine's Python and have the engine take it.
+    """Make the image of this machine's Python and import it into the engine.
 
     Raises:
-        SandboxError: this is not Linux, the packages can not be installed, or the engine refuses.
+        SandboxError: this is not Linux, the packages cannot be installed, or the engine refuses the image.
     """
     if not sys.platform.startswith("linux"):
         raise SandboxError(
@@ -69,14 +69,16 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
             tar.add(root, ".", filter=_plain)
             if packages is not None:
                 tar.add(packages, f".{profiles.SITE_PACKAGES}", filter=_plain)
-        announce(_log, "handing the image to the Docker engine (%.0f MB)", file.tell() / 1e6)
+        announce(_log, "importing the image into the Docker engine (%.0f MB)", file.tell() / 1e6)
         file.seek(0)
-        chunks = iter(lambda: file.read(1 << 20), b"")  # a file object would be sent with a length it must not have
+        chunks = iter(
+            lambda: file.read(1 << 20), b""
+        )  # an iterator, since a file object would be sent with a wrong length
         client.api.import_image_from_stream(
             chunks, repository=REPOSITORY, tag=tag.partition(":")[2], changes=_settings(profile)
         )
     if not exists(client, tag):
-        raise SandboxError("the engine has not taken the image; see its log")
+        raise SandboxError("the engine has not imported the image; see its log")
     announce(_log, "made the sandbox image %s in %.1f s", tag, time.monotonic() - started)
 
 
@@ -100,7 +102,7 @@ def _settings(profile: str) -> list[str]:
 
 
 def _fill(root: Path, packages: Path | None, plain_tmp: bool) -> None:
-    """Lay out the root file system but for the packages, which need no copy."""
+    """Lay out the root file system without the packages, which are not copied."""
     for name in _EMPTY:
         (root / name).mkdir(parents=True)
     for name, text in _FILES.items():
@@ -116,7 +118,7 @@ def _fill(root: Path, packages: Path | None, plain_tmp: bool) -> None:
 
 
 def _copy_python(root: Path) -> list[Path]:
-    """Copy the interpreter and the standard library with its bytecode; returns what may need libraries."""
+    """Copy the interpreter and the standard library with its bytecode; returns files that may need libraries."""
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     _copy(python, root / "usr/local/bin" / version)
@@ -143,7 +145,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _useless(directory: str, names: list[str]) -> Collection[str]:
-    """Name what a sandbox has no use for (links to sources: a distribution's own hooks)."""
+    """Return the names that are left out, among them links to sources, which are hooks of a distribution."""
     return [
         name
         for name in names
@@ -154,7 +156,7 @@ def _useless(directory: str, names: list[str]) -> Collection[str]:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out whose the files are here."""
+    """Remove the owners that the files have on this machine."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     entry.mode |= 0o444 | (0o111 if entry.isdir() else 0)

@@ -1,4 +1,4 @@
-"""The images that an engine has: how ours are named, what their labels say, and whether one can be used."""
+"""The images of an engine: names and labels of sandbox images, and whether an image can be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGE_LABEL = "arpo.sandbox.stage"
 
 
 def tag_of(*recipe: str) -> str:
-    """Return the tag of an image that is made from nothing but a recipe."""
+    """Return the tag of an image that is made from this recipe."""
     return f"{REPOSITORY}:{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
 
 
@@ -30,7 +30,7 @@ def exists(client: Any, image: str) -> bool:
 
 
 def preload_of(client: Any, image: str) -> list[str]:
-    """Return the modules that a server in an image should import first; none if the image does not say.
+    """Return the modules that a server in an image imports first; none if the image has no such label.
 
     Raises:
         SandboxError: there is no such image.
@@ -40,11 +40,11 @@ def preload_of(client: Any, image: str) -> list[str]:
 
 
 def require_image(client: Any, image: str) -> None:
-    """Refuse an image that can not become a sandbox; what only shows when it runs is not seen.
+    """Refuse an image that cannot be used. Problems that only appear when it runs are not found.
 
     Raises:
-        SandboxError: it is not there, is not for Linux, or declares volumes (they would be mounted writable, without
-            any limit on their size).
+        SandboxError: it does not exist, is not for Linux, or declares volumes (they would be mounted writable, without
+            a limit on their size).
     """
     found = _inspect(client, image)
     if found.get("Os") not in ("linux", "", None):
@@ -52,13 +52,13 @@ def require_image(client: Any, image: str) -> None:
     if volumes := found["Config"].get("Volumes"):
         raise SandboxError(
             f"the image {image!r} declares the volumes {', '.join(sorted(volumes))}, which would be writable and "
-            "without limit; use an image without VOLUME"
+            "without a size limit; use an image without VOLUME"
         )
 
 
 def explain_missing_image(image: str) -> str:
-    """Return what to tell someone who has named an image that the engine does not have."""
-    return f"no image {image!r} on the engine; to mend it: docker pull {image}, or leave image=None"
+    """Return the error message for an image that the engine does not have."""
+    return f"the engine has no image {image!r}; to fix it: docker pull {image}, or leave image=None"
 
 
 def _inspect(client: Any, image: str) -> Any:
@@ -69,4 +69,4 @@ def _inspect(client: Any, image: str) -> Any:
     except docker.errors.ImageNotFound as error:
         raise SandboxError(explain_missing_image(image)) from error
     except (docker.errors.DockerException, ValueError, OSError) as error:
-        raise SandboxError(f"the engine does not tell about the image {image!r}: {error}") from error
+        raise SandboxError(f"the engine cannot inspect the image {image!r}: {error}") from error

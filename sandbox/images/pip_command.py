@@ -1,4 +1,4 @@
-"""Runs pip also where the environment has none, such as one that uv has made; nothing is installed into it for that."""
+"""Finds a pip to run where the environment has none, such as one made by uv, without installing it there."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _WHERE = "import os, pip; print(os.path.dirname(os.path.dirname(pip.__file__)))"
 def pip_environment() -> Iterator[dict[str, str]]:
     """Yield environment variables with which `sys.executable -P -m pip` works.
 
-    The first of these that is there is taken: pip in this environment, the wheel of pip that `ensurepip` holds, pip
-    of the Python that this environment was made from, and pip as uv fetches it, into a folder that is removed again.
+    Uses the first that exists: pip of this environment, the wheel of pip that `ensurepip` has, pip of the Python that
+    this environment was made from, or pip as uv downloads it, into a temporary folder.
 
     Raises:
-        SandboxError: there is none of them.
+        SandboxError: none of them exists.
     """
     if importlib.util.find_spec("pip"):
         yield dict(os.environ)
@@ -39,7 +39,7 @@ def pip_environment() -> Iterator[dict[str, str]]:
     else:
         raise SandboxError(
             f"there is no pip for {sys.executable}: not in its environment, not in the Python that it was made from "
-            "(ensurepip), and there is no uv. To mend it: uv pip install pip, or install python3-pip with the package "
+            "(ensurepip), and there is no uv. To fix it: uv pip install pip, or install python3-pip with the package "
             "manager of the system"
         )
 
@@ -50,7 +50,7 @@ def _with_path(path: str) -> dict[str, str]:
 
 
 def _bundled_wheel() -> str | None:
-    """Return the wheel from which `ensurepip` installs pip; distributions keep it in a folder of their own."""
+    """Return the wheel from which `ensurepip` installs pip; some distributions keep it in another folder."""
     spec = importlib.util.find_spec("ensurepip")
     folders = [Path(spec.origin).parent / "_bundled"] if spec and spec.origin else []
     if kept := sysconfig.get_config_var("WHEEL_PKG_DIR"):
@@ -77,6 +77,6 @@ def _fetch(uv: str, folder: str) -> None:
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if result.returncode:
         raise SandboxError(
-            f"there is no pip for {sys.executable}, and uv can not fetch it ({result.stderr.strip()[-600:]}). "
-            "To mend it: see that uv reaches an index (UV_DEFAULT_INDEX)"
+            f"there is no pip for {sys.executable}, and uv cannot fetch it ({result.stderr.strip()[-600:]}). "
+            "To fix it: make sure that uv reaches an index (UV_DEFAULT_INDEX)"
         )

@@ -1,8 +1,8 @@
-"""Profiles: the packages that the code in a sandbox finds.
+"""Profiles: the packages that the code in a sandbox can import.
 
-"minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas and matplotlib. What
-exactly is pinned in sandbox/images/*.txt. The packages are installed with pip (`pip_command`) once for each set of pins
-and each Python, into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
+"minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas and matplotlib. The
+versions are pinned in sandbox/images/*.txt. The packages are installed with pip (`pip_command`) once for each set of
+pins and each Python, into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sandbox.cache_directory import announce, locked
 from sandbox.config.options import PROFILES
@@ -25,7 +26,7 @@ from sandbox.images.pip_command import pip_environment
 
 IMAGES = Path(__file__).parent
 SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-"""Where the packages lie in the image; their bytecode names this place."""
+"""Where the packages are in the image; their bytecode names this place."""
 _PREPARE = IMAGES / "prepare.py"
 _PRELOAD: dict[str, tuple[str, ...]] = {
     "minimal": (),
@@ -36,13 +37,13 @@ _log = logging.getLogger(__name__)
 
 
 def requirements(profile: str) -> str:
-    """Return the pinned requirements, one a line, with comments.
+    """Return the pinned requirements, one per line, with comments.
 
     Raises:
-        ValueError: no such profile.
+        ValueError: there is no such profile.
     """
     if profile not in PROFILES:
-        raise ValueError(f"no profile {profile!r}; there are: {', '.join(PROFILES)}")
+        raise ValueError(f"there is no profile {profile!r}; choose one of {', '.join(PROFILES)}")
     return requirements_file(profile).read_text()
 
 
@@ -54,10 +55,10 @@ def requirements_file(profile: str) -> Path:
 def preload(profile: str) -> tuple[str, ...]:
     """Return the modules that a server imports before its first session.
 
-    Every fork pays for what is imported (its page tables are copied), so scipy is not among them.
+    Each import makes every fork slower, since page tables are copied; so scipy is not among them.
 
     Raises:
-        ValueError: no such profile.
+        ValueError: there is no such profile.
     """
     requirements(profile)
     return _PRELOAD[profile]
@@ -69,7 +70,7 @@ def is_empty(profile: str) -> bool:
 
 
 def packages_digest(profile: str) -> str:
-    """Return what names the contents of `packages_directory`: the pins, how they are installed, and the Python."""
+    """Return a hash of what determines `packages_directory`: the pins, how they are installed, and the Python."""
     recipe = (requirements(profile), _PREPARE.read_text(), sys.version, platform.machine(), *platform.libc_ver())
     return hashlib.sha256("\0".join(recipe).encode()).hexdigest()[:16]
 
@@ -77,12 +78,12 @@ def packages_digest(profile: str) -> str:
 def packages_directory(profile: str) -> Path | None:
     """Return the directory with a profile's packages, for this Python; None if the profile has none.
 
-    It is made on first use (10 s to 60 s; many processes may ask at once), and never changed after that: to be
-    mounted read-only, or put on `sys.path`.
+    It is made on first use, which takes 10 s to 60 s; many processes may ask at once. After that it never changes, so
+    that it can be mounted read-only, or put on `sys.path`.
 
     Raises:
-        ValueError: no such profile.
-        SandboxError: pip can not install them; the message says what to do.
+        ValueError: there is no such profile.
+        SandboxError: pip cannot install them; the message says what to do.
     """
     if is_empty(profile):
         return None
@@ -96,7 +97,7 @@ def packages_directory(profile: str) -> Path | None:
             shutil.rmtree(part, ignore_errors=True)
             _install(profile, part)
             part.rename(made)
-            announce(_log, "installed them in %.1f s", time.monotonic() - started)
+            announce(_log, "installed the packages in %.1f s", time.monotonic() - started)
     return made
 
 
@@ -108,17 +109,17 @@ def _install(profile: str, target: Path) -> None:
 def download_wheels(
     profile: str, target: Path, version: tuple[int, int], platforms: Sequence[str], with_pip: bool
 ) -> None:
-    """Download the wheels of a profile for another Python; uses this machine's pip and its configuration.
+    """Download the wheels of a profile for another Python, with this machine's pip and its configuration.
 
     Args:
-        profile: with packages.
+        profile: one with packages.
         target: an existing directory.
-        version: of that Python, as in (3, 12).
-        platforms: tags that it accepts, as in "manylinux_2_28_x86_64".
-        with_pip: download pip itself, too.
+        version: of that Python, such as (3, 12).
+        platforms: tags that it accepts, such as "manylinux_2_28_x86_64".
+        with_pip: download pip itself as well.
 
     Raises:
-        SandboxError: pip can not get them, or there are none for that Python.
+        SandboxError: pip cannot download them, or there are none for that Python.
     """
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--no-deps", "--only-binary", ":all:", "--dest", str(target)]
@@ -134,19 +135,17 @@ def _run_pip(profile: str, command: list[str]) -> None:
     )
     try:
         with pip_environment() as environment:
-            result = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o022, cwd="/", check=False,
-                env=environment,
-            )  # fmt: skip
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "umask": 0o022, "cwd": "/", "env": environment}
+            result = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     except SandboxError as error:
         raise SandboxError(
-            f"the packages of the sandbox's profile {profile!r} can not be installed: {error}; {cure}"
+            f"the packages of the sandbox's profile {profile!r} cannot be installed: {error}; {cure}"
         ) from error
     if result.returncode:
         words = result.stderr.strip() or result.stdout.strip()
         raise SandboxError(
-            f"the packages of the sandbox's profile {profile!r} can not be installed ({words[-600:]}). "
-            f"To mend it: see that pip works here (an index, or PIP_FIND_LINKS with the wheels); {cure}"
+            f"the packages of the sandbox's profile {profile!r} cannot be installed ({words[-600:]}). "
+            f"To fix it: make sure that pip works here (an index, or PIP_FIND_LINKS with the wheels); {cure}"
         )
 
 
@@ -154,10 +153,10 @@ def compile_directory(directory: Path, place: str) -> None:
     """Write bytecode beside the sources of a directory that will be used at another place.
 
     Raises:
-        SandboxError: the Python that should do it does not run.
+        SandboxError: the Python that compiles does not run.
     """
     python = getattr(sys, "_base_executable", sys.executable)
     command = [os.path.realpath(python), "-I", str(_PREPARE), "compile", str(directory), place]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise SandboxError(f"the bytecode of the image can not be made: {result.stderr.strip()[-600:]}")
+        raise SandboxError(f"the bytecode of the image cannot be written: {result.stderr.strip()[-600:]}")

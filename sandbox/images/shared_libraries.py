@@ -19,7 +19,7 @@ _WHEELS_NEED = (
     "libutil.so.1",
     "libm.so.6",
 )
-"""What binary wheels (manylinux) expect of every system."""
+"""Libraries that binary wheels (manylinux) expect on every system."""
 _STANDARD = re.compile(r"/(usr/)?lib(64|32)?(/[^/]+-linux-[^/]+)?")
 _LINE = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
@@ -29,12 +29,12 @@ def closure(programs: Iterable[Path], packages: Path | None = None) -> dict[str,
 
     Args:
         programs: on this machine.
-        packages: a directory with installed wheels. What its extension modules need is returned, too, except what
-            the wheels bring along.
+        packages: a directory with installed wheels. Libraries of their extension modules are returned as well, except
+            those that the wheels contain.
 
     Returns:
-        For each place in the image the file on this machine. Libraries from places where the loader does not
-        look by itself are put beside libc.
+        The file on this machine for each place in the image. Libraries from places where the loader does not search
+        are put beside libc.
 
     Raises:
         SandboxError: this machine has no ldd.

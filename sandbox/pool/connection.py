@@ -58,7 +58,7 @@ class Connection:
             futures.append(future)
             data += pack(kind, number, json.dumps(fields).encode())
             with self._lock:
-                lost = self.lost
+                lost = self.lost  # under the lock, so that `fail` sees every future that is registered
                 if not lost:
                     self._waiting[number] = (kind, future)
             if lost:
@@ -93,7 +93,7 @@ class Connection:
             with self._lock:
                 _, future = self._waiting.pop(number, (0, None))
             if future is None:
-                return
+                return  # the request has failed meanwhile
             if "failure" in fields:
                 future.set_exception(BY_NAME.get(fields["failure"], SandboxError)(fields["message"]))
             else:

@@ -78,6 +78,7 @@ class Fleet:
         A container on a host that has failed before does not count; another host is tried at the same time.
         """
         live, made = self.live(), list[Container]()
+        # slots that are about to come count, except on hosts that have failed before
         need = waiting - sum(one.slots for one in live if one.state == "starting" and not one.host.fault)
         while need > 0 and len(live) + len(made) < self._plan.containers:
             host = self._least_loaded(live + made)
@@ -91,6 +92,7 @@ class Fleet:
     def _least_loaded(self, live: list[Container]) -> Host | None:
         tried = {id(one.host) for one in live if one.state == "starting" and one.host.fault}
         now = time.monotonic()
+        # a host that has failed gets one trial at a time
         usable = [host for host in self.hosts if host.closed_until <= now and id(host) not in tried]
         return min(usable, key=lambda host: sum(one.host is host for one in live), default=None)
 
@@ -131,6 +133,7 @@ class Fleet:
         """Drop a container that has not started; returns whether the waiting requests should fail."""
         self.remove(container)
         container.host.failed(str(error))
+        # with several engines, the message names each that has failed
         several = len(self.hosts) > 1
         self.fault = "\n".join(f"  - {host}: {host.fault}" for host in self.hosts if host.fault)
         self.fault = f"no Docker engine can be used:\n{self.fault}" if several else str(error)
@@ -148,7 +151,7 @@ class Fleet:
         if len(self.hosts) > 1 and not isinstance(error, (ValueError, TypeError)):
             return SandboxUnavailable(self.fault)
         kind = type(error) if isinstance(error, (SandboxError, ValueError, TypeError)) else SandboxError
-        copy = kind(str(error))
+        copy = kind(str(error))  # of its own, since raising adds a traceback to an exception
         copy.__cause__ = error
         return copy
 

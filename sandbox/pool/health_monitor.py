@@ -73,7 +73,7 @@ def _ping_all(pool: MonitoredPool) -> None:
             container.give_up(f"it has not {'started' if starting else 'answered'} for {timeout:g} s")
             pool.on_end(container)
             continue
-        container.missed_pings += 1
+        container.missed_pings += 1  # set to 0 by its next answer
         if not starting:
             start_thread(daemon_thread(_ping, "sandbox ping", pool, container, connection))
 

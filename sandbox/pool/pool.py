@@ -118,7 +118,7 @@ class Pool:
 
     def _assign(self, container: Container, future: Future[SessionGroup]) -> Action:
         group = SessionGroup(self.state, container, self._leave)
-        container.groups.add(group)
+        container.groups.add(group)  # now, so that the next request does not see the slot as free
         return partial(future.set_result, group)
 
     # what containers and the health monitor report
@@ -139,7 +139,7 @@ class Pool:
         with self.state.lock:
             if container.state != "starting":
                 return
-            container.slots = min(container.slots, facts["slots"])
+            container.slots = min(container.slots, facts["slots"])  # the server may have fewer than were asked for
             self.fleet.opened(container)
             actions = self._dispatch()
         _run(actions)
@@ -181,6 +181,7 @@ class Pool:
         self.state.close_forgotten()
         with self.state.lock:
             late: list[Future[SessionGroup]] = []
+            # in the order of their deadlines, since all wait equally long
             while self._waiting and self._waiting[0][0] <= time.monotonic() and not self.fleet.is_growing():
                 late.append(self._waiting.popleft()[1])
             actions = _failures(late, lambda: self.fleet.too_late(len(self._waiting))) + self._dispatch()
@@ -227,14 +228,14 @@ class Pool:
             containers = list(self.fleet.containers)
             waiting, self._waiting = self._waiting, deque()
             actions = _failures((future for _, future in waiting), lambda: SandboxError(_CLOSED))
-            for container in containers:
+            for container in containers:  # one that is starting ends itself once it sees this state
                 if container.state == "starting":
                     container.state = "ended"
         if not self.state.is_own_process():
             return
         _run([*actions, *(container.end for container in containers)])
         self.state.wake.put(None)
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = time.monotonic() + _END_SECONDS  # for all together
         for container in containers:
             container.join(max(0.0, deadline - time.monotonic()))
         for host in self.fleet.hosts:

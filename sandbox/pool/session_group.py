@@ -54,7 +54,7 @@ class RemoteSession:
         self.key = group.state.new_key()
         self.closed = False
         connection = group.container.connection
-        if connection is None:
+        if connection is None:  # cannot happen: only open containers have free slots
             raise RuntimeError("a slot was assigned in a container that has not been started")
         self._state = group.state
         self._connection = connection
@@ -135,6 +135,7 @@ class RemoteSession:
             state.counts["closed"] += 1
             if self._connection.lost and self.container.state != "ended" and not state.closed:
                 state.counts["lost"] += 1  # before the pool itself has noticed
+        # a forked child must not write to the stream, which belongs to its parent
         if self._connection.lost or not state.is_own_process():
             self.group.leave()
             return None

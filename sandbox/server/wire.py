@@ -1,8 +1,8 @@
-"""Frames: how client, supervisor, zygote and sessions talk. One of the modules that run inside the sandbox.
+"""Frames: the protocol of client, supervisor, zygotes and sessions. This module also runs inside the sandbox.
 
-A frame is a header of fixed size (kind, number, length) and a payload. The number ties a reply to its
-request. Between client and supervisor the payload is JSON; towards sessions, which are not trusted, it is
-fixed structs, and every reader has a bound on the length it accepts.
+A frame is a header of fixed size (kind, number, length) and a payload. The number links a reply to its request.
+Between client and supervisor the payload is JSON. Sessions are not trusted: their payloads are fixed structs, and every
+reader has a limit on the length.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ HAS_VALUE, HAS_ERROR, SHORTENED = 1, 2, 4
 STATUSES = ("ok", "error", "exit")
 
 PICTURE = struct.Struct(">I")
-"""Of the pictures of DONE, if there are any: how many were left out; then, for each, its length and the PNG file."""
+"""Pictures in DONE, if there are any: how many were left out; then, for each, its length and the PNG file."""
 MOST_PICTURES, PICTURE_BYTES = 8, 1 << 20
-"""How many pictures of a cell are kept, and their bytes, all together."""
+"""How many pictures of a cell are kept, and their total size in bytes."""
 
 FILE_REQUEST = struct.Struct(">QI")
 """Payload of LOAD and STORE: offset, and bytes wanted; then the path and, for STORE, a zero and the data."""
 FILE_REPLY = struct.Struct(">IQ")
 """Payload of FILED: errno or 0, and the size of the file; then the data."""
 ENTRY = struct.Struct(">Q?H")
-"""Of a directory, in the data of FILED after a LOOK: size, is it a directory, length of the name; then the name."""
+"""One directory entry in the data of FILED after a LOOK: size, is it a directory, length of the name; then the name."""
 LARGEST_PIECE = 1 << 20
 
 ENDED = struct.Struct(">i")
-"""Payload of DIED, whose number is a process id: the status as waitpid tells it."""
+"""Payload of DIED, whose number is a process id: the status as waitpid returns it."""
 
 GAVE_UP = 70
-"""Exit code of a session that can not speak to its supervisor any more."""
+"""Exit code of a session that cannot communicate with the supervisor any more."""
 
 LOSSES = struct.Struct(">II")
-"""Payload of BRANCHED: what a fork could not copy, in the order of LOSS_NAMES; then the session's new directory.
+"""Payload of BRANCHED: what a fork could not copy, in the order of LOSS_NAMES; a FAULT; the session's new directory.
 
-READY has such a name, too: sessions choose them, so that no other knows them. A copy's READY and UNABLE begin with
-its INDEX; UNABLE goes on with a FAULT, or has nothing but that when it comes from the session that is forked.
-READY of a copy and BRANCHED carry the supervisor's end of a new control socket; GIVE answers them over that socket,
-with the new stdout and stderr.
+READY has such a name as well: sessions choose the names of their directories, so that no other session knows them. A
+copy's READY and UNABLE begin with its INDEX; then UNABLE has a FAULT. UNABLE of the session that is forked has only a
+FAULT. READY of a copy and BRANCHED carry the supervisor's end of a new control socket; the supervisor answers over that
+socket with GIVE, which carries the new stdout and stderr.
 """
 LOSS_NAMES = ("shared_mappings", "pipes_and_sockets")
 INDEX, FAULT = struct.Struct(">I"), struct.Struct(">I")
@@ -59,7 +59,7 @@ Frame = tuple[int, int, bytes]
 
 
 class WireError(Exception):
-    """The other side does not speak this protocol."""
+    """The other side has violated the protocol."""
 
 
 def pack(kind: int, number: int, payload: bytes = b"") -> bytes:
@@ -68,7 +68,7 @@ def pack(kind: int, number: int, payload: bytes = b"") -> bytes:
 
 
 class Frames:
-    """Cuts a stream of bytes into frames.
+    """Splits a stream of bytes into frames.
 
     Args:
         limit: the longest payload that is accepted.
@@ -82,7 +82,7 @@ class Frames:
         """Return the frames that `data` completes.
 
         Raises:
-            WireError: a payload longer than the limit is announced.
+            WireError: a header announces a payload above the limit.
         """
         self._buffer += data
         frames: list[Frame] = []
@@ -109,7 +109,7 @@ def unpack_pictures(data: bytes) -> tuple[list[bytes], int]:
     """Return the pictures of a DONE, and how many were left out.
 
     Raises:
-        WireError: they are not as `pack_pictures` has it, or too many, or too large.
+        WireError: they are malformed, too many, or too large.
     """
     pictures: list[bytes] = []
     if not data:
@@ -122,7 +122,7 @@ def unpack_pictures(data: bytes) -> tuple[list[bytes], int]:
             pictures.append(data[at + PICTURE.size : at + PICTURE.size + length])
             at += PICTURE.size + length
     except struct.error as error:
-        raise WireError("pictures that make no sense") from error
+        raise WireError("malformed pictures") from error
     if at != len(data) or len(pictures) > MOST_PICTURES or sum(map(len, pictures)) > PICTURE_BYTES:
-        raise WireError("pictures that make no sense")
+        raise WireError("malformed pictures")
     return pictures, left_out

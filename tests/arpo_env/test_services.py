@@ -160,7 +160,7 @@ def test_judges_of_all_episodes_share_one_model() -> None:
 
 def test_mcp_tools_are_called_in_many_episodes() -> None:
     pytest.importorskip("mcp")
-    server = shlex.join([sys.executable, str(Path(__file__).with_name("mcp_server.py"))])
+    server = shlex.join([sys.executable, str(Path(__file__).parent / "tools" / "mcp_server.py")])
     from arpo_env.tools.mcp_tools import close_connections, mcp_tools
 
     def tools() -> list[Tool]:

@@ -23,7 +23,8 @@ def outputs(cells: list[Any]) -> list[str]:
     texts = []
     for cell in cells:
         if cell.cell_type == "code":
-            parts = [out.get("text") or out.get("data", {}).get("image/svg+xml", "") for out in cell.outputs]
+            shown = [out for out in cell.outputs if out.get("name") != "stderr"]  # there are progress bars
+            parts = [out.get("text") or out.get("data", {}).get("image/svg+xml", "") for out in shown]
             texts.append("".join(parts))
     return texts
 

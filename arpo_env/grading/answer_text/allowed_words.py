@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from arpo_env.grading.answer_text.number_words import SCALES, ordinal_denominator, read_words
 
+# Words that turn the number before them into another one, negate it, or take it back.
 _CHANGING = """
     not no never none nor neither without except besides unless opposite negative negatives positive minus plus
     times half halves quarter quarters double doubled triple tripled twice thrice fold inverse reciprocal square
@@ -29,6 +30,7 @@ _CHANGING = """
     bits octal decimal decimals base bases bakers
     """
 CHANGING = frozenset(_CHANGING.split())
+# Countable nouns of school problems, irregular plurals included; regular plurals are matched by _PLURAL.
 _NOUNS = """
     people person child children man men woman women boy girl student teacher fish sheep deer mice mouse geese goose
     apple orange egg cup glass book page pencil pen marble ball card coin stamp sticker cookie candy piece slice bag
@@ -46,6 +48,7 @@ _NOUNS = """
     polynomial remainder quotient year month week day hour minute second meter metre foot feet mile inch dollar cent
     time rope wood paper fabric air dirt soil food work homework interest tax
     """
+# Words of the list above that may be counted ("squares") if the question contains them.
 _HARMLESS_CHANGING_LIST = """
     square cube point quarters quarter zeros bits times more fewer least most
     """
@@ -81,16 +84,19 @@ _MATHEMATICAL = frozenset(_MATHEMATICAL_LIST.split())
 
 
 @lru_cache(maxsize=512)
-def words_of(question: str) -> frozenset[str]:
+def question_words(question: str) -> frozenset[str]:
     """Return the words of a question that may accompany an answer, with their singulars and plurals."""
     words = set(re.findall(r"[a-z]+(?:-[a-z]+)*", question.lower())) - _SMALL_WORDS
+    # Chinese has no spaces, so pairs of characters serve as words
     for run in re.findall(r"[\u4e00-\u9fff]+", question):
         words |= {pair for pair in map("".join, pairwise(run)) if not _HAN_CHANGING.search(pair)}
     words |= {word.removesuffix("s") for word in words} | {f"{word}s" for word in words}
-    return frozenset(word for word in words if (len(word) > 2 or not word.isascii()) and not changes(word, asked=True))
+    return frozenset(
+        word for word in words if (len(word) > 2 or not word.isascii()) and not changes_number(word, asked=True)
+    )
 
 
-def changes(word: str, asked: bool = False) -> bool:
+def changes_number(word: str, asked: bool = False) -> bool:
     """Return whether a word changes the number before it or takes it back.
 
     Args:
@@ -110,22 +116,24 @@ def changes(word: str, asked: bool = False) -> bool:
     )
 
 
-def counts(words: list[str], known: frozenset[str] = frozenset()) -> bool:
+def names_what_is_counted(words: list[str], known: frozenset[str] = frozenset()) -> bool:
     """Return whether the words after a number only say what it counts: "red apples", "students", "marbles of glass".
 
     Args:
         words: in lower case, at least one.
-        known: `words_of` the question.
+        known: `question_words(question)`.
     """
     if all(word in known or word in _SMALL_WORDS for word in words) and any(word in known for word in words):
         return True
     if "of" in words[1:-1]:
         place = words.index("of")
-        return counts(words[:place], known) and counts([w for w in words[place + 1 :] if w != "the"] or ["?"], known)
+        return names_what_is_counted(words[:place], known) and names_what_is_counted(
+            [w for w in words[place + 1 :] if w != "the"] or ["?"], known
+        )
     for place, word in enumerate(words[1:], 1):
-        if word in _CLAUSES and counts(words[:place], known):
-            return not any(changes(each) or each in _MATHEMATICAL for each in words[place:])
+        if word in _CLAUSES and names_what_is_counted(words[:place], known):
+            return not any(changes_number(each) or each in _MATHEMATICAL for each in words[place:])
     *modifiers, noun = words
-    if not (noun in known or (not changes(noun) and (noun in NOUNS or _PLURAL.fullmatch(noun)))):
+    if not (noun in known or (not changes_number(noun) and (noun in NOUNS or _PLURAL.fullmatch(noun)))):
         return False
-    return all(word in known or word in MODIFIERS or (word in NOUNS and not changes(word)) for word in modifiers)
+    return all(word in known or word in MODIFIERS or (word in NOUNS and not changes_number(word)) for word in modifiers)

@@ -87,6 +87,7 @@ def as_value(text: str) -> Value | None:
     if match := re.fullmatch(r"(?:minus|negative|负)\s*(?=[\d\\])(.+)", text, re.IGNORECASE):
         inner = as_value(match[1])
         return None if inner is None or inner.number <= 0 else replace(inner, number=-inner.number)
+    # from the most to the least common form
     for read in (_plain, _fraction, _mixed, _scientific, _recurring, _based, _scaled, _in_words):
         if (value := read(text)) is not None:
             return value
@@ -100,6 +101,7 @@ def same_value(answer: Value, gold: Value) -> bool:
     gold answer of ten or more decimals equals the fraction from which it was computed. Digits without a base are
     accepted for digits with one, since the question named the base.
     """
+    # digits in another base are another number
     if gold.base is not None and answer.base not in (None, gold.base):
         return False
     if answer.base is not None and gold.base is None:

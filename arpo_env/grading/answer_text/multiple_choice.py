@@ -58,6 +58,7 @@ def read_letter(answer: str, question: str = "") -> str | None:
         meant = [letter for letter, option in options.items() if same_option(text, option)]
         return meant[0] if len(meant) == 1 else None
     letter, rest = match["letter"].upper(), match["rest"]
+    # a letter with the text of another option names two options
     if letter in options:
         return letter if same_option(rest, options[letter]) else None
     return None if _names_another(rest) else letter
@@ -86,6 +87,7 @@ def same_option(text: str, option: str) -> bool:
 def _names_another(text: str) -> bool:
     """Return whether the text after a letter may name another letter or take the first one back."""
     text = re.sub(rf"(?<![A-Za-z]){_NAMED}\s+[A-Z](?![A-Za-z'])", "", text, flags=re.IGNORECASE)
+    # the article and the pronoun are not option letters
     text = re.sub(r"(?<![A-Za-z])A(?=\s+[a-z]{2})|(?<![A-Za-z])I(?=\s+[a-z])", "", text)  # "A vitamin"
     return bool(_TAKEN_BACK.search(text) or _ANOTHER.search(text))
 

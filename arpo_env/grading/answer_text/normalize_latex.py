@@ -182,6 +182,7 @@ def _keep_apart(match: re.Match[str]) -> str:
 def _symbols(text: str) -> str:
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+", lambda match: "^{" + match[0].translate(_RAISED) + "}", text)
     text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda match: "_{" + match[0].translate(_LOWERED) + "}", text)
+    # before NFKC, which would turn "1½" into "11⁄2"
     text = re.sub(r"[¼-¾⅐-⅞]", _vulgar, text)
     text = re.sub("(?:\\d[\u0304\u0305])+", lambda match: f"\\overline{{{re.sub('[^0-9]', '', match[0])}}}", text)
     text = re.sub("(\\d)\u0307", r"\\dot{\1}", text)
@@ -213,6 +214,7 @@ def _unbox(text: str) -> str:
         if match.start() >= end and (closing := _closing_brace(text, match.end())) >= 0:
             boxes.append((match.start(), text[match.end() : closing].strip()))
             end = closing + 1
+    # two different boxes are two answers; nothing may be dropped then
     if not boxes or len({inside for _, inside in boxes}) > 1:
         return text
     start, inside = boxes[0]
@@ -237,6 +239,7 @@ def _unfence(text: str) -> str:
         inside = text[len(opening) : -len(closing)]
         if inside and text.startswith(opening) and text.endswith(closing) and closing not in inside:
             return inside
+    # the font command must enclose the whole text, not only its first word
     if (wrapped := _WRAPPED.match(text)) and _closing_brace(text, wrapped.end()) == len(text) - 1:
         return text[wrapped.end() : -1]
     if len(text) > 2 and text[0] == text[-1] == "$" and not re.search(r"(?<!\\)\$", text[1:-1]):

@@ -26,6 +26,7 @@ _LONGEST = 150
 
 def read_words(text: str) -> Fraction | None:
     """Return the number that the words mean, or None."""
+    # keeps the patterns below cheap on long texts
     if len(text) > _LONGEST:
         return None
     text = text.strip().lower()
@@ -126,6 +127,7 @@ def _read_chinese(text: str) -> Fraction | None:
         if letter in text:
             high, _, low = text.partition(letter)
             top, rest = _read_chinese(high), _read_chinese(low) if low else Fraction(0)
+            # 万 and 亿 group the digits by four; the remainder must be smaller
             return top * size + rest if top and rest is not None and rest < size else None
     if not any(place in text for place in _PLACES):
         # a sequence of digits such as "一九八四"; "两" counts things and never is one digit of several

@@ -1,4 +1,4 @@
-r"""Option letters: "C", "(C)", "Option C", "答案选C", "A, B and D", "①③": `same_labels`, `option`."""
+r"""Option letters: "C", "(C)", "Option C", "答案选C", "A, B and D", "①③": `same_labels`, `split_option`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAID_SEVERAL = re.compile(
 )
 
 
-def option(text: str) -> tuple[str, str] | None:
+def split_option(text: str) -> tuple[str, str] | None:
     """Split "C. 20 mph" into the letter and its content; None for anything else."""
     match = _OPTION.fullmatch(text)
     if match and match["bracketed"]:

@@ -12,7 +12,7 @@ _STATEMENT = re.compile(
 )
 
 
-def claims(answer: str, gold: str) -> tuple[str, str] | bool | None:
+def matching_claims(answer: str, gold: str) -> tuple[str, str] | bool | None:
     """Return the claims of two statements with the same quantifier; False if only the gold answer is such a statement.
 
     None means that the gold answer is not a statement.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from arpo_env.grading.answer_text.allowed_words import changes, counts
+from arpo_env.grading.answer_text.allowed_words import changes_number, names_what_is_counted
 
 _LEADS = (
     r"therefore|thus|hence|so|then|finally|consequently|accordingly|overall|in\s+conclusion|in\s+summary|in\s+total|"
@@ -86,9 +86,10 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
 
     Args:
         text: the prepared answer.
-        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.words_of`.
+        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.question_words`.
     """
     before = None
+    # phrases may be stacked: "Therefore, the answer is equal to 5"
     while text != before:
         before = text
         text = text.strip(" ,;:").strip()
@@ -125,14 +126,15 @@ def _is_subject(text: str, known: frozenset[str]) -> bool:
     return all(
         word in _SUBJECTS or word in known or _is_named(word, as_written)
         for word, as_written in zip(words, written, strict=True)
-    ) and not (_REFUSED.intersection(words) or any(changes(word) and word not in _SUBJECTS for word in words))
+    ) and not (_REFUSED.intersection(words) or any(changes_number(word) and word not in _SUBJECTS for word in words))
 
 
 def _is_named(word: str, as_written: str) -> bool:
     """Return whether a word names something: a variable, the corners of a figure, a person, or a countable thing."""
+    # a LaTeX command is mathematics, not a name
     if as_written.startswith("\\"):
         return False
     if re.fullmatch(r"[a-z](?:\+[a-z])+|[a-z]_?\d?", word) or re.fullmatch(r"[A-Z]{2,8}", as_written):
         return True
     person = re.fullmatch(r"[A-Z][a-z]+(?:'s?)?", as_written) and not word.endswith(("ly", "uple"))
-    return not changes(word) and (bool(person) or counts([word.removesuffix("'s").strip("'")]))
+    return not changes_number(word) and (bool(person) or names_what_is_counted([word.removesuffix("'s").strip("'")]))

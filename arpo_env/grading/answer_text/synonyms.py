@@ -51,6 +51,7 @@ _ONE_NAME = {word: words.split()[0] for words in _SYNONYMS_LIST for word in word
 _KINDS = frozenset(
     ["function", "number", "integer", "triangle", "angle", "direction", "quadrilateral", "day", "month", "sequence"]
 )
+# the twelve rows of months in the list above
 _MONTHS = {words.split()[0]: month for month, words in enumerate(_SYNONYMS_LIST[9:21], 1)}
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _DATES = (

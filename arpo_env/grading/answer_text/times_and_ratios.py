@@ -61,6 +61,7 @@ def same_clock(answer: str, gold: str, question: str = "") -> bool | None:
     """
     right, mine = _read(gold), _read(answer)
     meant = mine is not None and mine.sure
+    # a reduced "3:2" without further hints is a ratio
     if right is None or not (right.sure or meant or _ABOUT_TIME.search(question) or not _is_reduced(right)):
         return None
     if not right.sure and _ABOUT_RATIO.search(question):
@@ -68,6 +69,7 @@ def same_clock(answer: str, gold: str, question: str = "") -> bool | None:
     if mine is None:
         return False
     if mine.half and not right.half and 1 <= right.hour <= 12:
+        # 43200 s are twelve hours
         return mine.seconds % 43200 == right.seconds % 43200
     return mine.seconds == right.seconds
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from arpo_env.grading.answer_text.allowed_words import AFTER, counts
+from arpo_env.grading.answer_text.allowed_words import AFTER, names_what_is_counted
 from arpo_env.grading.answer_text.exact_numbers import as_value
 
 _MEASURES = {  # name: (dimension, factor to the first unit, other spellings)
@@ -124,7 +124,7 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
     Args:
         text: text prepared by `arpo_env.grading.answer_text.normalize_latex.prepare`.
         letters: whether a single letter may be a unit, as in "5 m", rather than a variable.
-        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.words_of`.
+        known: words of the question, from `arpo_env.grading.answer_text.allowed_words.question_words`.
     """
     unit = ""
     text = _OVER.sub(r" \1/\2", text)
@@ -163,6 +163,7 @@ def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
     if unit not in _MEASURES or wanted not in _MEASURES or power != other:
         return None
     (kind, size, _), (wanted_kind, wanted_size, _) = _MEASURES[unit], _MEASURES[wanted]
+    # areas and volumes scale with the power of the length
     return number * Fraction(size, wanted_size) ** int(power or 1) if kind == wanted_kind else None
 
 
@@ -186,17 +187,19 @@ def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: fr
         return "" if gap else None
     parts = words.replace(".", "").split()
     lower = [part.lower() for part in parts]
+    # powers change the value
     if all(word in _POWERS for word in lower):  # "9 squared" is 81
         return None
+    # a single letter is a unit only where a variable is impossible
     if len(parts[0]) == 1 and parts[0].isalpha():
         known_letter = letters and parts[0] in _KNOWN and (len(parts) == 1 or _all_known(lower))
         return (_KNOWN[parts[0]] if len(parts) == 1 else "") if known_letter else None
     if _all_known(lower):
         return _canonical(lower, power)
     measure = lower[0] if lower[0] in _KNOWN and lower[1:2] == ["of"] else ""
-    if measure and counts(["items", "of", *lower[2:]], known):
+    if measure and names_what_is_counted(["items", "of", *lower[2:]], known):
         return _KNOWN[measure]
-    if gap and power is None and counts([word.removesuffix("'s").strip("'") for word in lower], known):
+    if gap and power is None and names_what_is_counted([word.removesuffix("'s").strip("'") for word in lower], known):
         return ""
     return None
 

@@ -112,15 +112,15 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None or _NAMES.fullmatch(text) is not None
 
 
-def sides(text: str) -> list[str]:
+def equation_sides(text: str) -> list[str]:
     """Return the sides of a chain of equalities; [] if the text has any other relation, or is a list."""
     shape = read_shape(text)
     if shape.kind != "relation" or set(shape.marks) != {"="}:
         return []
-    return list(split(text, _SIGN))
+    return list(split_outside_brackets(text, _SIGN))
 
 
-def split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
+def split_outside_brackets(text: str, separator: re.Pattern[str]) -> Iterator[str]:
     """Split a text at separators outside brackets."""
     start = depth = position = 0
     while position < len(text):
@@ -150,7 +150,8 @@ def _read_any(text: str) -> Shape:
         return Shape("list", tuple(map(_read_any, rows)), marks=(",",))
     if (match := _BUILDER.fullmatch(text)) and _SIGN.search(match["right"]) and _encloses(text):
         return Shape("builder", (_read_any(match["left"]), _read_any(match["right"])))
-    parts = list(split(text, _COMMA))
+    # a list binds weakest: "x = 1, x = 2" is a list of relations, not a relation with a list
+    parts = list(split_outside_brackets(text, _COMMA))
     if len(parts) > 1 and all(parts):
         marks = "and" if _BOTH.search(text) else "or" if _EITHER.search(text) else ","
         return Shape("list", _flatten(map(_read_any, parts)), marks=(marks,))
@@ -158,7 +159,7 @@ def _read_any(text: str) -> Shape:
 
 
 def _relation(text: str) -> Shape | None:
-    parts = list(split(text, _SIGN))
+    parts = list(split_outside_brackets(text, _SIGN))
     if len(parts) < 2:
         return None
     if not all(parts):
@@ -175,7 +176,7 @@ def _relation(text: str) -> Shape | None:
 
 def _sets(text: str) -> Shape | None:
     if _CUP.search(text):
-        parts = list(split(text, _CUP))
+        parts = list(split_outside_brackets(text, _CUP))
         if len(parts) == 1 and not _encloses(text):  # "[2,5[" has unbalanced brackets
             parts = [part.strip() for part in _CUP.split(text)]
         if len(parts) == 1:
@@ -201,7 +202,7 @@ def _group(text: str) -> Shape | None:
     if opening not in ("(", "[", "{", "\\{") or closing not in (")", "]", "}", "\\}") or not _encloses(text):
         return None
     inside = text[len(opening) : -len(closing)]
-    parts = list(split(inside, re.compile("[,;]")))
+    parts = list(split_outside_brackets(inside, re.compile("[,;]")))
     if len(parts) == 1:
         curly = opening in ("{", "\\{") and closing in ("}", "\\}")
         inner = _read_any(parts[0])
@@ -219,13 +220,14 @@ def _group(text: str) -> Shape | None:
     kind = {("(", ")"): "tuple", ("[", "]"): "square", ("{", "}"): "set", ("\\{", "\\}"): "set"}.get((opening, closing))
     if kind is None:
         return None
+    # nested Python lists are the rows of a matrix
     if kind == "square" and all(item.kind == "square" for item in items):
         return Shape("matrix", tuple(Shape("row", item.items) for item in items))
     return Shape(kind, _flatten(items) if kind == "set" else items)
 
 
 def _read_python_call(name: str, inside: str) -> Shape:
-    parts = tuple(map(_read_any, split(inside, re.compile(","))))
+    parts = tuple(map(_read_any, split_outside_brackets(inside, re.compile(","))))
     if name == "Matrix":
         inner = _read_any(inside)
         if (inner.kind == "square" and len(inner.items) == 1) or inner.kind == "matrix":
@@ -249,6 +251,7 @@ def _scaled_cell(factor: str, cell: str) -> str:
 
 def _formula(text: str) -> Shape:
     r"""Read a formula; with \pm it is two formulas."""
+    # \mp takes the opposite sign of \pm
     if "\\pm" not in text:
         return Shape("formula", text=text)
     upper = re.sub(r"^\s*\+", "", text.replace("\\pm", "+").replace("\\mp", "-"))

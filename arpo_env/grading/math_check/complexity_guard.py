@@ -73,11 +73,13 @@ def _has_huge_power(text: str) -> bool:
     sums = 1
     for match in _EXPONENT.finditer(text):
         power = _exponent_at(text, match.start("power"))
+        # a tower of powers
         if re.search(r"\^|\*\*|!", power):
             return True
         size = _size(power)
         base = match["base"] if match["base"] not in (")", "}", "]") else _group_before(text, match.end("base"))
         if _LITERAL.fullmatch(base):
+            # the product bounds the number of digits of the power
             if size * len(base) > _DIGITS:
                 return True
         elif size > (_POWER if base.isalnum() else _SUM_POWER):

@@ -40,6 +40,7 @@ def is_copied(answer: str, gold: str, question: str) -> bool:
     if not question or not answer or len(answer) > LONGEST or is_too_expensive(answer):
         return False
     number = as_value(answer)
+    # an integer of the question is copied if the gold answer is a formula
     if number is not None and number.form == "integer" and as_value(gold) is None:
         return any(number.number == other.number for other in _numbers(question))
     found, wanted = _leaves(answer), _leaves(gold)
@@ -77,6 +78,7 @@ def is_copied_number(answer: Value, gold: Value, question: str) -> bool:
     }:
         return True
     whole = {number.number for number in numbers if number.form == "integer"}
+    # "12/4" for "divide 12 by 4" leaves the division undone
     divided = answer.form == "fraction" and gold.form == "integer" and abs(answer.parts[1]) != 1
     return divided and whole >= set(map(abs, answer.parts))
 
@@ -94,6 +96,7 @@ def _numbers(question: str) -> tuple[Value, ...]:
 @lru_cache(maxsize=512)
 def _formulas(question: str) -> tuple[Counter[str], ...]:
     """Return the numbers and letters of each formula of a question."""
+    # without typeset formulas, the text between words may be one
     typeset = [next(filter(None, match.groups())) for match in _TYPESET.finditer(question)]
     pieces = typeset or _BETWEEN.split(question)
     found = [_leaves(prepare(piece)) for piece in pieces if len(piece) <= 4 * LONGEST]

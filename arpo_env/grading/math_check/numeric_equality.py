@@ -27,6 +27,7 @@ class NoValue(ArithmeticError):
 
 def same_expression(answer: Node, gold: Node) -> bool:
     """Return whether two formulas are equal wherever they have values."""
+    # sorted, so that both formulas get the same points in every process
     names = sorted(symbols(answer) | symbols(gold))
     if not names:
         try:
@@ -105,6 +106,7 @@ def ratio(one: Node, other: Node) -> Number | None:
             top, bottom = value(one, point), value(other, point)
         except NoValue:
             continue
+        # a zero at a random point means that no constant factor can be determined
         if bottom == 0 or top == 0:
             return None
         found.append(_divide(top, bottom))
@@ -263,6 +265,7 @@ def _power(name: str, parts: list[Number], real: bool) -> Number:
 def _whole_power(base: Number, power: int) -> Number:
     if not isinstance(base, Fraction):
         return base**power
+    # very large powers would exhaust memory as exact fractions
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     return base**power if bits * abs(power) <= _EXACT_BITS else as_float(base) ** power
 

@@ -112,6 +112,7 @@ def _split_word(word: str, called: bool, fold: bool) -> list[str]:
     """Split adjacent letters into factors, unless they spell a constant or a function."""
     if word in _FUNCTIONS or word in ("pi", "sqrt") or word in _GREEK or (called and word in _CALLED):
         return ["\\" + word]
+    # longer runs of letters are words that would otherwise become products
     if len(word) > 4:
         raise Unreadable(f"{word!r} is a word")
     return list(word.lower() if fold else word)
@@ -169,6 +170,7 @@ class _Reader:
     def quotient(self, top: Node) -> tuple[Node, bool]:
         """Parse a denominator after a slash: "a/2b" is a/(2b), but "1/2 b" with two numbers is half of b."""
         bottom, bare = self.signed_factor()
+        # "1/2 b" is a fraction times b
         whole = top.name == "number" and bottom.name == "number"
         while not whole and self.starts_factor(bare) and self.next != "(":
             right, bare = self.factor()
@@ -320,6 +322,7 @@ class _Reader:
             power = self.exponent()
         node = self.call(name) if self.next == "(" else Node(name, (self.operand(),))
         if base is not None:
+            # ln 0 and ln 1 would be the divisor
             if base.name == "number" and base.value in (0, 1):
                 raise Unreadable("no such logarithm")
             node = Node("/", (node, Node("ln", (base,))))

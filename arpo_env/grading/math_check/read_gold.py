@@ -14,7 +14,7 @@ from arpo_env.grading.answer_text.exact_numbers import Value, as_value, is_print
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.strip_phrases import strip_phrases
 from arpo_env.grading.answer_text.units import split_unit
-from arpo_env.grading.math_check.answer_shapes import is_name, sides
+from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name
 from arpo_env.grading.math_check.complexity_guard import is_too_expensive, variables
 from arpo_env.grading.math_check.measure_names import is_measure
 
@@ -51,10 +51,12 @@ class Gold:
 def read_gold(gold: str) -> Gold:
     """Parse a gold answer."""
     plain = _balanced(strip_phrases(prepare(gold)) or prepare(gold))
+    # "about 20" is a number; "about the origin" is not
     about = ABOUT.match(plain) is not None and as_value(split_unit(ABOUT.sub("", plain), letters=True)[0]) is not None
     bare = ABOUT.sub("", plain) if about else plain
-    chain = sides(bare)
+    chain = equation_sides(bare)
     name = chain[0] if len(chain) == 2 and is_name(chain[0]) else ""
+    # "\cos C = 1/2" and "63 + 200 = 263" mean their last side
     measured = bool(chain) and not name and all(map(_is_measured, chain[:-1]))
     last = chain[-1] if name or measured else bare
     value, unit = split_unit(last, letters=True)

@@ -145,11 +145,13 @@ def _named(region: Region, name: str) -> Region:
 
 
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+# without borders there is one gap, the whole line
 _ALL, _NONE = Region((), (), (True,)), Region((), (), (False,))
 
 
 def _compared(sign: str, number: Number | float) -> Region:
     """Return the region of all x in a relation to a number."""
+    # floats are only used for infinities
     if isinstance(number, float):
         if sign not in ("<", "<=", ">", ">="):
             raise NoRegion("equal to infinity")
@@ -195,6 +197,7 @@ def _number(shape: Shape) -> Number | float:
         found = value(read_expression(shape.text))
     except (Unreadable, NoValue, KeyError) as error:
         raise NoRegion(str(error)) from error
+    # borders must be real
     if getattr(found, "imag", 0):
         raise NoRegion("a complex number")
     return getattr(found, "real", found) if type(found).__name__ == "mpc" else found

@@ -60,6 +60,7 @@ class _Comparison:
             return self.chain(answer, gold)
         if gold.kind in ("formula", "reals", "empty") or answer.kind == "formula":
             return self.single(answer, gold)
+        # a list without brackets may be meant in any order; a tuple may not
         if gold.kind in _UNORDERED and answer.kind in _UNORDERED | (
             {"tuple", "square"} if gold.kind == "list" else set()
         ):
@@ -124,6 +125,7 @@ class _Comparison:
             return named and self.same(answer, wanted)
         if answer.marks == ("=",) and is_name(_text(answer.items[1])) and not is_name(_text(answer.items[0])):
             answer = Shape("relation", answer.items[::-1], answer.text, answer.marks)
+        # the name must agree, except that y and f(x) are used alike
         if named and answer.marks[0] in (sign, "=") and is_name(_text(answer.items[0])):
             if _without_spaces(_text(answer.items[0])) == _without_spaces(name) and self.same(_rest(answer), wanted):
                 return True
@@ -144,8 +146,10 @@ class _Comparison:
             return {_without_spaces(_text(side)) for side in answer.items} == {
                 _without_spaces(_text(side)) for side in gold.items
             }
+        # equations with the same solutions often differ by a constant factor
         factor = ratio(mine, wanted)
         if factor is None and sign == other == "=":
+            # or by a common denominator
             factor = ratio(numerator(mine), numerator(wanted))
         if factor is None or getattr(factor, "imag", False):
             return False
@@ -229,6 +233,7 @@ class _Comparison:
         """Compare two formulas, or two numbers with units."""
         if re.sub(r"\s", "", answer) == re.sub(r"\s", "", gold) and not re.search(r"\d\s+\d", answer):
             return True
+        # infinity is not a value that can be computed with
         if infinite := INFINITY.fullmatch(gold):
             mine_ = INFINITY.fullmatch(answer)
             return mine_ is not None and (mine_[1] == "-") == (infinite[1] == "-")

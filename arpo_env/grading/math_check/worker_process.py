@@ -23,7 +23,7 @@ def main(memory: int, seconds: float) -> None:
         memory: maximum address space in bytes.
         seconds: time limit of one check.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -55,7 +55,7 @@ def _check(job: dict[str, Any], seconds: float) -> dict[str, Any]:
     try:
         return {"same": same_mathematics(job["answer"], job["gold"])}
     except RecursionError:
-        return {"same": False}  # deterministic, and no correct answer is nested that deeply
+        return {"same": False}  # the same every time, and no right answer is nested that deeply
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}
     finally:

@@ -94,6 +94,7 @@ _ROMAN = {
     "xxii": "22",
     "xxiii": "23",
 }
+# single letters are numerals only at the end of a name
 _LAST_ROMAN = {"i": "1", "v": "5", "x": "10"}
 
 
@@ -103,17 +104,18 @@ def tokens(text: str) -> list[str]:
 
     If there is no word at all, as in a flag emoji, the symbols themselves are returned.
     """
-    text = folded(text)
+    text = normalise_words(text)
     text = mark_quantities(mark_dates(with_ordinals(text)))
     found = [_SAME.get(word, word) for word in _TOKEN.findall(text)]
     found = [word.strip("\ue000\ue001") for word in found]
     # a final "a" is part of a name: "Vitamin A", "Serie A"
     kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]
+    # an answer of articles only ("The The") is kept
     kept = found if kept and set(found) <= _ARTICLES else kept
     return _without_roman(kept) or _SYMBOLS.findall(text)
 
 
-def folded(text: str) -> str:
+def normalise_words(text: str) -> str:
     """Return a text in lower case, without accents, markup and the points of initials."""
     text = " ".join(text.split())  # long runs of spaces slow the patterns down
     boxed = _BOX.match(text)

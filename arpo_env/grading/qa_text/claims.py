@@ -1,4 +1,4 @@
-"""Finds the claim of an answer without using the gold answer: `Asked.core`, `is_yes`, and the words that evade.
+"""Finds the claim of an answer without using the gold answer: `QuestionWords.core`, `is_yes`, and the words that evade.
 
 A policy that is rewarded for shared words will name several candidates, hedge, negate, or copy the question. An answer
 is therefore reduced to the one thing it says: "The answer is Paris", "It is Paris" and "Paris is the capital of France"
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from arpo_env.grading.qa_text.answer_tokens import CJK, folded, has_digit, tokens
+from arpo_env.grading.qa_text.answer_tokens import CJK, has_digit, normalise_words, tokens
 
 
 def _words(words: str) -> frozenset[str]:
@@ -95,6 +95,7 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     """
     words = tokens(without_frame(answer))
     rest = words[1:]
+    # after a hedge or a contradiction, the first word no longer decides
     if not words or set(rest) & HEDGES or {"but", "if", "wrong", "false", "incorrect"} & set(rest):
         return None
     if "".join(words) in ("是", "是的", "不", "不是", "没有"):
@@ -109,7 +110,7 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     return None if set(rest) & (_YES | {"no"}) or taken_back else False
 
 
-def _is_sentence(words: Sequence[str], asked: Asked) -> bool:
+def _is_sentence(words: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether words are a sentence about "they", "both" or the question's subject, naming no candidate."""
     topics = {word for word in asked.words if is_content(word)} - NEGATIONS - HEDGES - JOINTS - _VERBS
     verbs = _VERBS | (asked.common - GRAMMAR)
@@ -124,7 +125,7 @@ def _is_elliptic(words: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionWords:
     """The words of a question.
 
     Attributes:
@@ -171,6 +172,7 @@ class Asked:
 
     def core(self, words: Sequence[str], fillers: frozenset[str], closed: bool) -> list[str]:
         """Return an answer without uninformative words at both ends: fillers, and names of the question beyond them."""
+        # if the question names its candidates, its names are answers and must stay
         names = frozenset() if closed else self.words
         start = _count_uninformative(words, fillers, names)
         if start < len(words) and words[start - 1] in _CHANGING and has_digit(words[start]):
@@ -191,12 +193,12 @@ def _count_uninformative(words: Sequence[str], fillers: frozenset[str], names: f
 
 
 @lru_cache(maxsize=4096)
-def read_question(question: str) -> Asked:
+def read_question(question: str) -> QuestionWords:
     """Parse a question; it may be empty."""
     small = [word for word in re.findall(r"[^\W\d_][\w'’]*", question) if word[0].islower()]
     common = frozenset(token for word in small for token in tokens(word))
     common |= frozenset(re.findall(f"[{CJK}]", question))
-    return Asked(folded(question), frozenset(tokens(question)), common, _sides(question))
+    return QuestionWords(normalise_words(question), frozenset(tokens(question)), common, _sides(question))
 
 
 def _sides(question: str) -> tuple[frozenset[str], frozenset[str]]:

@@ -11,6 +11,7 @@ import calendar
 import re
 from collections.abc import Callable
 
+# private-use characters cannot occur in an answer, from which they are removed
 OPEN, CLOSE = "\ue000", "\ue001"
 _NAMES = [name.lower() for name in calendar.month_name[1:]]
 _SHORT = {
@@ -95,7 +96,7 @@ def is_date(token: str) -> bool:
     return found is not None and 1 <= int(found[1]) <= 12 and 1 <= int(found[2] or 1) <= 31
 
 
-def agrees(answer: str, gold: str) -> bool:
+def date_agrees(answer: str, gold: str) -> bool:
     """Return whether an answer's token is a date that includes the date or year of the gold answer.
 
     "14 March 1879" agrees with "March 1879", "1879" and "14 March", but not the other way round.
@@ -137,6 +138,7 @@ def _year(match: re.Match[str], width: int = 1) -> str:
 
 
 def _days(month: int, year: str | None) -> int:
+    # without a year, 29 February is possible
     if month == 2:
         return 29 if not year or calendar.isleap(int(year)) else 28
     return 30 if month in (4, 6, 9, 11) else 31
@@ -147,6 +149,7 @@ def _from_numbers(match: re.Match[str]) -> str:
     days = {
         (day, month) for day, month in ((first, second), (second, first)) if month <= 12 and 1 <= day <= 31 and month
     }
+    # exactly one reading is a date
     if len(days) == 1:
         ((day, month),) = days
         return f" {OPEN}{year}-{month:02}-{day:02}{CLOSE} " if day <= _days(month, year) else match[0]

@@ -154,6 +154,7 @@ def units_in(words: frozenset[str]) -> frozenset[str]:
 
 
 def _mark(text: str) -> str:
+    # words first, so that the patterns below only see digits
     text = _IN_WORDS.sub(_words_to_digits, text)
     if not any(letter.isdigit() for letter in text):
         return text
@@ -174,6 +175,7 @@ def _amount(match: re.Match[str]) -> str:
         return match[0]
     money = _MONEY.get(unit or "")
     scale = match["scale"] or ""
+    # "5 m" is five metres, "$5m" five million
     if scale == "m" and not unit:  # metres; with a currency, millions
         unit, scale = "m", ""
     value = _value(match, money=bool(money), scale=scale)
@@ -223,6 +225,7 @@ def _compose(words: list[str]) -> str:
         elif number is None:
             total, part, last = total + (part or 1) * _SCALES[word], 0, 10**15
         elif not total and last <= 20 and number >= 10 and 10 <= part < 100 and len(words) <= 3:
+            # years are read in pairs
             part, last = part * 100 + number, 20 if number >= 20 else 1
         elif last >= 100 or (last == 20 and number < 10 and part % 10 == 0):
             part, last = part + number, 20 if number >= 10 else 1

@@ -1,7 +1,7 @@
-r"""Reading a corpus: JSON Lines, one passage a line, plain or gzipped, never the whole file in memory.
+r"""Reads a corpus: JSON Lines, one passage per line, plain or gzipped, never the whole file in memory.
 
-Rows may look like {"id", "title", "text"}, like {"title", "contents"}, and like those of Search-R1 and wiki-18, which
-are {"id", "contents": "\"Title\"\ntext"}; they may have "url" and "date". Other fields are ignored.
+Rows are {"id", "title", "text"}, {"title", "contents"}, or, as in Search-R1 and wiki-18,
+{"id", "contents": "\"Title\"\ntext"}; they may have "url" and "date". Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TEXTS = ("text", "contents", "content")
 
 
 class CorpusError(ValueError):
-    """Raised when a corpus can not be read; the message names file and line."""
+    """Raised when a corpus cannot be read; the message names file and line."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Passage:
     """One passage of a corpus.
 
     Attributes:
-        id: its name in the corpus; the line's number, from 0, where the row has none.
-        title: of the page it is from, or "".
-        text: what it says, without the title.
-        url: where it is, or "".
-        date: as the corpus has it, or "".
+        id: its name in the corpus; the number of the line, from 0, if the row has none.
+        title: of the page that it is from, or "".
+        text: without the title.
+        url: its address, or "".
+        date: as in the corpus, or "".
     """
 
     id: str
@@ -41,16 +41,16 @@ class Passage:
 
 
 def is_corpus(path: str | Path) -> bool:
-    """Say whether a path is named like a corpus that can be read."""
+    """Return whether a path has the suffix of a corpus."""
     return Path(path).name.endswith(SUFFIXES)
 
 
 def read_corpus(path: str | Path) -> Iterator[Passage]:
-    """Yield the passages of a file in its order.
+    """Yield the passages of a file in order.
 
     Raises:
-        CorpusError: the file, or a line of it, is not as expected.
-        FileNotFoundError: there is no such file.
+        CorpusError: the file or a line of it is not valid.
+        FileNotFoundError: the file does not exist.
     """
     path = Path(path)
     if not is_corpus(path):
@@ -94,7 +94,7 @@ def _passage(row: Any, number: int) -> Passage:
 
 
 def _split(title: str, contents: str) -> tuple[str, str]:
-    """Take the title off the first line of `contents`, where it stands in Search-R1's corpora."""
+    """Split the title from `contents`; in Search-R1's corpora it is the first line."""
     first, newline, rest = contents.partition("\n")
     heading = first.strip()
     if len(heading) > 1 and heading[0] == heading[-1] == '"':
@@ -114,7 +114,7 @@ def _text(row: dict[str, Any], key: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Replace halves of surrogate pairs, which JSON can spell and UTF-8 can not."""
+    """Replace lone surrogates, which JSON can hold and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""The engine without dependencies: an SQLite database with FTS5. Right for up to some 50,000 passages.
+"""The engine without dependencies: an SQLite database with FTS5, suitable for up to about 50,000 passages.
 
-The interface of `TantivyIndex`. Passages lie in a table; the index beside it holds title, text and, apart, the
-characters and pairs of characters of Chinese, Japanese and Korean. Every term of a query is quoted.
+It has the interface of `TantivyIndex`. One table holds the passages; the index holds title, text and, separately, the
+characters and character pairs of Chinese, Japanese and Korean. Every term of a query is quoted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from arpo_env.search.local.corpus import Passage
 from arpo_env.search.local.query_words import ParsedQuery, divide, grams
 
-TITLE_WEIGHT = 5.0  # of a word in the title, where one in the text weighs 1
+TITLE_WEIGHT = 5.0  # of a word in the title; a word in the text weighs 1
 _FILE = "passages.sqlite"
 _TABLES = """
 create table passages (number integer primary key, id text, title text, text text, url text, date text);
@@ -33,12 +33,12 @@ select id, title, text, url, date, found.score from passages join (
 
 
 class Fts5Index:
-    """An index opened for searching; each thread has a connection of its own."""
+    """An index that is open for searching; each thread has its own connection."""
 
     def __init__(self, folder: Path) -> None:
         self._address = f"{(folder / _FILE).resolve().as_uri()}?mode=ro&immutable=1"
         self._here = threading.local()
-        self._connection()  # says now if there is no such file
+        self._connection()  # raises now if the file does not exist
 
     @staticmethod
     def write(folder: Path, passages: Iterable[Passage]) -> None:
@@ -55,8 +55,8 @@ class Fts5Index:
             database.commit()
 
     def find(self, parsed: ParsedQuery, k: int) -> list[tuple[Passage, float]]:
-        """Return the best k passages with their scores; equal scores in the order of the corpus."""
-        terms = " OR ".join(f'"{needle}"' for needle in parsed.needles)  # they hold letters and digits only
+        """Return the best k passages with their scores; equal scores are in the order of the corpus."""
+        terms = " OR ".join(f'"{needle}"' for needle in parsed.needles)  # needles have only letters and digits
         if not terms:
             return []
         rows = self._connection().execute(_FIND, (TITLE_WEIGHT, terms, min(k, 1 << 31))).fetchall()

@@ -1,6 +1,7 @@
-"""The folder of a search index: `build_index` makes it, beside its place and under a lock, and moves it there complete.
+"""The folder of a search index: `build_index` builds it under a lock beside its final place, and renames it at the end.
 
-It holds `meta.json` and the files of one engine, texts included; the corpus is not needed any more. It never changes.
+It holds `meta.json` and the files of one engine, including the texts, so the corpus is not needed afterwards. It never
+changes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Protocol
 from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, read_corpus
 from arpo_env.search.local.query_words import ParsedQuery
 
-FORMAT = 1  # of the folder and of what is indexed
+FORMAT = 1  # version of the folder's layout and of the indexed fields
 ENGINES = ("tantivy", "fts5")
 META = "meta.json"
 _log = logging.getLogger(__name__)
@@ -29,15 +30,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What `meta.json` says of an index.
+    """The contents of `meta.json`.
 
     Attributes:
         format: version of the folder's layout.
         engine: "tantivy" or "fts5".
-        corpus: name of the file it was made from.
-        fingerprint: SHA-256 over the passages: same passages, same fingerprint.
-        passages: how many there are.
-        characters: in all their titles and texts.
+        corpus: name of the file that it was built from.
+        fingerprint: SHA-256 over the passages.
+        passages: number of passages.
+        characters: number of characters in all titles and texts.
     """
 
     format: int
@@ -49,11 +50,11 @@ class IndexInfo:
 
     @classmethod
     def read(cls, folder: str | Path) -> IndexInfo:
-        """Read it.
+        """Read the `meta.json` of a folder.
 
         Raises:
             FileNotFoundError: the folder holds no index.
-            ValueError: the index is of another version of this library.
+            ValueError: the index was built by another version of this library.
         """
         cure = f"make one: arpo search index CORPUS{SUFFIXES[0]} {folder}"
         try:
@@ -62,14 +63,14 @@ class IndexInfo:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{folder} holds no search index; {cure}") from error
         except (TypeError, ValueError, NotADirectoryError) as error:
-            raise ValueError(f"{folder} holds something else than a search index ({error}); {cure}") from error
+            raise ValueError(f"{folder} holds something other than a search index ({error}); {cure}") from error
         if info.format != FORMAT or info.engine not in ENGINES:
             raise ValueError(f"{folder} has format {info.format} of {info.engine}, this is format {FORMAT}; {cure}")
         return info
 
 
 class Engine(Protocol):
-    """An opened index, whatever it is made with."""
+    """An open index of any engine."""
 
     def find(self, parsed: ParsedQuery, k: int) -> list[tuple[Passage, float]]:
         """Return the best k passages with their scores."""
@@ -82,13 +83,13 @@ def build_index(
 
     Args:
         corpus: a JSON Lines file, see `arpo_env.search.local.corpus`, or passages.
-        folder: where the index goes. Of two that build it at once, the second waits and is then refused.
-        engine: "tantivy" or "fts5"; None takes tantivy where it is installed.
-        replace: put it in the place of an index that is there.
+        folder: of the index. Of two processes that build it at once, the second waits and is then refused.
+        engine: "tantivy" or "fts5"; None takes tantivy if it is installed.
+        replace: whether to replace an existing index.
 
     Raises:
-        CorpusError: the corpus can not be read, or holds nothing.
-        FileExistsError: the folder is there already.
+        CorpusError: the corpus cannot be read, or is empty.
+        FileExistsError: the folder exists.
     """
     engine, folder = choose_engine(engine), Path(folder).expanduser().resolve()
     named = isinstance(corpus, str | Path)
@@ -107,10 +108,10 @@ def build_index(
 
 
 def choose_engine(name: str | None) -> str:
-    """Return the engine to build with: the one named, else the best there is.
+    """Return the engine to build with: the named one, else the best that is installed.
 
     Raises:
-        ImportError: there is none.
+        ImportError: no engine is installed.
     """
     from arpo_env.search.local.fts5_index import why_no_fts5
 
@@ -128,7 +129,7 @@ def choose_engine(name: str | None) -> str:
 
 
 def engine_class(engine: str) -> Any:
-    """Return the class that writes and opens an engine's indexes."""
+    """Return the class that writes and opens the indexes of an engine."""
     if engine == "tantivy":
         from arpo_env.search.local.tantivy_index import TantivyIndex
 
@@ -139,7 +140,7 @@ def engine_class(engine: str) -> Any:
 
 
 class _Count:
-    """Passages on their way into an index: how many, how long, and their fingerprint."""
+    """Passes passages on and computes their number, length and fingerprint."""
 
     def __init__(self, passages: Iterable[Passage]) -> None:
         self._source = passages
@@ -162,9 +163,9 @@ class _Count:
 
 @contextlib.contextmanager
 def _building(folder: Path) -> Iterator[Path]:
-    """Give an empty folder beside `folder`, locked; what a killed build left there is gone.
+    """Yield an empty, locked folder beside `folder`; the remains of a killed build are removed.
 
-    Whoever holds the lock may rename it; who waited for it then starts over with a new one.
+    The holder of the lock may rename the folder; a process that waited for the lock then starts over with a new one.
     """
     place = folder.with_name(f".{folder.name}.building")
     while True:
@@ -197,7 +198,7 @@ def _empty(place: Path) -> None:
 
 
 def _refuse(folder: Path, replace: bool) -> None:
-    """Raise if the folder's place is taken."""
+    """Raise if the folder exists and may not be replaced."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / META).exists():
@@ -207,7 +208,7 @@ def _refuse(folder: Path, replace: bool) -> None:
 
 
 def _open_to_others(place: Path) -> None:
-    """Let whoever may read `meta.json` read all files; tantivy keeps some to the user."""
+    """Give all files the permissions of `meta.json`; tantivy makes some readable for the user only."""
     mode = (place / META).stat().st_mode
     for file in place.rglob("*"):
         if file.is_file():

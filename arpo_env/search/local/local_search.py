@@ -1,6 +1,6 @@
-"""Search in a corpus of one's own, on this machine, in the folder that `build_index` has made.
+"""`LocalSearch`: search in the user's own corpus, on this machine, in a folder made by `build_index`.
 
-Any number of processes may have it open, and a child of `os.fork` opens it anew.
+Any number of processes may have it open. A child of `os.fork` opens it again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from arpo_env.net.http import ServiceError
+from arpo_env.errors import ServiceError
 from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, is_corpus
 from arpo_env.search.local.index_folder import FORMAT, META, Engine, IndexInfo, build_index, choose_engine, engine_class
 from arpo_env.search.local.query_words import ParsedQuery
@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class LocalSearch(SearchBackend):
-    """Search in the index in a folder. It may be shared by everything in the process, and sent to others.
+    """Searches an index folder. It may be shared by threads and event loops, and be pickled.
 
     Args:
         folder: made by `build_index`.
-        snippet_characters: most characters of a hit's snippet, the part of the text around the query's words.
+        snippet_characters: most characters of a hit's snippet, which is the part of the text around the query's words.
 
     Raises:
         FileNotFoundError: the folder holds no index.
@@ -56,11 +56,11 @@ class LocalSearch(SearchBackend):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides query and k decides the result."""
+        """What determines the result besides query and k."""
         return {"corpus": self.info.fingerprint, "snippet": self._snippet_characters}
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Search on a thread; as many at once as there are processors, others wait their turn."""
+        """Search on a thread. As many searches run at once as there are processors; others wait."""
         return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), self.search_sync, query, k)
 
     def search_sync(self, query: str, k: int) -> list[Hit]:
@@ -79,7 +79,7 @@ class LocalSearch(SearchBackend):
         return Hit(passage.title, passage.url or passage.id, snippet, passage.date, passage.text, score)
 
     def _engine(self) -> Engine:
-        pid = os.getpid()  # after a fork the parent's is not touched any more: its locks may be held for ever
+        pid = os.getpid()  # a child of a fork leaves the parent's engine alone: its locks may be held forever
         engine = self._engines.get(pid)
         if engine is None:
             engine = self._engines.setdefault(pid, engine_class(self.name)(self.folder / self.name))
@@ -90,19 +90,19 @@ class LocalSearch(SearchBackend):
         try:
             yield
         except (ValueError, TypeError, OSError, sqlite3.Error) as error:
-            raise ServiceError(self.name, f"{self.folder} can not be searched ({error}); build it again") from error
+            raise ServiceError(self.name, f"{self.folder} cannot be searched ({error}); build it again") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalSearch, (self.folder, self._snippet_characters)
 
 
 def open_local(path: str | Path) -> LocalSearch:
-    """Open the index in a folder, or that of a corpus, which is made in the user's cache at first use.
+    """Open an index folder, or a corpus, whose index is built in the user's cache at first use.
 
     Within a process the same index is opened once.
 
     Raises:
-        FileNotFoundError: there is no such path.
+        FileNotFoundError: the path does not exist.
     """
     path = Path(path).expanduser()
     folder = _cached(path) if path.is_file() else path
@@ -118,7 +118,7 @@ _opened: weakref.WeakValueDictionary[Any, LocalSearch] = weakref.WeakValueDictio
 
 
 def _cached(corpus: Path) -> Path:
-    """Return the folder with the index of a corpus as it is now."""
+    """Return the index folder for the current state of a corpus, built if necessary."""
     if not is_corpus(corpus):
         raise CorpusError(f"{corpus} is neither a folder with an index nor a corpus ({' or '.join(SUFFIXES)})")
     state, engine = corpus.stat(), choose_engine(None)
@@ -132,11 +132,11 @@ def _cached(corpus: Path) -> Path:
         except FileExistsError:
             _log.debug("%s was built by another process meanwhile", folder)
         except PermissionError as error:
-            raise PermissionError(f"{error}; set ARPO_CACHE to a folder that can be written") from error
+            raise PermissionError(f"{error}; set ARPO_CACHE to a writable folder") from error
     return folder
 
 
 @functools.cache
 def _threads(pid: int) -> ThreadPoolExecutor:
-    """Return the threads of this process that search."""
+    """Return the search threads of a process."""
     return ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix=f"arpo-search-{pid}")

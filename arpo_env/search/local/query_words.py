@@ -1,7 +1,7 @@
-"""What a query asks for: its words, without stop words, and the pairs of characters of its Chinese, Japanese, Korean.
+"""Splits a query into words without stop words, and into character pairs where it is Chinese, Japanese or Korean.
 
-Nothing of a query is syntax: quotes, brackets, operators and the like are only gaps between words. What is longer than
-`MOST_CHARACTERS` or has more than `MOST_WORDS` words is cut there, so that no query is expensive.
+A query has no syntax: quotes, brackets and operators only separate words. It is cut after `MOST_CHARACTERS` characters
+and `MOST_WORDS` words, so that no query is expensive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 MOST_CHARACTERS = 4000
 MOST_WORDS = 64
-LONGEST_NAME = 6  # words of a title that is looked for as a whole
+LONGEST_NAME = 6  # words of a title that is matched as a whole
 _ENGLISH = """
 a an and are as at be been but by can could did do does for from had has have he her his how i if in into is it its many
 me more much my no not of on or our she should so such than that the their them then there these they this those to was
@@ -27,12 +27,12 @@ _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """A query, taken apart. All in lower case and Unicode's compatibility form.
+    """The parts of a query, in lower case and Unicode's compatibility form.
 
     Attributes:
-        terms: its words without stop words (with them, if there are no others), each once.
-        pairs: of neighbouring CJK characters, or a single one that stands alone, each once.
-        names: runs of words that may be the title of what is looked for: (text, number of words).
+        terms: its words without stop words, or all words if all are stop words; each once.
+        pairs: pairs of neighbouring CJK characters, and single ones that have no neighbour; each once.
+        names: runs of words that may be the title of a passage: (text, number of words).
     """
 
     terms: tuple[str, ...]
@@ -41,7 +41,7 @@ class ParsedQuery:
 
     @classmethod
     def read(cls, query: str) -> ParsedQuery:
-        """Take a query apart; any string will do."""
+        """Split a query, which may be any string."""
         text, runs = divide(query[:MOST_CHARACTERS])
         words = words_of(text)[:MOST_WORDS]
         terms = [word for word in words if word not in STOP_WORDS] or words
@@ -50,7 +50,7 @@ class ParsedQuery:
 
     @property
     def needles(self) -> tuple[str, ...]:
-        """What to look for in a text."""
+        """All strings to look for in a text."""
         return self.terms + self.pairs
 
 
@@ -69,7 +69,7 @@ def words_of(text: str) -> list[str]:
 
 
 def name_of(title: str) -> str:
-    """Return a title as it is looked for: its words, without what is in brackets at its end."""
+    """Return a title in the form in which it is matched: its words, without a final part in brackets."""
     return " ".join(words_of(divide(_IN_BRACKETS.sub("", title))[0]))
 
 

@@ -1,4 +1,4 @@
-"""The part of a long text that says most about a query."""
+"""`best_window`: the part of a long text that matches a query best."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 
 _MARK = "..."
-_STEP = 40  # how far a cut may move to fall between words
+_STEP = 40  # characters by which a cut may move to fall between words
 
 
 def best_window(text: str, needles: Sequence[str], characters: int) -> str:
-    """Return the stretch of a text that holds the most different needles; a short text is returned whole.
+    """Return the part of a text with the most different needles; a short text is returned whole.
 
     Args:
         text: to be cut.
-        needles: words in lower case; a word of the text that begins with one counts.
-        characters: most characters of the result, the marks of what was left out included.
+        needles: words in lower case; a word of the text that begins with a needle counts.
+        characters: most characters of the result, including the marks for omitted text.
     """
     if len(text) <= characters:
         return text
@@ -31,7 +31,7 @@ def best_window(text: str, needles: Sequence[str], characters: int) -> str:
 
 
 def _densest(text: str, needles: Sequence[str], size: int) -> tuple[int, int]:
-    """Return where the first and the last match of the best window begin and end."""
+    """Return the start of the first and the end of the last match of the best window."""
     if not needles:
         return 0, 0
     pattern = re.compile(r"\b(?=\w)(?:" + "|".join(map(re.escape, needles)) + ")|" + _cjk(needles), re.IGNORECASE)
@@ -52,7 +52,7 @@ def _densest(text: str, needles: Sequence[str], size: int) -> tuple[int, int]:
 
 
 def _cjk(needles: Sequence[str]) -> str:
-    """Return a pattern for the needles that stand inside a word as well: those of scripts without spaces."""
+    """Return a pattern for needles of scripts without spaces, which also match inside a word."""
     return "|".join(re.escape(needle) for needle in needles if needle[0] >= "\u3005") or r"(?!)"
 
 

@@ -1,8 +1,8 @@
 """The default engine: a tantivy index on disk, mapped into memory by all processes that search it.
 
-A passage is indexed as `title`, as `body` (title and text), as `name` (the whole title as one term) and, where it has
-Chinese, Japanese or Korean characters, as `cjk` (each of them, and each pair). English endings are folded. A query is
-made of term queries, so nothing in it is syntax.
+A passage is indexed as `title`, as `body` (title and text), as `name` (the whole title as one term) and, if it has
+Chinese, Japanese or Korean characters, as `cjk` (each character and each pair). English words are stemmed. A query is
+built from term queries, so it has no syntax that could be wrong.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from typing import Any
 from arpo_env.search.local.corpus import Passage
 from arpo_env.search.local.query_words import ParsedQuery, divide, name_of
 
-TITLE_BOOST = 0.5  # of BM25 over the title, besides that over title and text; 0.3 to 0.75 do as well
-NAME_BONUS = 3.0  # added for each word of a title that stands in the query as a whole
+TITLE_BOOST = 0.5  # weight of BM25 over the title, added to BM25 over title and text; 0.3 to 0.75 work as well
+NAME_BONUS = 3.0  # added for each word of a title that the query contains as a whole
 _HEAP = 128_000_000  # bytes of memory before passages go to disk
-_LONGEST_NAME = 200  # characters; a longer title is not looked for as a whole
+_LONGEST_NAME = 200  # characters; a longer title is not matched as a whole
 
 
 class TantivyIndex:
-    """An index opened for searching, from any number of threads."""
+    """An index that is open for searching, from any number of threads."""
 
     def __init__(self, folder: Path) -> None:
         tantivy = _tantivy()
         self._analyzer = _analyzer()
         with _linked(folder) as links:
             index = tantivy.Index.open(links)
-            index.config_reader("manual")  # it never changes: no thread has to watch for that
+            index.config_reader("manual")  # the index never changes, so no thread has to watch it
             index.reload()
-            self._searcher = index.searcher()  # all files are mapped now
+            self._searcher = index.searcher()  # all files are mapped now, and the links may go
             self._schema = index.schema
             del index
 
     @staticmethod
     def write(folder: Path, passages: Iterable[Passage]) -> None:
-        """Index passages into an empty folder. One thread, so that the same corpus gives the same index."""
+        """Index passages into an empty folder, on one thread, so that the same corpus gives the same index."""
         tantivy = _tantivy()
         folder.mkdir()
         index = tantivy.Index(_schema(), path=str(folder))
@@ -54,15 +54,15 @@ class TantivyIndex:
                 writer.add_document(_document(number, passage))
             writer.commit()
         finally:
-            writer.wait_merging_threads()  # nothing writes any more, whatever happened
+            writer.wait_merging_threads()  # after that no thread writes, also if something failed
 
     def find(self, parsed: ParsedQuery, k: int) -> list[tuple[Passage, float]]:
-        """Return the best k passages with their scores; equal scores in the order of the corpus."""
+        """Return the best k passages with their scores; equal scores are in the order of the corpus."""
         query = self._query(parsed)
         if query is None:
             return []
         found = self._search(query, k + 1)
-        if len(found) > k and _equal(found[k - 1], found[k]):  # which of the equals belongs among the k?
+        if len(found) > k and _equal(found[k - 1], found[k]):  # find all with an equal score, to choose by order
             found = self._search(query, 4 * k + 64)
         rows = [(round(score, 4), *self._row(address)) for score, address in found]
         rows.sort(key=lambda row: (-row[0], row[1]))
@@ -95,7 +95,7 @@ class TantivyIndex:
 
 @contextlib.contextmanager
 def _linked(folder: Path) -> Iterator[str]:
-    """Give a folder with links to the files: tantivy locks where it opens, and the index may be for reading only."""
+    """Yield a folder of links to the files: tantivy writes a lock where it opens, and the index may be read-only."""
     links = tempfile.mkdtemp(prefix="arpo-index-")
     try:
         for file in folder.iterdir():
@@ -103,7 +103,7 @@ def _linked(folder: Path) -> Iterator[str]:
                 os.symlink(file.resolve(), Path(links, file.name))
         yield links
     finally:
-        for _ in range(2):  # a thread of tantivy's may lock once more meanwhile
+        for _ in range(2):  # a thread of tantivy may create the lock once more
             shutil.rmtree(links, ignore_errors=True)
 
 

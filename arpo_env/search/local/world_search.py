@@ -1,8 +1,8 @@
-"""`WorldSearch`: search over the passages of a generated world, from an index in memory.
+"""`WorldSearch`: search over the passages of a generated world, with an index in memory.
 
-Built at the first search (about 0.2 CPU s for 3,000 passages) and shared by all episodes. Tantivy does the work where
-it is installed, else SQLite's FTS5; both rank with BM25, and a word in the title counts half. Words are runs of
-letters and digits, which is enough for invented names; Chinese text and large corpora belong in an index on disk.
+The index is built at the first search (about 0.2 CPU s for 3,000 passages) and shared by all episodes. The engine is
+tantivy if it is installed, else SQLite's FTS5; both rank by BM25, and a word in the title counts half. Words are runs
+of letters and digits, which is enough for invented names; Chinese text and large corpora need an index on disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Engine = Callable[[list[str], int], list[tuple[int, float]]]  # words and k -> 
 
 
 class PassageLike(Protocol):
-    """A text with a name."""
+    """A passage of a world."""
 
     @property
     def id(self) -> str:
@@ -30,20 +30,20 @@ class PassageLike(Protocol):
 
     @property
     def title(self) -> str:
-        """What it is about."""
+        """Its subject."""
 
     @property
     def text(self) -> str:
-        """The whole of it."""
+        """The whole text."""
 
 
 class WorldSearch(SearchBackend):
-    """The passages of one world.
+    """Searches the passages of one world.
 
     Args:
         passages: of the world, as `MultiHopSource.passages`.
-        seed: of the world, which with their number says which world it is.
-        engine: "tantivy" or "fts5"; None takes tantivy where it is installed.
+        seed: of the world; seed and number of passages identify it.
+        engine: "tantivy" or "fts5"; None takes tantivy if it is installed.
     """
 
     name = "multihop"
@@ -57,11 +57,11 @@ class WorldSearch(SearchBackend):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Which world it is, and by which engine, since they rank a little differently."""
+        """World and engine, since the engines rank slightly differently."""
         return {"seed": self._seed, "size": len(self._passages), "engine": self._name}
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Return the k passages that fit best; a query without a word finds none."""
+        """Return the k best passages; a query without a word finds none."""
         wanted = list(ParsedQuery.read(query).terms)
         if not wanted or k < 1:
             return []
@@ -87,7 +87,7 @@ def _tantivy(passages: Sequence[PassageLike]) -> _Engine:
     schema.add_text_field("text")
     schema = schema.build()
     index = tantivy.Index(schema)
-    writer = index.writer(num_threads=1)  # one segment: the order of equals does not change from run to run
+    writer = index.writer(num_threads=1)  # one segment, so that the order of equal scores is the same in every run
     for number, passage in enumerate(passages):
         writer.add_document(tantivy.Document(number=number, title=passage.title, text=passage.text))
     writer.commit()

@@ -56,7 +56,7 @@ class Ddgs(SearchBackend):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides query and k decides the result."""
+        """What determines the result besides query and k."""
         return {"language": self._language or "by query", "country": self._country or "by language"}
 
     async def search(self, query: str, k: int) -> list[Hit]:

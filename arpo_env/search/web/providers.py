@@ -139,7 +139,7 @@ class Provider(SearchBackend):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What besides query and k decides the result."""
+        """What determines the result besides query and k."""
         own = {} if self._own is None else {"address": without_login(self._own)}
         return {"language": "by query", **self._options, **own}
 

@@ -1,1 +1,1 @@
-"""What the server asks of the Linux kernel: system calls, Landlock, seccomp, processes. Runs inside the sandbox."""
+"""Linux interfaces of the server: system calls, Landlock, seccomp, processes. Runs inside the sandbox."""

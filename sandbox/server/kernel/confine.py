@@ -1,6 +1,6 @@
-"""Puts a freshly forked process behind bars: user, limits, Landlock, seccomp. Runs inside the sandbox.
+"""Confines a freshly forked process: user, limits, Landlock, seccomp. Runs inside the sandbox.
 
-What the kernel lacks is left out, and reported: `Confinement.separation` says what really stands between sessions.
+What the kernel lacks is left out and reported: `Confinement.facts` says what really separates sessions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NICE = 5
 
 
 class Confinement:
-    """What every session is held by; made once, in the zygote.
+    """What confines every session; created once, in the zygote.
 
     Args:
-        config: what the client sent; with "first_uid" each family has a user of its own, with "harden" Landlock
+        config: what the client sent; with "first_uid" each group has a user of its own, with "harden" Landlock
             and seccomp are used.
     """
 
@@ -43,18 +43,18 @@ class Confinement:
         self._ruleset = -1
 
     def begin(self) -> None:
-        """In the zygote: set what is the same for all sessions; forks inherit it."""
+        """In the zygote: apply what is the same for all sessions; forks inherit it."""
         limit_process(self._limits)
         if self._filter:
             install(self._filter)
 
     def prepare(self, slot: str) -> None:
-        """In the zygote, before a fork: have the rules for this slot at hand."""
+        """In the zygote, before a fork: create the rules for this slot."""
         if self._landlock:
             self._ruleset = ruleset_for(slot)
 
     def separate(self, uid: int) -> None:
-        """Become the user of a slot that is empty, and end whatever may still run as that user."""
+        """Become the user of an empty slot, and kill whatever may still run as that user."""
         if self._own_users:
             drop_to(uid)
             end_all_of_this_user()
@@ -62,7 +62,7 @@ class Confinement:
 
     def close_off(self) -> None:
         """Set the remaining limits and enter the Landlock domain; no code can undo that."""
-        os.nice(_NICE)
+        os.nice(_NICE)  # the supervisor and the client come first
         limit_time(self._limits["cpu_seconds"])
         if self._own_users:
             limit_processes(self._limits["processes"])
@@ -71,22 +71,22 @@ class Confinement:
             self._layers = 1
 
     def check_depth(self) -> None:
-        """See whether one more fork can be separated from its parent.
+        """Check whether one more fork can be separated from its parent.
 
         Raises:
-            OSError: this is the last one in a line of forks.
+            OSError: forks cannot be nested deeper.
         """
         if self._branches and self._layers >= DEEPEST:
-            raise OSError(errno.E2BIG, "forks in a line can not be nested deeper")
+            raise OSError(errno.E2BIG, "forks in a line cannot be nested deeper")
 
     def enter_branch(self) -> None:
-        """In a fork: make those it came from, and its siblings, unreachable for signals."""
+        """In a fork: make its origin and its siblings unreachable for signals."""
         if self._branches:
             enter_branch()
             self._layers += 1
 
     def leave_branches(self) -> None:
-        """In the original: make its forks unreachable for it, as long as there are domains to spare for more forks."""
+        """In the original: make its forks unreachable for it, as long as enough domains are left for more forks."""
         if self._branches and self._layers < DEEPEST - _SPARE:
             with contextlib.suppress(OSError):  # the code itself has nested domains; the forks are made
                 self.enter_branch()
@@ -96,7 +96,7 @@ class Confinement:
         return self._layers > 0 and separates_branches()
 
     def facts(self, uid: int) -> dict[str, Any]:
-        """Try everything out in this process, a child that is about to end, and return what has come of it."""
+        """Confine this process, a child that is about to end, and return what has worked."""
         separation = []
         if self._own_users:
             drop_to(uid)

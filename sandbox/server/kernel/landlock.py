@@ -1,8 +1,8 @@
 """Landlock: what a session may write to, and whom it may signal, enforced by the kernel. Runs inside the sandbox.
 
-A session may write to its slot, /dev/shm and harmless devices, whatever file permissions say; and it can send
-signals and connect to abstract sockets within its own domain only (Linux 6.12, ABI 6). Each fork enters a domain
-of its own within the one it came from, so that branches can not kill each other. Domains nest 16 deep.
+A session may write to its slot, /dev/shm and harmless devices, whatever file permissions say. It can send signals and
+connect to abstract sockets only within its own domain (Linux 6.12, ABI 6). Each fork enters a domain of its own within
+that of its origin, so that branches cannot kill each other. Domains nest 16 deep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _VERSION = 1
 _PATH_BENEATH = 1
 _SCOPES = 3  # abstract Unix sockets, and signals
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL = 1, 2, 4, 8, 1 << 14, 1 << 15
-_MAKE_DIR = 1 << 7  # what is in directories could not be counted
+_MAKE_DIR = 1 << 7  # not in /dev/shm, where the contents of directories would not be counted
 _REFER = 1 << 13  # to link and to move between directories
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _WRITE_FILE | _TRUNCATE | _IOCTL
@@ -46,18 +46,19 @@ def abi() -> int:
 
 
 def separates_branches() -> bool:
-    """Whether domains keep signals in."""
+    """Whether domains restrict signals."""
     return abi() >= 6
 
 
 def _ruleset(access: int, scopes: int) -> int:
+    # older versions know only the first field, and refuse a longer struct
     attributes = struct.pack("=QQQ", access, 0, scopes)[: 24 if abi() >= 6 else 8]
     return _call(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
 
 
 @lru_cache(maxsize=None)  # noqa: UP033
 def ruleset_for(slot: str) -> int:
-    """Return a descriptor of the rules for sessions in a slot, made once."""
+    """Return a descriptor of the rules for sessions in a slot; created once for each slot."""
     everything = _ALL_OF_ABI[min(abi(), len(_ALL_OF_ABI) - 1)]
     ruleset = _ruleset(everything, _SCOPES if separates_branches() else 0)
     rules = {"/": _READ_DIR, **dict.fromkeys(_readable(slot), _READ)}
@@ -69,7 +70,7 @@ def ruleset_for(slot: str) -> int:
 
 
 def _readable(slot: str) -> list[str]:
-    """Return the directories at the top that sessions may read: not devices, and not the slots of others."""
+    """Return the top-level directories that sessions may read: not devices, and not the slots of others."""
     own = os.path.join("/", slot.split("/")[1])
     places = [os.path.join("/", name) for name in os.listdir("/")]
     return [path for path in places if path not in ("/dev", own) and os.path.isdir(path) and not os.path.islink(path)]
@@ -88,7 +89,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def restrict(ruleset: int) -> None:
-    """Enter the domain of a ruleset, for good.
+    """Enter the domain of a ruleset; this cannot be undone.
 
     Raises:
         OSError: the kernel refuses, E2BIG when the domain is nested too deeply.
@@ -97,7 +98,7 @@ def restrict(ruleset: int) -> None:
 
 
 def enter_branch() -> None:
-    """Enter a new domain within the present one: signals to those outside become impossible.
+    """Enter a new domain within the present one; processes outside it cannot be signalled any more.
 
     Raises:
         OSError: as in `restrict`.

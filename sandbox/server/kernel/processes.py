@@ -1,4 +1,4 @@
-"""Finds and ends processes, and tells what memory they use, by what /proc says. Runs inside the sandbox."""
+"""Finds and ends processes and reads what they use, from /proc. Runs inside the sandbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:
-    """Return the direct children of a process, zombies included; none if it is gone."""
+    """Return the direct children of a process, including zombies; none if it is gone."""
     try:
         return [child for thread in os.listdir(f"/proc/{pid}/task") for child in _children_of(pid, thread)]
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def _children_of(pid: int, thread: str) -> list[int]:
 
 
 def _children_by_scan(pid: int) -> list[int]:
-    """For kernels without /proc/PID/task/TID/children."""
+    """Find children on kernels without /proc/PID/task/TID/children."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and _field(int(name), 4) == pid]
 
 
@@ -61,7 +61,7 @@ def parent_of(pid: int) -> int:
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says of a process: state, parent, how many threads it has, when it started (clock ticks)."""
+    """State, parent, number of threads and start time (clock ticks) of a process, from /proc/PID/stat."""
 
     state: str
     parent: int
@@ -89,7 +89,7 @@ def user_of(pid: int) -> int:
 
 
 def now_in_ticks() -> int:
-    """Return the time that a process starting now would have, or a little earlier."""
+    """Return the start time that a process would have if it started now, or a little earlier."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS) - 1
 
 
@@ -110,9 +110,8 @@ def kill_tree(pid: int) -> None:
 def kill_trees(roots: Callable[[], list[int]]) -> None:
     """Kill processes and everything below them, also if they fork as fast as they can.
 
-    All are stopped before any is killed: what is stopped can not fork and keeps its place among the processes
-    that the limit allows, so that each round finds fewer new ones. What still escapes becomes a child of the
-    supervisor.
+    All are stopped before any is killed. A stopped process cannot fork, and still counts towards the limit on
+    processes, so that each round finds fewer new ones. What still escapes becomes a child of the supervisor.
 
     Args:
         roots: called in each round, since processes whose parents end move up.
@@ -124,7 +123,7 @@ def kill_trees(roots: Callable[[], list[int]]) -> None:
 def stop_trees(roots: Callable[[], list[int]]) -> set[int]:
     """Stop processes and everything below them, and return them; see `kill_trees`."""
     stopped: set[int] = set()
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS):  # until no new process appears
         found = {pid for root in roots() for pid in (root, *descendants(root))} - stopped
         if not found:
             break
@@ -135,7 +134,7 @@ def stop_trees(roots: Callable[[], list[int]]) -> set[int]:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Send a signal; a process that is gone, or not ours, is left alone."""
+    """Send a signal; does nothing for a process that is gone or cannot be signalled."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -143,7 +142,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
-    """Return how often the kernel has killed in this container for memory (0 where that can not be read)."""
+    """Return how often the kernel has killed in this container for lack of memory; 0 where that cannot be read."""
     for name in ("memory.events", "memory/memory.oom_control"):
         try:
             with open(os.path.join(root, name)) as file:
@@ -155,7 +154,7 @@ def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
 
 
 class ProcessUsage(NamedTuple):
-    """What /proc/PID/stat says: state as there ("R": wants to run), page faults, clock ticks of CPU time, threads."""
+    """Usage from /proc/PID/stat: state ("R": runnable), page faults, CPU time (clock ticks), threads."""
 
     parent: int
     state: str
@@ -166,7 +165,7 @@ class ProcessUsage(NamedTuple):
 
 
 def usage_of(place: str) -> ProcessUsage | None:
-    """Return what is known of a process or a thread ("7", "7/task/9"); None if it is gone."""
+    """Return the usage of a process or a thread ("7", "7/task/9"); None if it is gone."""
     try:
         fd = os.open(f"/proc/{place}/stat", os.O_RDONLY)
     except OSError:
@@ -188,13 +187,13 @@ def usage_of(place: str) -> ProcessUsage | None:
 
 
 def all_processes() -> dict[int, ProcessUsage]:
-    """Return every process that can be seen."""
+    """Return every visible process."""
     found = ((int(name), usage_of(name)) for name in os.listdir("/proc") if name.isdigit())
     return {pid: process for pid, process in found if process is not None}
 
 
 def roots_of(processes: Mapping[int, ProcessUsage], roots: Container[int]) -> dict[int, int]:
-    """Return for each process the nearest of the roots that it descends from or is; others are left out."""
+    """Return for each process its nearest ancestor among the roots, or itself; others are left out."""
     known: dict[int, int] = {}
     for pid in processes:
         path: list[int] = []
@@ -208,7 +207,7 @@ def roots_of(processes: Mapping[int, ProcessUsage], roots: Container[int]) -> di
 
 
 def memory_of(pid: int) -> int:
-    """Return the bytes of memory that a process has of its own: anonymous and shared memory, not files."""
+    """Return the bytes of anonymous and shared memory of a process, without files."""
     sizes = sizes_of(pid)
     return sizes["RssAnon"] + sizes["RssShmem"]
 
@@ -228,7 +227,7 @@ def sizes_of(pid: int) -> dict[str, int]:
 
 
 def descriptors_of(pid: int) -> int:
-    """Return how many descriptors a process has open, or can have without a larger table (before Linux 6.2)."""
+    """Return how many descriptors a process has open; before Linux 6.2, how many its table holds."""
     try:
         number = os.stat(f"/proc/{pid}/fd").st_size
         if number:
@@ -240,9 +239,9 @@ def descriptors_of(pid: int) -> int:
 
 
 def set_oom_preference(pid: int, most: bool) -> None:
-    """Have the kernel take a session's process before all others when memory runs out, or like any other session's."""
+    """Have the kernel kill a session's process first when memory runs out (`most`), or like any other session's."""
     try:
         with open(f"/proc/{pid}/oom_score_adj", "w") as file:
             file.write("1000" if most else "500")
-    except OSError:  # gone; or it has started another program, which keeps what it was started with
+    except OSError:  # it is gone, or has started another program, whose value cannot be changed
         return

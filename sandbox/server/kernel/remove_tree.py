@@ -1,8 +1,8 @@
 """Removes directories made by untrusted code. Runs inside the sandbox.
 
-The trees may be deep beyond any recursion limit, without permissions, full of links, and may change under our
-hands. Nothing is followed: every directory is entered by a descriptor that is no link, and names are looked up in
-descriptors only. Nothing recurses: subdirectories are moved up to the top before they are emptied.
+The trees may be deeper than any recursion limit, without permissions, full of links, and may change while they are
+removed. No link is followed: every directory is opened with O_NOFOLLOW, and names are looked up relative to descriptors
+only. Nothing recurses: subdirectories are moved to the top before they are emptied.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(root: str) -> None:
-    """Remove what has this name: a directory with everything in it, or whatever has been put in its place.
+    """Remove a directory with everything in it, or whatever else has its name.
 
-    What can not be removed is left.
+    What cannot be removed is left.
     """
-    above, name = os.path.split(root)
+    parent, name = os.path.split(root)
     try:
-        place = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        place = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return
     try:
@@ -44,10 +44,10 @@ def _remove(place: int, name: str) -> None:
 
 
 def _enter(place: int, name: str) -> int:
-    """Open a directory that may be closed to us, but never a link to one.
+    """Open a directory, also one without permissions, but never a link to one.
 
     Raises:
-        NotADirectoryError: it is something else.
+        NotADirectoryError: it is not a directory.
     """
     path = os.open(name, _PLACE, dir_fd=place)
     try:
@@ -58,7 +58,7 @@ def _enter(place: int, name: str) -> int:
 
 
 def _empty(root: int) -> None:
-    """Empty a directory, taking its subdirectories apart one at a time."""
+    """Empty a directory, one subdirectory at a time."""
     moved = _take_apart(root, root, 0)
     while True:
         inner = [name for name in os.listdir(root) if name.startswith(_MOVED)]

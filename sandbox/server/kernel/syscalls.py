@@ -1,4 +1,4 @@
-"""The few Linux calls the server needs that the standard library lacks. Runs inside the sandbox."""
+"""Linux calls that the server needs and the standard library lacks. Runs inside the sandbox."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def _prctl(option: int, value: int) -> None:
 
 
 def hide_memory() -> None:
-    """Let no other process of this user trace this one or open its descriptors; forks inherit it, exec ends it."""
+    """Prevent other processes of this user from tracing this one; forks inherit that, exec ends it."""
     _prctl(_DUMPABLE, 0)
 
 
 def adopt_orphans(on: bool = True) -> None:
-    """Become (or cease to be) the parent of descendants whose own parent ends; without it, process 1 is that."""
-    with contextlib.suppress(OSError):  # gVisor
+    """Become (or stop being) the parent of descendants whose own parent ends; otherwise process 1 is."""
+    with contextlib.suppress(OSError):  # gVisor has no such option
         _prctl(_CHILD_SUBREAPER, int(on))
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent ends."""
+    """Have the kernel kill this process when its parent ends."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 def prefer_for_oom() -> None:
-    """Have the kernel take this process, and what it forks, before the supervisor when memory runs out."""
+    """Have the kernel kill this process, and what it forks, before the supervisor when memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # 1000 is for whom the watchdog finds to hold most
+            file.write("500")  # 1000 is for the group that the watchdog finds to hold most
     except OSError:
-        return  # /proc is read-only in some containers; the order of the victims is then the kernel's
+        return  # /proc is read-only in some containers; the kernel then chooses by itself
 
 
 def collapse_heap() -> None:
-    """Put this process's memory into huge pages where the kernel can (Linux 6.1): forking takes half the time then."""
+    """Move this process's memory into huge pages where the kernel can (Linux 6.1), which halves the time of a fork."""
     with open("/proc/self/maps") as maps:
         regions = [line.split() for line in maps]
     for place, rights, *_, name in (region for region in regions if len(region) in (5, 6)):
@@ -63,22 +63,22 @@ def collapse_heap() -> None:
 
 
 def hide_processes() -> None:
-    """Hide processes in /proc from those who may not inspect them, but for the group of this process.
+    """Hide processes in /proc from users who may not inspect them, except from the group of this process.
 
-    Takes the capability to mount; without it they stay visible.
+    This needs the capability to mount; without it they stay visible.
     """
     options = f"hidepid=2,gid={os.getgid()}".encode()
     _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_REMOUNT), options)
 
 
 def drop_to(uid: int) -> None:
-    """Become the user and the group `uid` for good; every capability is lost with that."""
+    """Become the user and the group `uid`, which cannot be undone; every capability is lost."""
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def keep_capabilities(mask: int) -> None:
-    """Give up all capabilities but those of `mask` that there are."""
+    """Drop all capabilities except those of `mask` that this process has."""
     mask &= _capabilities()
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     sets = (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)
@@ -87,17 +87,17 @@ def keep_capabilities(mask: int) -> None:
 
 
 def limit_processes(most: int) -> None:
-    """Bound the processes and threads of this user, which has to be the sandbox's own."""
+    """Limit the processes and threads of this user, which has to be the sandbox's own."""
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def limit_time(seconds: int) -> None:
-    """Bound the CPU time of this process; what it forks starts at zero."""
+    """Limit the CPU time of this process; what it forks starts at zero."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
 def dump_no_core() -> None:
-    """Have the kernel write no core of this process and of what it starts, nor pass one to a program."""
+    """Prevent core files of this process and of what it starts, and programs of a core_pattern."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     most = _NO_CORE if hard == resource.RLIM_INFINITY else min(_NO_CORE, hard)
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))
@@ -120,7 +120,7 @@ def limit_process(limits: Mapping[str, int]) -> None:
 
 
 def raise_file_limit() -> None:
-    """Allow this process as many descriptors as it may have: the supervisor holds three for each session."""
+    """Raise the limit on descriptors as far as allowed: the supervisor holds three for each session."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -131,7 +131,7 @@ def _capabilities() -> int:
 
 
 def process_facts() -> dict[str, object]:
-    """Return what holds this process: user, capabilities, whether it can gain privileges, seccomp mode."""
+    """Return the confinement of this process: user, capabilities, whether it can gain privileges, seccomp mode."""
     with open("/proc/self/status") as file:
         status = dict(line.split(":", 1) for line in file)
     return {
@@ -143,7 +143,7 @@ def process_facts() -> dict[str, object]:
 
 
 def surroundings() -> dict[str, object]:
-    """Return what stands around this process; the client compares it with what it asked for."""
+    """Return facts about the container; the client compares them with what it asked for."""
     with open("/proc/net/dev") as file:
         interfaces = [line.split(":")[0].strip() for line in file if ":" in line]
     return {"read_only_root": _read_only("/"), "interfaces": interfaces}
@@ -152,7 +152,7 @@ def surroundings() -> dict[str, object]:
 def _read_only(path: str) -> bool:
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return True
-    try:  # gVisor does not tell
+    try:  # gVisor does not report it
         os.utime(path)
     except OSError as error:
         return error.errno == errno.EROFS

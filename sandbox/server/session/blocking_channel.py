@@ -1,6 +1,6 @@
-"""The blocking end of a control socket, as zygote and sessions use it. Runs inside the sandbox.
+"""The blocking end of a control socket, for zygotes and sessions. Runs inside the sandbox.
 
-Frames may carry descriptors; they are attached to the first byte of the frame.
+Frames may carry descriptors, which are attached to the first byte of the frame.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Channel:
         return bytes(data)
 
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
-        """Send a frame; blocks until it is taken."""
+        """Send a frame; blocks until it is accepted."""
         self._socket.sendall(pack(kind, number, payload))
 
     def move(self, kind: int, number: int, payload: bytes) -> None:
-        """Send a short frame with an end of a new control socket; the other end takes the place of the present one.
+        """Send a short frame with one end of a new control socket; the other end replaces the present socket.
 
         Raises:
-            OSError: no descriptors are left; then nothing was sent.
+            OSError: no descriptors are left; nothing was sent.
         """
         ours, theirs = socketpair()
         rights = array.array("i", (theirs.fileno(),))

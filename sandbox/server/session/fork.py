@@ -92,7 +92,7 @@ def fork_session(session: ForkableSession, number: int, payload: bytes) -> None:
             made += 1
     except OSError as failure:
         code = failure.errno or errno.EIO
-    _until_done(waiting, made)
+    _until_done(waiting, made)  # the original must not change its files while they are copied
     try:
         if threads:
             _replace(session)
@@ -115,7 +115,7 @@ def _copied(session: ForkableSession, origin: _Origin, index: int, directory: st
     prefix = INDEX.pack(index)
     try:
         session.become_session(between)
-        session.confinement.enter_branch()
+        session.confinement.enter_branch()  # first, so that all that follows is confined
         if origin.threads:
             session.renew_streams()
         old, here = session.directory, posix.getcwd()
@@ -125,7 +125,7 @@ def _copied(session: ForkableSession, origin: _Origin, index: int, directory: st
         own_memory(old, directory)
         _forget_tracker()
         session.directory = directory
-        if here == old or here.startswith(old + "/"):
+        if here == old or here.startswith(old + "/"):  # the code's working directory is in its directory
             os.chdir(directory + here[len(old) :])
         session.point_to_directory(old)
         restore(origin.numbers)

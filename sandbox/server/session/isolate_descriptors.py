@@ -1,8 +1,8 @@
-"""Gives a copy of a session descriptors of its own, so that branches share nothing that is open. Runs inside.
+"""Gives a copy of a session descriptors of its own, so that branches share no open file. Runs inside.
 
-Files and directories are opened anew (see `files`). What can not be copied would be a channel between the branches, and
-becomes a dead end: pipes and sockets are at their end for readers and broken for writers, an epoll is empty, an
-eventfd is new, and anything else can not be used at all. Devices such as /dev/null stay as they are.
+Files and directories are reopened (see `open_files`). What cannot be copied would be a channel between the branches,
+and becomes a dead end: pipes and sockets are at their end for readers and broken for writers, an epoll is empty, an
+eventfd is new, and anything else cannot be used at all. Devices such as /dev/null stay as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from _socket import socketpair
 from sandbox.server.session.open_files import OpenFile, descriptors, identity_of, reopen
 
 Identity = tuple[int, int]
-_MEMORY_DEVICES = 1  # null, zero, full, random and urandom, as opposed to terminals
+_MEMORY_DEVICES = 1  # major number of null, zero, full, random and urandom; terminals have others
 
 
 def separate(files: list[OpenFile], old: str, new: str, keep: set[int], outputs: tuple[Identity, ...]) -> None:
@@ -27,7 +27,7 @@ def separate(files: list[OpenFile], old: str, new: str, keep: set[int], outputs:
         old: the original's directory.
         new: the copy's own.
         keep: descriptors that are left alone.
-        outputs: the pipes that are left alone, wherever they are: the new ones come later.
+        outputs: the pipes of stdout and stderr, which are left alone: the new ones come later.
 
     Raises:
         OSError: no descriptors are left, or no space.
@@ -40,10 +40,10 @@ def separate(files: list[OpenFile], old: str, new: str, keep: set[int], outputs:
         file = noted.get(fd)
         if file is None or file.identity != identity_of(status):
             if identity_of(status) not in outputs:
-                _cut_off(fd, status.st_mode)
-        elif file.twin in own:
-            os.dup2(file.twin, fd, inheritable=os.get_inheritable(fd))
-        elif file.twin < 0 and reopen(file, old, new):
+                _cut_off(fd, status.st_mode)  # a pipe, a socket, or something else that is no file
+        elif file.same_as in own:  # a duplicate of one that was reopened: both keep one offset
+            os.dup2(file.same_as, fd, inheritable=os.get_inheritable(fd))
+        elif file.same_as < 0 and reopen(file, old, new):
             own.add(fd)
         else:
             _cut_off(fd, 0)
@@ -59,7 +59,7 @@ def count_channels(keep: set[int], outputs: tuple[Identity, ...]) -> int:
 
 
 def replace(new: dict[Identity, int]) -> None:
-    """Put descriptors in the place of others, wherever those have been copied to."""
+    """Replace descriptors by others, including every copy of them."""
     for fd, status in descriptors().items():
         replacement = new.get(identity_of(status))
         if replacement is not None:

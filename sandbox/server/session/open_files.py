@@ -1,8 +1,8 @@
 """Copies what a session has on disk: its directory, and the files it has open. Runs inside the sandbox.
 
-After a fork, parent and child share each open file's offset and each file's content. `open_files` notes in
-the parent what is open where, `reopen` gives the child descriptors of its own, at the same offset, on its own
-copies. Locks are not copied; for everything else that can be open see `descriptors`.
+After a fork, parent and child share the offset and the content of each open file. `open_files` records in the parent
+what is open where; `reopen` gives the child descriptors of its own, at the same offset, on its own copies. Locks are
+not copied. Other kinds of descriptors are handled in `isolate_descriptors`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class OpenFile(NamedTuple):
     Attributes:
         fd: the descriptor.
         path: where it is; None for a file that has no name any more.
-        flags: as fcntl(F_GETFL) tells them.
-        offset: position.
-        twin: an earlier descriptor that shares the offset with this one (dup), or -1.
+        flags: as fcntl(F_GETFL) returns them.
+        offset: position; -1 for a directory.
+        same_as: an earlier descriptor that shares the offset with this one (dup), or -1.
         identity: device and inode.
     """
 
@@ -32,12 +32,12 @@ class OpenFile(NamedTuple):
     path: str | None
     flags: int
     offset: int
-    twin: int
+    same_as: int
     identity: tuple[int, int]
 
 
 def descriptors() -> dict[int, os.stat_result]:
-    """Return what this process has open, by descriptor."""
+    """Return the open descriptors of this process."""
     found: dict[int, os.stat_result] = {}
     for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
         with contextlib.suppress(OSError):  # the one that listed the directory
@@ -46,7 +46,7 @@ def descriptors() -> dict[int, os.stat_result]:
 
 
 def open_files() -> list[OpenFile]:
-    """Note every regular file and directory that is open."""
+    """Return every regular file and directory that is open."""
     found: list[OpenFile] = []
     for fd, status in descriptors().items():
         if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
@@ -66,20 +66,20 @@ def _note(fd: int, status: os.stat_result, earlier: list[OpenFile]) -> OpenFile:
         path = None
     if stat.S_ISDIR(status.st_mode) or flags & os.O_PATH:
         return OpenFile(fd, path, flags, -1, -1, identity)
-    twin = _twin(fd, identity, flags, earlier)
-    return OpenFile(fd, path, flags, os.lseek(fd, 0, os.SEEK_CUR), twin, identity)
+    same_as = _sharing_offset(fd, identity, flags, earlier)
+    return OpenFile(fd, path, flags, os.lseek(fd, 0, os.SEEK_CUR), same_as, identity)
 
 
 def identity_of(status: os.stat_result) -> tuple[int, int]:
-    """Return what tells an open file from others: device and inode."""
+    """Return device and inode, which identify a file."""
     return status.st_dev, status.st_ino
 
 
-def _twin(fd: int, identity: tuple[int, int], flags: int, earlier: list[OpenFile]) -> int:
-    """Find an earlier descriptor that moves when this one moves."""
+def _sharing_offset(fd: int, identity: tuple[int, int], flags: int, earlier: list[OpenFile]) -> int:
+    """Return an earlier descriptor that shares its offset with this one, or -1: move one and see whether both move."""
     offset = os.lseek(fd, 0, os.SEEK_CUR)
     for other in earlier:
-        if (other.identity, other.flags, other.offset) != (identity, flags, offset) or other.twin >= 0:
+        if (other.identity, other.flags, other.offset) != (identity, flags, offset) or other.same_as >= 0:
             continue
         os.lseek(other.fd, offset + 1, os.SEEK_SET)
         moved = os.lseek(fd, 0, os.SEEK_CUR) == offset + 1
@@ -93,7 +93,7 @@ def reopen(file: OpenFile, old: str, new: str) -> bool:
     """Give a descriptor a file of its own at the same offset; files under `old` are taken from `new`.
 
     Returns:
-        Whether that was possible; if not, it is still the one of the original.
+        Whether that was possible; if not, the descriptor is still that of the original.
     """
     try:
         fd = _own_copy(file, old, new)
@@ -122,7 +122,7 @@ def _own_copy(file: OpenFile, old: str, new: str) -> int | None:
 
 
 def open_anyway(path: str, flags: int) -> int:
-    """Open an own file also where its mode has since been taken away."""
+    """Open a file of this user, also one whose mode does not allow it any more."""
     try:
         return os.open(path, flags)
     except PermissionError:
@@ -135,7 +135,7 @@ def open_anyway(path: str, flags: int) -> int:
 
 
 def _copy_of_nameless(file: OpenFile, directory: str, flags: int) -> int:
-    source = os.open(f"/proc/self/fd/{file.fd}", os.O_RDONLY)
+    source = os.open(f"/proc/self/fd/{file.fd}", os.O_RDONLY)  # an offset of its own; the original's must not move
     target = _nameless(directory)
     try:
         _copy_bytes(source, target)
@@ -155,7 +155,7 @@ def _nameless(directory: str) -> int:
 
 
 def _copy_bytes(source: int, target: int) -> None:
-    """Copy from the start to the end, holes included as holes."""
+    """Copy a file from start to end; holes stay holes."""
     size = os.fstat(source).st_size
     os.ftruncate(target, size)
     position = 0
@@ -178,7 +178,7 @@ def copy_tree(old: str, new: str) -> None:
     """Copy a directory with its modes, times, symbolic and hard links and FIFOs; sockets are left out.
 
     Raises:
-        OSError: no space left, or a file that can not be read.
+        OSError: no space is left, or a file cannot be read.
     """
     links: dict[int, str] = {}
     directories: list[tuple[str, os.stat_result]] = []
@@ -195,7 +195,7 @@ def copy_tree(old: str, new: str) -> None:
                     waiting.append(below)
                 else:
                     _copy_entry(old + below, new + below, links)
-    for path, status in reversed(directories):
+    for path, status in reversed(directories):  # last, since adding entries changes the times
         os.chmod(path, stat.S_IMODE(status.st_mode))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 

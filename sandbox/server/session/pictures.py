@@ -1,6 +1,6 @@
-"""Pictures that a cell leaves: open figures of pyplot, and a last value that is a picture. Runs inside the sandbox.
+"""Collects the pictures of a cell: open figures of pyplot, and a last value that is a picture. Runs inside.
 
-Nothing is imported here: where the code has not imported matplotlib, there are no figures.
+Nothing is imported here: if the code has not imported matplotlib, there are no figures.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ _PYPLOT, _FIGURE = "matplotlib.pyplot", "matplotlib.figure"
 
 
 class Pictures(NamedTuple):
-    """PNG files, and how many more there were than are kept."""
+    """PNG files, and how many more there were."""
 
     kept: tuple[bytes, ...] = ()
     left_out: int = 0
 
 
 def collect(value: Any) -> Pictures:
-    """Return what there is to see after a cell.
+    """Return the pictures after a cell.
 
     Args:
-        value: of the last expression: a figure, or an object with `_repr_png_`, is a picture, too.
+        value: of the last expression. A figure, or an object with `_repr_png_`, is a picture as well.
 
     Raises:
-        Exception: a figure can not be drawn.
+        Exception: drawing a figure fails.
     """
     figures = _figures(value)
     kept: list[bytes] = []
@@ -67,7 +67,7 @@ def _drawn(figure: Any) -> bytes:
 
 
 def _own_picture(value: Any) -> Iterator[bytes]:
-    """Ask a value for its picture, as notebooks do; one that has none, or fails, has its `repr`."""
+    """Yield a value's picture, as notebooks do. If it has none, or fails, its `repr` is shown."""
     if not hasattr(type(value), "_repr_png_"):
         return
     try:

@@ -1,4 +1,4 @@
-"""Random state of sessions: fresh ones differ, forks go on as the original would, or differ on request. Runs inside."""
+"""Random state: new sessions differ; forks continue as the original would, or differ on request. Runs inside."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def state() -> Any:
-    """Return the state of `random`, which Python seeds anew in every forked child; numpy's is memory like any other."""
+    """Return the state of `random`, which Python reseeds in every forked child; that of numpy is copied as memory."""
     random = sys.modules.get("random")
     return random.getstate() if random is not None else None
 
 
 def restore(kept: Any) -> None:
-    """Put the state of `random` back."""
+    """Restore the state of `random`."""
     if kept is not None:
         sys.modules["random"].setstate(kept)
 
@@ -23,7 +23,7 @@ def reseed(seed: str | None) -> None:
     """Seed the generators of `random` and of numpy's old interface, where they have been imported.
 
     Args:
-        seed: any text; None takes the system's randomness. Generators that the code has made are not touched.
+        seed: any text; None uses the system's randomness. Generators that the code has created are not changed.
     """
     random = sys.modules.get("random")
     if random is not None and seed is not None:

@@ -1,7 +1,7 @@
 """Runs one cell of code in a namespace, as a read-eval-print loop does. Runs inside the sandbox.
 
-All but a last expression is executed; the last expression is evaluated and its `repr` is the value.
-Tracebacks show the frames of the user's own code only.
+All statements are executed, except a last expression: it is evaluated, and its `repr` is the value. Tracebacks show
+only the frames of the user's own code.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def run_cell(source: str, name: str, namespace: dict[str, Any], keep: int, own: 
 
     Args:
         source: the code.
-        name: what tracebacks call it, such as "<cell 3>".
+        name: its name in tracebacks, such as "<cell 3>".
         namespace: the variables, kept from cell to cell.
-        keep: the most characters of value and error.
-        own: how the names of the user's own files begin; frames of other files are left out of tracebacks.
+        keep: the maximum number of characters of value and error.
+        own: prefixes of the names of the user's own files; tracebacks leave out frames of other files.
     """
+    # tracebacks show the source lines of cells
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     try:
         result = _evaluate(source, name, namespace)
@@ -79,7 +80,7 @@ def _exit(stop: SystemExit, keep: int) -> Outcome:
     try:
         text, shortened = shorten(f"SystemExit: {stop.code}", keep)
     except Exception as error:  # a __str__ of the user's
-        text, shortened = f"SystemExit, and its code can not be shown: {type(error).__name__}", False
+        text, shortened = f"SystemExit, and its code cannot be shown: {type(error).__name__}", False
     return Outcome("exit", None, text, shortened)
 
 
@@ -90,7 +91,7 @@ def describe(error: BaseException, own: tuple[str, ...]) -> str:
         _trim(report, own, set())
         return "".join(report.format()).rstrip("\n")
     except BaseException as fault:  # a hostile __str__, no memory left, an interrupt
-        return f"{type(error).__name__}: the error can not be shown ({type(fault).__name__})"
+        return f"{type(error).__name__}: the error cannot be shown ({type(fault).__name__})"
 
 
 def _trim(report: traceback.TracebackException, own: tuple[str, ...], seen: set[int]) -> None:
@@ -98,6 +99,7 @@ def _trim(report: traceback.TracebackException, own: tuple[str, ...], seen: set[
         return
     seen.add(id(report))
     report.stack = traceback.StackSummary.from_list([frame for frame in report.stack if frame.filename.startswith(own)])
+    # `seen` stops at cycles of causes, which code can build
     nested = [report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or [])]
     for below in nested:
         if below is not None:
@@ -105,7 +107,7 @@ def _trim(report: traceback.TracebackException, own: tuple[str, ...], seen: set[
 
 
 def shorten(text: str, keep: int) -> tuple[str, bool]:
-    """Keep head and tail of a long text; say whether anything was left out."""
+    """Keep head and tail of a long text; returns whether anything was left out."""
     if len(text) <= keep:
         return text, False
     half = keep // 2
@@ -114,7 +116,7 @@ def shorten(text: str, keep: int) -> tuple[str, bool]:
 
 
 def flush_output() -> None:
-    """Push out what print() has buffered; a closed or broken stdout is the user's own affair."""
+    """Write what print() has buffered. Errors of a closed or replaced stdout are ignored."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         try:
             if stream is not None:
@@ -124,6 +126,6 @@ def flush_output() -> None:
 
 
 def restore_input() -> None:
-    """Open standard input again after exit(), which closes it."""
+    """Reopen standard input after exit(), which closes it."""
     if sys.stdin is None or getattr(sys.stdin, "closed", True):
         sys.stdin = open(os.devnull)  # noqa: SIM115

@@ -88,7 +88,7 @@ class Session:
         self.pid = _pid()
         os.setsid()
         adopt_orphans()
-        while posix.getppid() == parent:
+        while posix.getppid() == parent:  # else the death signal would come from the process in between
             os.sched_yield()
         die_with_parent()
 
@@ -99,12 +99,12 @@ class Session:
         os.mkdir(self.directory, 0o700)
         os.chdir(self.directory)
         place = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        self.confinement.close_off()
+        self.confinement.close_off()  # before any code runs, after the directory was opened
         os.dup2(control, CONTROL_FD, inheritable=False)
         os.dup2(place, WORK_FD, inheritable=True)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        os.closerange(3, CONTROL_FD)
+        os.closerange(3, CONTROL_FD)  # descriptors of the zygote
         os.closerange(WORK_FD + 1, _HIGHEST_FD)
         self.channel = Channel(CONTROL_FD)
         self.note_outputs()
@@ -194,6 +194,7 @@ class Session:
         """Run the user's code and send the outcome to the supervisor."""
         outcome = self._guarded(run)
         flush_output()
+        # a child must not answer for the session
         if _pid() != self.pid:  # the code called os.fork() and this is the child
             _leave(0)
         restore_input()

@@ -1,9 +1,9 @@
 """Runs a task's setup without its text ever being in the session's memory. Runs inside the sandbox.
 
-What is once in a process can be found there: in `linecache`, in a freed buffer, by reading memory. So a child process
-takes the text from the channel and compiles it; the session gets the compiled code, runs it, and forgets it. Comments
-and layout never arrive. What stays is what the setup leaves in the interpreter: its variables, and the code of its
-functions with their constants. Constants of other statements may be found in freed memory, too.
+Whatever was once in a process can be found there: in `linecache`, in a freed buffer, by reading memory. So a child
+process reads the text from the channel and compiles it; the session gets the compiled code, runs it, and discards it.
+Comments and layout never reach the session. What stays is what the setup leaves in the interpreter: its variables, and
+the code of its functions with their constants. Constants of other statements may be found in freed memory as well.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _fork, _leave = os.fork, os._exit
 
 
 def run_setup(channel: Channel, length: int, namespace: dict[str, Any], own: tuple[str, ...]) -> Outcome:
-    """Run the setup whose text is the next payload of the channel; its last expression is shown to nobody.
+    """Run the setup whose text is the next payload of the channel; the value of a last expression is not reported.
 
     Args:
         channel: to the supervisor; the header has been read.
         length: of the payload.
         namespace: where it is run.
-        own: how the names of the user's own files begin, for tracebacks.
+        own: prefixes of the names of the user's own files, for tracebacks.
     """
     compiled, data = _compiled_apart(channel, length)
     if not compiled:
         return Outcome("error", None, data.decode("utf-8", "replace"))
     try:
         code = marshal.loads(data)
-        data[:] = bytes(len(data))
+        data[:] = bytes(len(data))  # the code holds constants of the setup
         exec(code, namespace)
     except SystemExit as stop:
         return Outcome("exit", None, f"SystemExit: {stop.code!r}"[:_MOST_OF_AN_ERROR])
@@ -46,7 +46,7 @@ def run_setup(channel: Channel, length: int, namespace: dict[str, Any], own: tup
 
 
 def _compiled_apart(channel: Channel, length: int) -> tuple[bool, bytearray]:
-    """Return whether the text could be compiled, and its code or what is wrong with it."""
+    """Compile the text in a child; returns whether that worked, and the code or the error."""
     reading, writing = os.pipe()
     child = _fork()
     if child == 0:
@@ -68,7 +68,7 @@ def _compiled_apart(channel: Channel, length: int) -> tuple[bool, bytearray]:
 def _compiled(text: bytes) -> tuple[bool, bytes]:
     try:
         return True, marshal.dumps(compile(text.decode("utf-8", "surrogatepass"), NAME, "exec", dont_inherit=True))
-    except BaseException as error:  # a syntax error; a text that is nested too deep
+    except BaseException as error:  # a syntax error, or code that is nested too deeply
         return False, shorten(describe(error, (NAME,)), _MOST_OF_AN_ERROR)[0].encode("utf-8", "backslashreplace")
 
 
@@ -79,7 +79,7 @@ def _send(fd: int, compiled: bool, data: bytes) -> None:
 
 
 def _exactly(fd: int, size: int) -> bytearray:
-    """Read that many bytes into one buffer, which can be overwritten."""
+    """Read this many bytes into one buffer, which can be overwritten later."""
     data = bytearray(size)
     left = memoryview(data)
     while left:

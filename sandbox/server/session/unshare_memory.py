@@ -1,7 +1,7 @@
-"""Makes the memory that a copy of a session shares with others its own. Runs inside the sandbox, in the copy.
+"""Replaces the memory that a copy of a session shares with others by its own. Runs inside the sandbox, in the copy.
 
-A mapped file of the session's directory becomes the copy's own file; any other shared memory becomes private memory
-with the same contents. Files that the session can not write, such as the C library's tables, stay shared.
+A mapped file of the session's directory is replaced by the copy's own file, other shared memory by private memory with
+the same contents. Files that the session cannot write, such as the C library's tables, stay shared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _libc.mprotect.argtypes = (_pointer, _size, _number)
 
 
 class Mapping(NamedTuple):
-    """A piece of memory that is shared: where it is, how it may be used, and which file it shows."""
+    """A shared mapping: its place, its access rights, and its file."""
 
     start: int
     size: int
@@ -59,7 +59,7 @@ def shared_mappings() -> list[Mapping]:
 
 
 def _any_shared(maps: int) -> bool:
-    """Ask the kernel for a piece of shared memory, which is quicker than reading about all; older ones can not tell."""
+    """Ask the kernel for one shared mapping, which is faster than reading the list; older kernels say yes."""
     query = bytearray(struct.pack("=QQQ", _QUERY_SIZE, _NEXT_SHARED, 0).ljust(_QUERY_SIZE, b"\0"))
     try:
         fcntl.ioctl(maps, _QUERY, query)
@@ -69,19 +69,19 @@ def _any_shared(maps: int) -> bool:
 
 
 def count_writable() -> int:
-    """Return how many pieces of shared memory this process can write to."""
+    """Return how many shared mappings this process can write to."""
     return sum(bool(mapping.rights & _WRITE) for mapping in shared_mappings())
 
 
 def own_memory(old: str, new: str) -> None:
-    """Replace what is shared.
+    """Replace the shared mappings.
 
     Args:
         old: the original's directory.
         new: the copy's own.
 
     Raises:
-        OSError: there is no memory for it.
+        OSError: there is not enough memory.
     """
     for mapping in shared_mappings():
         size = _size_of(mapping)
@@ -92,7 +92,7 @@ def own_memory(old: str, new: str) -> None:
 
 
 def _size_of(mapping: Mapping) -> int | None:
-    """Return how long the mapped file is; None if it has no name, or is no file."""
+    """Return the size of the mapped file; None if it has no name, or is not a file."""
     try:
         status = os.stat(mapping.path)
     except OSError:
@@ -112,12 +112,13 @@ def _map_own_file(mapping: Mapping, path: str) -> None:
 
 
 def _copy_contents(mapping: Mapping, length: int) -> None:
-    """Put private memory in the place of shared memory; beyond the end of a file there is nothing to read."""
+    """Replace shared by private memory. Only the part within the file is copied; beyond its end, reading would fail."""
     place = _map(None, mapping.size, _READ | _WRITE, _PRIVATE | _ANONYMOUS, -1, 0)
-    if not mapping.rights & _READ:
+    if not mapping.rights & _READ:  # it has to be read once
         _check(_libc.mprotect(mapping.start, mapping.size, _READ))
     ctypes.memmove(place, mapping.start, max(0, min(length, mapping.size)))
     _check(_libc.mprotect(place, mapping.size, mapping.rights))
+    # one call, so that the place is never without memory
     moved = _libc.mremap(place, mapping.size, mapping.size, _MAY_MOVE | _TO_PLACE, mapping.start)
     _check(-1 if moved == _FAILED else 0)
 

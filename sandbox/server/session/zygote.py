@@ -30,7 +30,7 @@ def serve_zygote(config: dict[str, Any]) -> None:
     """Serve the supervisor's orders, which come on descriptor 0, until it ends."""
     die_with_parent()
     channel = Channel(os.dup(0))
-    nothing = os.open(os.devnull, os.O_RDWR)
+    nothing = os.open(os.devnull, os.O_RDWR)  # sessions inherit standard input
     os.dup2(nothing, 0)
     os.close(nothing)
     prefer_for_oom()
@@ -43,7 +43,7 @@ def serve_zygote(config: dict[str, Any]) -> None:
     zygote = Zygote(config, channel, confinement)
     furnish(config, current_directory)
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # a collection in a session would otherwise write to every page that is shared
     collapse_heap()
     zygote.serve()
 

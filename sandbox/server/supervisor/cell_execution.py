@@ -91,7 +91,7 @@ class CellExecution:
         if request.stopped:
             return
         request.stopped = cause
-        _signal_group(handle.pid, signal.SIGINT)
+        _signal_group(handle.pid, signal.SIGINT)  # subprocesses too, as Ctrl-C in a terminal
         self._loop.cancel(request.timer)
         request.timer = self._loop.call_in(self._limits["grace"], lambda: self._end_after_grace(handle, request))
         if time.monotonic() - request.started < _EARLY_SECONDS:
@@ -140,7 +140,7 @@ class CellExecution:
             WireError: the payload is malformed.
         """
         outcome = outcome_fields(payload)
-        handle.drain()
+        handle.drain()  # output that was written before DONE may still be in the pipes
         self._check_shared_memory()
         if handle.cause:
             return  # it has just been killed; the cell is answered when its process has ended

@@ -82,7 +82,7 @@ class ClientStream:
 
     def send(self, kind: int, number: int, fields: dict[str, Any]) -> None:
         """Send a frame as soon as the client takes it."""
-        idle = not self._outgoing
+        idle = not self._outgoing  # if not, the loop flushes, and the order of frames is kept
         self._outgoing += pack(kind, number, json.dumps(fields).encode())
         if idle:
             self._flush()

@@ -39,7 +39,7 @@ class ControlSocket:
 
     def __init__(self, control: socket.socket, limit: int) -> None:
         control.setblocking(False)
-        control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel adds pid and user of the sender
         self._socket = control
         self._frames = Frames(limit)
         self._unsent = bytearray()
@@ -60,7 +60,7 @@ class ControlSocket:
         try:
             sent = self._socket.sendmsg([data], ancillary, _NOW)
         except BlockingIOError:
-            if fds:
+            if fds:  # descriptors cannot be sent later, with another byte
                 raise
             sent = 0
         self._unsent += data[sent:]

@@ -86,6 +86,7 @@ class CpuShares:
         busy = [handle.pid for handle in slot.members if handle.current]
         others = sorted(task for task in tasks if task not in busy)
         start = self._turn % len(others) if others else 0  # another task comes first in each round
+        # a session's own process comes first, since its cell is what the caller waits for
         order = [*(pid for pid in busy if pid in tasks), *others[start:], *others[:start]]
         first, rest = order[: len(busy)], order[len(busy) :]
         lowered = [task for task in rest if tasks[task] != os.SCHED_IDLE]

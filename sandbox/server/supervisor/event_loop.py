@@ -80,9 +80,10 @@ class EventLoop:
         """Cancel a timer; does nothing for None, or if it has fired or was cancelled."""
         if timer is None or timer.callback is None:
             return
-        timer.callback = None
+        timer.callback = None  # releases what the callback refers to
         self._cancelled += 1
         if self._cancelled > _MANY_CANCELLED and 2 * self._cancelled > len(self._timers):
+            # rebuilding takes time in proportion to the heap, and halves it: constant per cancelled timer
             self._timers = [one for one in self._timers if one.callback is not None]
             heapq.heapify(self._timers)
             self._cancelled = 0

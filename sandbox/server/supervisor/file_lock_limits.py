@@ -75,7 +75,7 @@ class FileLockLimit:
 
     def _session_of(self, pid: int) -> SessionHandle | None:
         """Return the session that a process belongs to; None for orphans, and for processes that are gone."""
-        while pid > 1:
+        while pid > 1:  # up the tree; orphans end at the supervisor, process 1
             handle = self._table.by_pid.get(pid)
             if handle is not None:
                 return handle

@@ -71,6 +71,7 @@ class MemoryAccounting:
         written, mapped = [0] * len(groups), [0] * len(groups)
         for pid, root in roots.items():
             number, handle = sessions[root]
+            # anonymous memory that came with the fork is not the process's own until it is written to
             before = handle.inherited if pid == root else sizes.get(processes[pid].parent, {}).get("RssAnon", 0)
             initial = self.initial_sizes(handle.spawner.pid)
             written[number] += self._add(held[number], processes[pid], sizes[pid], initial, before, pid == root)
@@ -121,7 +122,7 @@ def charge(held: Sequence[GroupMemory], pages: int, kernel: int) -> tuple[list[i
     shares = [one.sure for one in held]
     left = 0
     for amount, most in ((pages, [one.pages for one in held]), (kernel, [one.kernel for one in held])):
-        part = min(1.0, max(0, amount) / (sum(most) or 1))
+        part = min(1.0, max(0, amount) / (sum(most) or 1))  # the same fraction of each group's maximum
         shares = [share + int(part * bound) for share, bound in zip(shares, most)]  # noqa: B905  (Python 3.9)
         left += max(0, amount - sum(most))
     return shares, left

@@ -61,6 +61,7 @@ class SessionRequests:
         self._client = client
         self._table = table
         self._slots = slots
+        # `_messages` is made last, since it needs the others; it is looked up when a session first sends something
         self._channels = SessionChannels(loop, lambda handle: self._messages.read(handle))
         self.shared_memory = SharedMemoryLimit(config, table, self.kill)
         self._creation = SessionCreation(loop, client, table, slots, zygotes, self._channels, self)
@@ -179,6 +180,7 @@ class SessionRequests:
         if not handle.closing and not handle.orphaned:
             later_status = cause if cause == "memory_limit" else "killed"
             handle.ended = (later_status, f"the session had ended before this cell: {why}")
+        # a cell that was running gets the outcome; other requests are answered like those that come later
         run = request is not None and request.kind == RUN and handle.ended is not None
         if request and run:
             self._cells.cut_off(handle, request, cause, why)
@@ -204,6 +206,7 @@ class SessionRequests:
         if status is None:
             return "killed", "the process is gone"
         code = os.waitstatus_to_exitcode(status)
+        # the kernel counts such kills for the container, so a new one is taken for this session
         kills = out_of_memory_kills() if code == -signal.SIGKILL else self._oom_kills
         if kills > self._oom_kills:
             self._oom_kills = kills

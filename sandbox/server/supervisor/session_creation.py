@@ -133,7 +133,7 @@ class SessionCreation:
         handle.attempts += 1
         self._channels.close(handle)
         handle.spawner.settled(handle)
-        self._slots.move(handle)
+        self._slots.move(handle)  # the process may have left files under the old name
         try:
             handle.open_channels()
         except OSError:
@@ -173,7 +173,7 @@ class SessionCreation:
         handle.pid = pid
         handle.inherited = sizes_of(pid)["RssAnon"] if creation.parent else 0
         self._table.by_pid[pid] = handle
-        if handle.closing:
+        if handle.closing:  # the client has closed it before it existed
             kill_tree(pid)
         self.settle(handle, creation)
         if status is not None and stat_of(pid) is None:  # it ended before its READY was read
@@ -233,7 +233,7 @@ class SessionCreation:
     def _undo(self, creation: Creation) -> None:
         for handle in creation.handles:
             if handle.pid and not handle.lost:
-                handle.closing.append(0)
+                handle.closing.append(0)  # ends without an answer of its own
                 kill_tree(handle.pid)
         if creation.parent is None:
             kind, message = "SandboxError", f"no session could be opened: {creation.error}"

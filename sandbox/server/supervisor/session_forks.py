@@ -71,6 +71,7 @@ class SessionForks:
             self._creation.add(creation, handle)
             self._slots.join(handle, parent.home)
             self._table.expect(handle)
+        # stopped and not killed yet: if the session cannot fork, they go on
         creation.workers = stop_trees(lambda: children(parent.pid))
         stat = stat_of(parent.pid)
         threads = stat.threads - 1 if stat else 0
@@ -152,7 +153,7 @@ class SessionForks:
         self._table.by_pid.pop(old, None)
         parent.pid = message.pid
         self._table.by_pid[parent.pid] = parent
-        kill_tree(old)
+        kill_tree(old)  # it only waits, and its threads must not go on
         self.on_parent(parent, BRANCHED, payload, message)
 
     def on_parent(self, parent: SessionHandle, kind: int, payload: bytes, message: Message) -> None:
@@ -189,6 +190,7 @@ class SessionForks:
             creation.error = creation.error or _reason(payload[LOSSES.size :])
         stat = stat_of(parent.pid)
         if stat is not None and stat.threads > 1:
+            # such a thread would be outside of the Landlock domain that the session has entered
             creation.error = creation.error or "code that runs at a fork has started threads"
 
     def on_parent_exit(self, parent: SessionHandle) -> None:

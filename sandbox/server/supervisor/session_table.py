@@ -95,6 +95,6 @@ class SessionTable:
 
     def _kill_orphans(self) -> None:
         self._sweep_planned = False
-        if self.unknown_children():
+        if self.unknown_children():  # again soon, until none is left: some may still be too young to judge
             kill_trees(self.orphans)
             self.kill_orphans_soon()

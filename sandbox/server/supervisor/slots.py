@@ -104,7 +104,7 @@ class Slots:
         if slot is None:
             return
         slot.members.discard(handle)
-        slot.tries = 0
+        slot.tries = 0  # what has changed may make the next sweep succeed
         if self._remover is not None:
             self._remover.remove(handle.directory)
         elif not _removed(handle.directory):
@@ -136,7 +136,7 @@ class Slots:
         if done is None:  # the zygote is busy, or is being started again
             self._loop.call_in(_RETRY_SECONDS, lambda: self._swept(slot, None))
             return
-        last = len(slot.leftovers) <= _AT_ONCE
+        last = len(slot.leftovers) <= _AT_ONCE  # only a sweep of everything counts as a try
         self._loop.watch(done.fileno(), lambda: self._on_progress(slot, done, last))
         self._loop.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
 

@@ -117,7 +117,7 @@ class Supervisor:
         reading, writing = os.pipe()
         for fd in (reading, writing):
             os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler, the wakeup descriptor is not written to
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._loop.watch(reading, lambda: self._reap(reading))
@@ -135,6 +135,7 @@ class Supervisor:
             if zygote is None:
                 self._table.child_exited(pid, status)
                 continue
+            # its sessions end with it, since they die with their parent
             for handle in self._table.sessions.values():
                 handle.orphaned |= handle.parent == pid
             zygote.start()
@@ -171,7 +172,7 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
         limit_processes(config["limits"]["processes"])
     config["work"] = os.path.islink("/work") and os.readlink("/work") == "/proc/self/fd/200"
     hide_memory()
-    adopt_orphans()
+    adopt_orphans()  # under bubblewrap and unsafe_local it is not process 1
     Supervisor(config, script).serve()
 
 

@@ -20,8 +20,8 @@ from sandbox.server.supervisor.event_loop import EventLoop
 from sandbox.server.supervisor.session_handle import SessionHandle, Slot
 from sandbox.server.wire import DIED, ENDED, HELLO, SPAWN, SWEEP, Frames, pack
 
-_AT_ONCE = 8
-_MOST_STARTS = 5
+_AT_ONCE = 8  # sessions that are being forked
+_MOST_STARTS = 5  # in a row, without a zygote that was ready
 _RETRY_SECONDS = 0.05
 _LONG_TEXT = 1 << 18
 

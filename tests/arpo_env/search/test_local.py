@@ -294,7 +294,7 @@ def test_what_is_no_index_is_said_with_the_cure(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="arpo search index"):
         LocalSearch(tmp_path)
     (tmp_path / "meta.json").write_text('{"segments": []}')
-    with pytest.raises(ValueError, match="something else than a search index"):
+    with pytest.raises(ValueError, match="something other than a search index"):
         LocalSearch(tmp_path)
 
 

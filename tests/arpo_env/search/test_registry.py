@@ -103,7 +103,7 @@ def test_a_file_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a:b", "a/b"])
 def test_names_that_would_be_mistaken_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="can not be a backend's name"):
+    with pytest.raises(ValueError, match="cannot be a backend's name"):
         register_backend(name, Parrot)
 
 

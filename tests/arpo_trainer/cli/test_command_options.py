@@ -103,8 +103,12 @@ def test_a_recipe_given_as_a_file_is_deprecated(capsys: pytest.CaptureFixture[st
 
 def test_python_literals_as_settings_are_deprecated() -> None:
     assert read_settings_options(["a=null", "b=1e-3", "c=text", "d=[1, x]", "e=true"]) == {
-        "a": None, "b": 1e-3, "c": "text", "d": [1, "x"], "e": True,
-    }  # fmt: skip
+        "a": None,
+        "b": 1e-3,
+        "c": "text",
+        "d": [1, "x"],
+        "e": True,
+    }
     with pytest.warns(DeprecationWarning, match="--set budget=None: write YAML"):
         assert read_settings_options(["budget=None"]) == {"budget": None}
 

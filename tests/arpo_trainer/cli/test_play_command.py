@@ -18,8 +18,11 @@ def test_an_episode_by_hand(isolation: str) -> None:
     turns = "<think>c</think><python>\n6 * 7\n</python>\n<think>d</think><answer>\\boxed{1}</answer>\n"
     done = subprocess.run(
         [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"],
-        input=turns, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        input=turns,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "<result>\n42\n</result>" in done.stdout
     assert "answered, reward 0.0; the answer is" in done.stdout
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from arpo_trainer.costs.episode_usage import episode_limits, group_tokens, servi
 from arpo_trainer.costs.estimate import Costs, estimate
 from arpo_trainer.costs.memory import memory
 from arpo_trainer.costs.model_shape import ModelShape, model_shape, shape_of
+from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.costs.step_schedule import step_schedule
 from arpo_trainer.run.arguments import RunArguments
@@ -31,11 +34,20 @@ SMALL = ModelShape(
 
 def config(folder: Path | str = "out", **settings: Any) -> ARPOConfig:
     values: dict[str, Any] = {
-        "output_dir": str(folder), "use_cpu": True, "bf16": False, "report_to": [], "num_generations": 4,
-        "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3,
-        "max_completion_length": 100, "gradient_checkpointing": False, "save_strategy": "no", "disable_tqdm": True,
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 3,
+        "max_completion_length": 100,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "disable_tqdm": True,
         **settings,
-    }  # fmt: skip
+    }
     return ARPOConfig(**values)
 
 
@@ -92,8 +104,11 @@ def test_a_schedule_is_what_trl_does(settings: dict[str, Any], tokenizer: Any, t
     def play(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         counted["rollouts"] += 1
         counted["rows"] += len(prompts)
-        return {"prompt_ids": [[5, 6]] * len(prompts), "completion_ids": [[7, 8]] * len(prompts),
-                "logprobs": [[-1.0, -1.0]] * len(prompts)}  # fmt: skip
+        return {
+            "prompt_ids": [[5, 6]] * len(prompts),
+            "completion_ids": [[7, 8]] * len(prompts),
+            "logprobs": [[-1.0, -1.0]] * len(prompts),
+        }
 
     class Counting(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -102,8 +117,14 @@ def test_a_schedule_is_what_trl_does(settings: dict[str, Any], tokenizer: Any, t
 
     args = config(tmp_path, **{"num_generations": 2, "per_device_train_batch_size": 2, "algorithm": "grpo", **settings})
     tasks = Dataset.from_list([{"prompt": f"{number}"} for number in range(11)])
-    trainer = Counting(tiny_llama(len(tokenizer)), lambda completions, **_: [0.0] * len(completions), args=args,
-                       train_dataset=tasks, processing_class=tokenizer, rollout_func=play)  # fmt: skip
+    trainer = Counting(
+        tiny_llama(len(tokenizer)),
+        lambda completions, **_: [0.0] * len(completions),
+        args=args,
+        train_dataset=tasks,
+        processing_class=tokenizer,
+        rollout_func=play,
+    )
     trainer.train()
     plan = step_schedule(args, len(tasks))
     assert trainer.state.global_step == plan.steps
@@ -138,8 +159,15 @@ def test_tokens_of_a_group_with_and_without_branches() -> None:
 
 def test_searches_have_the_price_of_their_provider(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
-    web = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="tavily", tools=["search"],
-                  pages="passages", max_turns=9, max_tool_calls=3)  # fmt: skip
+    web = ToolEnv(
+        "arpo/Bamboogle-v0",
+        data=str(tmp_path / "test.jsonl"),
+        search="tavily",
+        tools=["search"],
+        pages="passages",
+        max_turns=9,
+        max_tool_calls=3,
+    )
     found = service_use(web, episode_limits(web, config()))
     assert (found.backend, found.searches, found.usd, found.pages) == ("tavily", 3, 8.0, 15)
     assert service_use(web, episode_limits(web, config()), 2.5).usd == 2.5
@@ -181,6 +209,51 @@ def test_memory_counted_by_hand() -> None:
     assert needs.peak == 16_000 + sum(needs.training.values())
 
 
+def test_packed_rows_compute_a_prompt_once_for_their_group() -> None:
+    proven = replace(SMALL, proven=True)
+    flat = memory(proven, config(packing=False), ProcessLayout(), prompt=10, room=20, on_cpu=True).training
+    packed = memory(proven, config(), ProcessLayout(), prompt=10, room=20, on_cpu=True).training
+    assert flat["activations of a micro-batch"] == 4 * 30 * 2 * (24 * 8 + 16 * 8 + 16 * 16)
+    assert packed["activations of a micro-batch"] == (10 + 4 * 20) * 2 * (24 * 8 + 16 * 8 + 16 * 16)
+    assert packed["logits of a tile"] == 8 * 90 * 10 * 4
+    assert packed["keys and values of shared prompts"] == 3 * 10 * 2 * 8 * 4 * 2
+    assert "keys and values of shared prompts" not in flat
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "layout", "on_cpu", "packs"),
+    [
+        ({}, {"proven": True}, ProcessLayout(), True, True),
+        ({}, {}, ProcessLayout(), True, False),
+        ({}, {"proven": True}, ProcessLayout(), False, False),
+        ({}, {"proven": True}, ProcessLayout(2, "zero2"), True, False),
+        ({"packing": True}, {}, ProcessLayout(2, "zero2"), False, True),
+        ({"packing": True}, {"packable": False}, ProcessLayout(), True, False),
+        ({"packing": False}, {"proven": True}, ProcessLayout(), True, False),
+        ({"model_init_kwargs": {"attn_implementation": "eager"}}, {"proven": True}, ProcessLayout(), True, False),
+    ],
+)
+def test_a_run_packs_where_its_trainer_would(
+    settings: dict[str, Any], shape: dict[str, Any], layout: ProcessLayout, on_cpu: bool, packs: bool
+) -> None:
+    assert will_pack(config(**settings), replace(SMALL, **shape), layout, on_cpu) == packs
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "steps", "prompts"),
+    [(4, 4, 2, 1), (8, 4, 1, 2), (2, 4, 2, 1), (3, 6, 2, 1), (4, 6, 3, 2), (2, 8, 1, 2), (5, 4, 4, 2), (1, 4, 4, 1)],
+)
+def test_prompts_in_a_micro_batch(rows: int, group: int, steps: int, prompts: int) -> None:
+    args: Any = SimpleNamespace(per_device_train_batch_size=rows, num_generations=group, steps_per_generation=steps)
+    assert prompts_computed(args, packs=True) == prompts
+    assert prompts_computed(args, packs=False) == rows
+
+
+def test_a_shape_says_whether_its_rows_pack(tiny_model: Any) -> None:
+    assert shape_of(tiny_model).proven
+    assert shape_of(tiny_model).packable
+
+
 def test_checkpointing_keeps_one_layer() -> None:
     needs = memory(SMALL, config(gradient_checkpointing=True), ProcessLayout(), prompt=10, room=20)
     assert needs.training["activations of a micro-batch"] == 4 * 30 * (2 * 8 * 4 + 24 * 8 + 16 * 8 + 16 * 16)
@@ -196,8 +269,11 @@ def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, 
 
 
 def test_the_launchers_environment_says_how_it_is_sharded() -> None:
-    deepspeed = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
-                 "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}  # fmt: skip
+    deepspeed = {
+        "ACCELERATE_USE_DEEPSPEED": "true",
+        "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
+        "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu",
+    }
     launch = ProcessLayout.of(8, environ=deepspeed)
     assert (launch.sharding, launch.share("weights"), launch.share("optimizer")) == ("zero3", 1 / 8, 0)
     assert ProcessLayout.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
@@ -230,12 +306,27 @@ def test_adapters_are_counted_as_peft_makes_them(tiny_policy: Path, tiny_model: 
 
 def small_run(tiny_policy: Path, folder: Path, **settings: Any) -> dict[str, Any]:
     return {
-        "model": str(tiny_policy), "output_dir": str(folder), "env": "arpo/Arithmetic-v0", "env_kwargs": {"level": 3},
-        "eval_tasks": 2, "threads": 1, "bf16": False, "num_generations": 4, "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2, "max_steps": 2, "max_completion_length": 120, "max_turn_length": 40,
-        "branch_alpha": 0.6, "gradient_checkpointing": False, "save_strategy": "no", "save_final_model": False,
-        "disable_tqdm": True, "logging_steps": 1, **settings,
-    }  # fmt: skip
+        "model": str(tiny_policy),
+        "output_dir": str(folder),
+        "env": "arpo/Arithmetic-v0",
+        "env_kwargs": {"level": 3},
+        "eval_tasks": 2,
+        "threads": 1,
+        "bf16": False,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 2,
+        "max_completion_length": 120,
+        "max_turn_length": 40,
+        "branch_alpha": 0.6,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "save_final_model": False,
+        "disable_tqdm": True,
+        "logging_steps": 1,
+        **settings,
+    }
 
 
 def test_a_real_run_keeps_within_its_estimate(tiny_policy: Path, tmp_path: Path, isolation: str) -> None:
@@ -291,8 +382,14 @@ def test_a_missing_key_is_named_beside_the_report(
     monkeypatch.delenv("SERPER_API_KEY", raising=False)
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
     options = {"data": str(tmp_path / "test.jsonl"), "search": "serper", "tools": ["search"]}
-    settings = small_run(tiny_policy, tmp_path / "run", env="arpo/Bamboogle-v0", env_kwargs=options, eval_tasks=0,
-                         gradient_accumulation_steps=1)  # fmt: skip
+    settings = small_run(
+        tiny_policy,
+        tmp_path / "run",
+        env="arpo/Bamboogle-v0",
+        env_kwargs=options,
+        eval_tasks=0,
+        gradient_accumulation_steps=1,
+    )
     costs, missing = dry_run(settings)
     assert isinstance(costs, Costs)
     assert costs.searches > 0

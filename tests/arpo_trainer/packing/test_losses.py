@@ -69,11 +69,11 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_loss_through_the_trainer(policy: Path, tmp_path: Path, name: str) -> None:
     """Anchors are moved after a packed pass as after a flat one."""
     way = LOSS_TYPES[list(LOSSES).index(name) % len(LOSS_TYPES)]
-    trainer, _ = made(policy, tmp_path, policy_loss=name, packing="tree", num_iterations=2, loss_type=way)
+    trainer, _ = made(policy, tmp_path, policy_loss=name, packing=True, num_iterations=2, loss_type=way)
     trainer.current_gradient_accumulation_steps = 1
     model, batch, found, values = trainer.model.train(), inputs(6), [], []
     batch["old_per_token_logps"] = 1.5 * weights(batch["advantages"].shape, 3) - 7  # far off, mostly above the bounds
-    for trainer._packs in (True, False):
+    for trainer.packs in (True, False):
         value = trainer._compute_loss(model, batch)
         value.backward()
         values.append(value.item())

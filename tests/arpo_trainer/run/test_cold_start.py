@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from arpo_env import ToolEnv
-from arpo_trainer.run.cold_start import IGNORED, demonstrations
+from arpo_trainer.run.cold_start import IGNORED, cold_start, demonstrations
 from tests.conftest import tiny_llama
 
 
@@ -67,3 +67,25 @@ def test_the_model_learns_the_format(tiny_policy: Path, env: ToolEnv, tokenizer:
         untrained = tiny_llama(len(tokenizer))(ids, labels=labels).loss
         trained = tiny_model(ids, labels=labels).loss
     assert trained < untrained / 3
+
+
+def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path: Path) -> None:
+    shared = list(range(40, 70))
+    examples = [
+        {"input_ids": [*shared, *range(5, 9 + 3 * n)], "labels": [IGNORED] * 32 + list(range(7, 9 + 3 * n))}
+        for n in range(6)
+    ]
+    weights, passes = [], []
+    for packing in (False, "auto"):
+        model, seen = tiny_llama(len(tokenizer)), list[int]()
+        model.model.register_forward_pre_hook(
+            lambda _, __, given, seen=seen: seen.append(given["input_ids"].numel()), with_kwargs=True
+        )
+        cold_start(model, tokenizer, examples, tmp_path / str(packing), batch_size=3, learning_rate=1e-3, bf16=False,
+                   packing=packing)  # fmt: skip
+        weights.append(torch.cat([value.detach().flatten() for value in model.parameters()]))
+        passes.append(sum(seen))
+        assert "forward" not in vars(model)
+    untrained = torch.cat([value.detach().flatten() for value in tiny_llama(len(tokenizer)).parameters()])
+    assert (weights[0] - weights[1]).norm() < 0.01 * (weights[0] - untrained).norm()
+    assert passes[1] < 0.7 * passes[0]

@@ -30,8 +30,10 @@ def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
     path.write_text("seed: 1\nenv_kwargs: {level: 2}\n")
     assert read_settings(str(path), ["seed=7", "env=arpo/GSM8K-v0", "learning_rate=1e-5"]) == {
         "learning_rate": 1e-5,
-        "seed": 7, "env": "arpo/GSM8K-v0", "env_kwargs": {"level": 2},
-    }  # fmt: skip
+        "seed": 7,
+        "env": "arpo/GSM8K-v0",
+        "env_kwargs": {"level": 2},
+    }
     with pytest.raises(FileNotFoundError, match=r"Recipes: .*arithmetic-cpu"):
         read_settings("nothing", [])
     with pytest.raises(ValueError, match="write name=value"):

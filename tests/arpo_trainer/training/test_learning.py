@@ -147,16 +147,17 @@ def test_packed_trees_teach_what_flat_rows_teach(
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    weights, shared = {}, {}
-    for packing in ("flat", "tree"):
+    weights: dict[bool | str, torch.Tensor] = {}
+    shared: dict[bool | str, list[float]] = {}
+    for packing in (False, "auto"):
         model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
         before = torch.cat([value.flatten() for value in model.state_dict().values()])
-        trainer = train(model, tokenizer, tmp_path / packing, packing=packing, optim="sgd", learning_rate=0.1)
+        trainer = train(model, tokenizer, tmp_path / str(packing), packing=packing, optim="sgd", learning_rate=0.1)
         weights[packing] = torch.cat([value.flatten() for value in model.state_dict().values()]) - before
         shared[packing] = [e["arpo/packing"] for e in trainer.state.log_history if "arpo/packing" in e]
-    assert shared["flat"] == []
-    assert min(shared["tree"]) > 1.2  # the prompt at least is shared
-    difference = (weights["flat"] - weights["tree"]).norm() / weights["flat"].norm()
+    assert shared[False] == []
+    assert min(shared["auto"]) > 1.2  # the prompt at least is shared
+    difference = (weights[False] - weights["auto"]).norm() / weights[False].norm()
     assert difference < 1e-4
 
 

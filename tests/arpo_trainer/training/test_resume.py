@@ -350,7 +350,7 @@ def weights(trainer: ARPOTrainer) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("adapter", [False, True])
 def test_a_later_pass_over_the_tasks_goes_on(policy: Path, tmp_path: Path, adapter: bool) -> None:
     """From the middle of the second pass, whose order is another one; with packed trees, a reference and an adapter."""
-    settings: dict[str, Any] = {"packing": "tree", "beta": 0.1} if adapter else {}
+    settings: dict[str, Any] = {"packing": True, "beta": 0.1} if adapter else {}
     whole = byte_trainer(policy, tmp_path, adapter, **settings)
     adapters = fingerprint(whole)["adapters"]
     assert adapters.get("default.r") == (4 if adapter else None)

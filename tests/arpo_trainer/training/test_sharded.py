@@ -33,7 +33,7 @@ from tests.arpo_trainer.training.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 2, 2
 STEPS = 2
-RUNS: dict[str, dict[str, Any]] = {"flat": {"packing": "flat"}, "lora": {"packing": "tree", "lora": True}}
+RUNS: dict[str, dict[str, Any]] = {"flat": {"packing": False}, "lora": {"packing": True, "lora": True}}
 
 
 def varied(completion_ids: list[list[int]], **_: Any) -> list[float]:

@@ -151,14 +151,14 @@ def test_bf16_computes_in_halves_and_keeps_whole_weights(policy: Path, tmp_path:
 
 def test_kl_pulls_towards_the_reference_also_of_packed_trees(policy: Path, tmp_path: Path) -> None:
     """Without a reward the gradient is the penalty's: along the way that the weights went, it has to rise."""
-    trainer, watching = made(policy, tmp_path, beta=0.5, num_iterations=2, max_steps=2, packing="tree")
+    trainer, watching = made(policy, tmp_path, beta=0.5, num_iterations=2, max_steps=2, packing=True)
     before = weights(trainer)
     trainer.train()
     assert watching.logs[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert watching.logs[1]["kl"] > 1e-4
     batch = {**trainer._buffered_inputs[0], "advantages": torch.zeros_like(trainer._buffered_inputs[0]["advantages"])}
     model, found = trainer.model.train(), []
-    for trainer._packs in (True, False):
+    for trainer.packs in (True, False):
         model.zero_grad()
         trainer._compute_loss(model, batch).backward()
         found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
@@ -166,9 +166,9 @@ def test_kl_pulls_towards_the_reference_also_of_packed_trees(policy: Path, tmp_p
     assert sum(float((found[0][n] * (p.detach() - before[n])).sum()) for n, p in model.named_parameters()) > 0
 
 
-@pytest.mark.parametrize("packing", ["flat", "tree"])
+@pytest.mark.parametrize("packing", [False, True])
 def test_lora_trains_the_adapter_rolls_out_with_it_and_refers_to_the_model_below(
-    policy: Path, tmp_path: Path, packing: str
+    policy: Path, tmp_path: Path, packing: bool
 ) -> None:
     peft = pytest.importorskip("peft")
     adapter = peft.LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")

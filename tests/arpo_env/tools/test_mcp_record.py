@@ -18,10 +18,10 @@ pytest.importorskip("mcp")
 from arpo_env import Tool, ToolEnv, mcp_tools
 from arpo_env.cache.cache import Cache, CacheMiss
 from arpo_env.tools.mcp_connections import McpServer
-from arpo_env.tools.mcp_record import Answer, RemoteTool, ServerRecord
+from arpo_env.tools.mcp_record import McpAnswer, RemoteTool, ServerRecord
 from arpo_env.tools.mcp_tools import McpTool, close_connections
 from envs_registry import Task
-from tests.arpo_env.test_mcp import SCRIPT, free_port, start_http
+from tests.arpo_env.tools.test_mcp_tools import SCRIPT, free_port, start_http
 
 TASK = Task("t", "q", ("4",), kind="math")
 SERVER = """
@@ -212,9 +212,9 @@ class Said:
     def __init__(self, *texts: str) -> None:
         self.texts, self.asked = list(texts), 0
 
-    async def __call__(self) -> Answer:
+    async def __call__(self) -> McpAnswer:
         self.asked += 1
-        return Answer(self.texts[min(self.asked, len(self.texts)) - 1], "ok")
+        return McpAnswer(self.texts[min(self.asked, len(self.texts)) - 1], "ok")
 
 
 def answer(cache: Cache, said: Said, history: Any, **arguments: Any) -> str:

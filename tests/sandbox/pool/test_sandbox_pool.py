@@ -95,7 +95,9 @@ def test_who_has_waited_too_long_is_told_what_to_change() -> None:
     with pool(containers=1, sessions=2, wait=0.3) as sandbox:
         held = [sandbox.interpreter_sync() for _ in range(2)]
         started = time.monotonic()
-        with pytest.raises(SandboxFull, match=r"2 are open .* 1 of 1 containers for 2 each.*containers= or sessions="):
+        with pytest.raises(
+            SandboxFull, match=r"2 are open .* 1 of 1 containers with 2 slots each.*containers= or sessions="
+        ):
             sandbox.interpreter_sync()
         with pytest.raises(SandboxFull):
             asyncio.run(sandbox.interpreter())

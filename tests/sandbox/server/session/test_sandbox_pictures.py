@@ -34,7 +34,7 @@ def data_sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     try:
         opened = open_or_skip(request.param, Limits(), containers=1, profile="data")
     except SandboxError as error:
-        if "can not be installed" not in str(error):
+        if "cannot be installed" not in str(error):
             raise
         pytest.skip(f"NOT TESTED: {error}")
     yield opened

@@ -195,7 +195,7 @@ def test_a_timeout_says_so(python: SyncInterpreter) -> None:
 
 def test_a_name_that_can_not_be_encoded_is_refused_and_harms_nothing(python: SyncInterpreter) -> None:
     for call in (lambda: python.put("\ud800", b"a"), lambda: python.get("\udc80")):
-        with pytest.raises(ValueError, match="is no name of a file"):
+        with pytest.raises(ValueError, match="is not a file name"):
             call()
     assert python.run("6 * 7").value == "42"
 

@@ -13,7 +13,7 @@ import pytest
 from sandbox import SandboxError
 from sandbox.cache_directory import locked
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RUN_PIP = """
 import subprocess, sys
 import sandbox.images.pip_command as ways

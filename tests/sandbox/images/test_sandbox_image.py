@@ -205,7 +205,7 @@ def test_another_profile_other_pins_or_another_tmp_is_another_image(
 
 
 def test_a_profile_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="there are: minimal, math, data"):
+    with pytest.raises(ValueError, match="choose one of minimal, math, data"):
         build_image(profile="maths")
 
 

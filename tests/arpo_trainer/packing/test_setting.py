@@ -1,0 +1,132 @@
+"""The setting `packing`: its values, what "auto" decides and says, and checkpoints that knew it by other values."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import HfArgumentParser
+
+from arpo_trainer import ARPOConfig
+from arpo_trainer.packing.setting import packing_setting
+from arpo_trainer.packing.support import why_not_proven
+from arpo_trainer.training.run_fingerprint import differences
+from tests.arpo_trainer.byte_policy import write_byte_policy
+from tests.arpo_trainer.test_trl_options import made
+from tests.packing.batches import tiny_model
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [(True, True), (False, False), ("auto", "auto"), ("true", True), ("False", False), ("AUTO", "auto")],
+)
+def test_values(given: Any, meant: Any) -> None:
+    assert packing_setting(given) == meant
+    assert type(packing_setting(given)) is type(meant)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("tree", True), ("flat", False)])
+def test_earlier_values_mean_what_they_meant(given: str, meant: bool) -> None:
+    with pytest.warns(DeprecationWarning, match=f"packing='{given}' is now packing={meant}"):
+        assert packing_setting(given) is meant
+
+
+@pytest.mark.parametrize("given", ["trees", 1, None, 0.5])
+def test_others_are_refused(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="packing must be True, False or 'auto'"):
+        ARPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, packing=given)
+
+
+@pytest.mark.parametrize(
+    ("flags", "meant"), [([], "auto"), (["--packing", "false"], False), (["--packing=true"], True)]
+)
+def test_a_command_line_parser_takes_it(flags: list[str], meant: Any, tmp_path: Path) -> None:
+    """TRL's own parser is transformers'."""
+    line = ["--output_dir", str(tmp_path), "--use_cpu", "--bf16", "false", *flags]
+    assert HfArgumentParser(ARPOConfig).parse_args_into_dataclasses(line)[0].packing == meant
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_policy(tmp_path_factory.mktemp("bytes"))
+
+
+def unpackable(policy: Path, folder: Path) -> Path:
+    """The same policy, with dropout in its attention."""
+    shutil.copytree(policy, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.1}))
+    return folder
+
+
+def test_it_is_on_by_default_where_it_is_proven(policy: Path, tmp_path: Path) -> None:
+    trainer, _ = made(policy, tmp_path)
+    assert trainer.args.packing == "auto"
+    assert trainer.packs
+
+
+def test_auto_says_why_it_does_not_pack_and_true_insists(
+    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = unpackable(policy, tmp_path / "model")
+    with caplog.at_level(logging.INFO, "arpo_trainer"):
+        trainer, _ = made(other, tmp_path / "auto")
+    assert not trainer.packs
+    [line] = [record for record in caplog.records if "flat rows" in record.message]
+    assert line.levelno == logging.INFO
+    assert "packing='auto' trains on flat rows: it drops attention weights at random" in line.message
+    with pytest.raises(ValueError, match=r"packing=True: it drops attention weights.*Set packing='auto' or False"):
+        made(other, tmp_path / "true", packing=True)
+    flat, _ = made(other, tmp_path / "false", packing=False)
+    assert not flat.packs
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"device": "cuda"}, "compared with flat ones on cuda; packing=True packs all the same"),
+        ({"deepspeed": True}, "under DeepSpeed or FSDP1"),
+        ({"fsdp": 1}, "under DeepSpeed or FSDP1"),
+        ({"fsdp": 2}, None),
+        ({"torch_compile": True}, "under torch_compile"),
+    ],
+)
+def test_what_no_test_has_compared_is_not_packed_unasked(
+    policy: Path, tmp_path: Path, change: dict[str, Any], words: str | None
+) -> None:
+    """These devices and launchers are not here: the decision is asked about a trainer that says it has them."""
+    trainer, _ = made(policy, tmp_path)
+    plugin = SimpleNamespace(fsdp_version=change["fsdp"]) if "fsdp" in change else None
+    like = SimpleNamespace(
+        args=SimpleNamespace(torch_compile=change.get("torch_compile", False), use_liger_kernel=False),
+        accelerator=SimpleNamespace(
+            device=torch.device(change.get("device", "cpu")), state=SimpleNamespace(fsdp_plugin=plugin)
+        ),
+        is_deepspeed_enabled=change.get("deepspeed", False),
+        _models=trainer._models,
+    )
+    reason = type(trainer)._why_not_proven(like)  # type: ignore[arg-type]
+    assert words in reason if words else reason is None
+
+
+@pytest.mark.parametrize("kind", ["persimmon", "gpt_neox"])
+def test_kinds_without_a_test_are_not_proven(kind: str) -> None:
+    assert f"packed rows of {kind} have not been compared" in str(why_not_proven(tiny_model(kind)))
+
+
+def test_dropout_is_not_proven() -> None:
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=2, lora_dropout=0.1, target_modules="all-linear", task_type="CAUSAL_LM")
+    assert "drops activations at random" in str(why_not_proven(peft.get_peft_model(tiny_model("qwen2"), settings)))
+
+
+@pytest.mark.parametrize(("recorded", "now"), [("tree", True), ("flat", False), (True, True), (False, False)])
+def test_checkpoints_of_earlier_versions_are_compared_by_what_they_did(recorded: Any, now: bool) -> None:
+    assert differences({"packing": recorded, "seed": 1}, {"packing": now, "seed": 1}) == []
+    assert differences({"packing": recorded}, {"packing": not now}) == [f"packing: {now} -> {not now}"]
