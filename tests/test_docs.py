@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +61,25 @@ def test_documents_that_the_code_names_are_there() -> None:
             if path.suffix in suffixes and path != Path(__file__):
                 for target in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text(encoding="utf-8")):
                     assert (ROOT / target).exists(), f"{path.relative_to(ROOT)} names {target}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
+def test_commands_of_the_documents_are_understood(page: Path) -> None:
+    """The commands and options of `arpo` that a page shows exist, and are not hidden ones that only still work."""
+    from arpo_trainer.cli.arpo_command import _parser
+    from scripts.site.command_line import commands
+
+    parsers = {command: parser for command, _, parser in commands()}
+    for shown in re.findall(r"```(?:bash|sh)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        for line in shown.replace("\\\n", " ").splitlines():
+            written = re.sub(r"^([A-Z_]+=\S+ )+", "", line)
+            if written.startswith("arpo "):
+                words = shlex.split(written, comments=True)[1:]
+                _parser().parse_args(words)
+                command = max(known for known in parsers if words[: known.count(" ") + 1] == known.split())
+                actions = [action for action in parsers[command]._actions if action.help != argparse.SUPPRESS]
+                flags = {flag for action in actions for flag in action.option_strings}
+                assert {word for word in words if word.startswith("--")} <= flags, written
 
 
 def test_every_page_is_in_the_contents() -> None:
