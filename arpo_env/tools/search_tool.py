@@ -132,13 +132,8 @@ class SearchTool(Tool):
 
     async def _answer(self, query: str) -> str:
         if self._backend is None:
-<<<<<<< HEAD
-            opening = run_in_daemon_thread(self._open, "arpo-open")  # an index may have to be built first
-            self._backend = await asyncio.wrap_future(opening)
-=======
             # on a thread, since an index may have to be built first, which takes minutes
             self._backend = await asyncio.wrap_future(run_in_daemon_thread(self._open, "arpo-open"))
->>>>>>> r-net
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 hits = await self._backend.search(query, self._k)
