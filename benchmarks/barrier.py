@@ -193,9 +193,14 @@ class BarrierEngine:
         room = self._room(prompt, rollout)
         ids = generation.ids[:room]
         span = prompt.tree.add_span(
-            rollout.node, "model", ids, logprobs=generation.logprobs[:room], entropies=generation.entropies[:room],
-            text=self.tokenizer.decode(ids), finish=generation.finish if len(ids) == len(generation.ids) else "length",
-        )  # fmt: skip
+            rollout.node,
+            "model",
+            ids,
+            logprobs=generation.logprobs[:room],
+            entropies=generation.entropies[:room],
+            text=self.tokenizer.decode(ids),
+            finish=generation.finish if len(ids) == len(generation.ids) else "length",
+        )
         rollout.node = prompt.tree.trajectories[rollout.number].leaf = span.index
         rollout.ids += ids
         rollout.last = segment_entropy(span.entropies, len(self.tokenizer), self.settings.entropy_window, "sum")

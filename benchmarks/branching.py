@@ -92,14 +92,24 @@ def simulate(prompts: int, speed: float = 4.0) -> dict[str, dict[str, Any]]:
         tokenizer = small_tokenizer()
         delays = Delays(0, speed)
         env = ToolEnv("arpo/MultiHop-v0", tools=[functools.partial(fixed_tools, delays)])
-        settings = RolloutSettings(**way, num_generations=16, initial_rollouts=4, max_turn_length=600,
-                                   max_completion_length=6000)  # fmt: skip
+        settings = RolloutSettings(
+            **way, num_generations=16, initial_rollouts=4, max_turn_length=600, max_completion_length=6000
+        )
         engine = Engine(SimulatedBackend(Script(tokenizer), speed), tokenizer, env, settings)
         began = time.perf_counter()
         trees = asyncio.run(engine.rollout([env.tasks.task(number) for number in range(prompts)]))
         seen = measure(trees, len(tokenizer))
-        kept = ("decisions", "entropy rose", "passed", "reasons", "decisions by result", "branches by result",
-                "branches by root", "copies held", "copies unused")  # fmt: skip
+        kept = (
+            "decisions",
+            "entropy rose",
+            "passed",
+            "reasons",
+            "decisions by result",
+            "branches by result",
+            "branches by root",
+            "copies held",
+            "copies unused",
+        )
         found[name] = {"wall s": round(time.perf_counter() - began, 1)} | {key: seen[key] for key in kept}
         found[name]["top-ups"] = seen["trajectories"]["top-up"]
     return found

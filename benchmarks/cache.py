@@ -131,8 +131,15 @@ def main() -> None:
         killed = found["kill -9"] = kill_writers(Path(scratch), arguments.killed, arguments.seconds)
     print(f"kill -9 of {arguments.killed} writers: {killed['acknowledged']:,} acknowledged, {killed['lost']} lost")
     RESULTS.mkdir(exist_ok=True)
-    facts = {"value_bytes": BYTES, "seconds": arguments.seconds, "cores": os.cpu_count(), "load": os.getloadavg()[0],
-             "python": platform.python_version(), "sqlite": sqlite3.sqlite_version, "found": found}  # fmt: skip
+    facts = {
+        "value_bytes": BYTES,
+        "seconds": arguments.seconds,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "found": found,
+    }
     (RESULTS / "cache.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 

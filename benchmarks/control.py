@@ -46,8 +46,11 @@ class ShuffledReward:
 def run(recipe: str, folder: Path, shuffled: bool) -> dict[str, dict[str, float]]:
     """Train and return the evaluations by name."""
     settings = read_settings(recipe, []) | {
-        "output_dir": str(folder), "save_final_model": False, "trace_every": 0, "threads": 1,
-    }  # fmt: skip
+        "output_dir": str(folder),
+        "save_final_model": False,
+        "trace_every": 0,
+        "threads": 1,
+    }
     train(settings, ShuffledReward() if shuffled else None)
     lines = (folder / "eval.jsonl").read_text(encoding="utf-8").splitlines()
     return {row["name"]: {name: row[name] for name in KEPT} for row in map(json.loads, lines)}

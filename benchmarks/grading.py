@@ -49,11 +49,20 @@ def reformulations(gold: str) -> dict[str, str]:
     bare, unit = split_unit(plain, letters=False)
     fraction = gold.replace("\\dfrac", "\\frac")
     right = {
-        "boxed": f"\\boxed{{{gold}}}", "dollars": f"${gold}$", "final": f"The final answer is ${gold}$.",
-        "final boxed": f"Final answer: \\boxed{{{gold}}}", "paren": f"\\({gold}\\)", "bold": f"**{gold}**",
-        "stop": f"{gold}.", "spaces": f"  {gold} ", "display": f"\\[ {gold} \\]", "mathbf": f"\\mathbf{{{plain}}}",
-        "dfrac": gold.replace("\\frac", "\\dfrac"), "tfrac": fraction.replace("\\frac", "\\tfrac"), "prepared": plain,
-    }  # fmt: skip
+        "boxed": f"\\boxed{{{gold}}}",
+        "dollars": f"${gold}$",
+        "final": f"The final answer is ${gold}$.",
+        "final boxed": f"Final answer: \\boxed{{{gold}}}",
+        "paren": f"\\({gold}\\)",
+        "bold": f"**{gold}**",
+        "stop": f"{gold}.",
+        "spaces": f"  {gold} ",
+        "display": f"\\[ {gold} \\]",
+        "mathbf": f"\\mathbf{{{plain}}}",
+        "dfrac": gold.replace("\\frac", "\\dfrac"),
+        "tfrac": fraction.replace("\\frac", "\\tfrac"),
+        "prepared": plain,
+    }
     if "left" not in gold and "text" not in gold and gold.count("(") == gold.count(")"):
         right["left right"] = gold.replace("(", "\\left(").replace(")", "\\right)")
     if not re.search(r"text|mbox|=|\\in|,|begin|pm", gold):
@@ -72,13 +81,17 @@ def _numbers(number: Fraction, unit: str) -> dict[str, str]:
     forms: dict[str, str] = {}
     if bottom == 1:
         forms = {
-            "decimal": f"{top}.0", "thousands": f"{top:,}", "slash": f"{2 * top}/2",
+            "decimal": f"{top}.0",
+            "thousands": f"{top:,}",
+            "slash": f"{2 * top}/2",
             "unreduced": f"\\frac{{{3 * top}}}{{3}}",
-            "text": f"\\text{{{top}}}", "zeros": f"{'-' if top < 0 else ''}00{abs(top)}",
+            "text": f"\\text{{{top}}}",
+            "zeros": f"{'-' if top < 0 else ''}00{abs(top)}",
             "textbf": f"\\textbf{{{top}}}",
-            "sci": _scientific(number), "e": f"{top / 10:g}e1" if top < 10**5 else f"{top}",
+            "sci": _scientific(number),
+            "e": f"{top / 10:g}e1" if top < 10**5 else f"{top}",
             "latex thousands": f"{top:,}".replace(",", "{,}"),
-        }  # fmt: skip
+        }
     else:
         forms = {"slash": f"{top}/{bottom}", "unreduced": f"\\frac{{{2 * top}}}{{{2 * bottom}}}"}
         forms["frac"] = f"{'-' if top < 0 else ''}\\frac{{{abs(top)}}}{{{bottom}}}"
@@ -261,11 +274,16 @@ def table(rows: list[tuple[str, str, str, bool]], verdicts: list[bool | None], s
     rights = [bool(verdict) for row, verdict in zip(rows, verdicts, strict=True) if row[3]]
     wrongs = [bool(verdict) for row, verdict in zip(rows, verdicts, strict=True) if not row[3]]
     return {
-        "right": len(rights), "accepted": sum(rights), "share": sum(rights) / len(rights),
-        "wrong": len(wrongs), "wrong accepted": sum(wrongs), "undecided": sum(verdict is None for verdict in verdicts),
-        "ms a check": 1000 * seconds / len(rows), "per kind": {k: dict(v) for k, v in sorted(per_kind.items())},
+        "right": len(rights),
+        "accepted": sum(rights),
+        "share": sum(rights) / len(rights),
+        "wrong": len(wrongs),
+        "wrong accepted": sum(wrongs),
+        "undecided": sum(verdict is None for verdict in verdicts),
+        "ms a check": 1000 * seconds / len(rows),
+        "per kind": {k: dict(v) for k, v in sorted(per_kind.items())},
         "failed": failed[:100],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -36,21 +36,45 @@ COLOURS = {"grpo": "#6b7280", "arpo": "#2563eb", "aepo": "#d97706"}
 UPDATES = 2  # a rollout
 T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, 97.5 %, n - 1 degrees of freedom
 SETTINGS: dict[str, Any] = {
-    "cold_start_seed": 3, "packing": True, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
-    "steps_per_generation": 4, "eval_strategy": "steps", "eval_tasks": 60, "save_final_model": False,
-    "trace_every": 0, "threads": 1, "learning_rate": 1e-6,
-}  # fmt: skip
+    "cold_start_seed": 3,
+    "packing": True,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 2,
+    "steps_per_generation": 4,
+    "eval_strategy": "steps",
+    "eval_tasks": 60,
+    "save_final_model": False,
+    "trace_every": 0,
+    "threads": 1,
+    "learning_rate": 1e-6,
+}
 EVALUATED = ("accuracy", "accuracy_low", "accuracy_high", "reward", "tool_calls", "n", "invalid")
-TRAINED = ("reward", "accuracy", "tool_calls", "tool_calls/python", "tokens_generated", "tokens_copied", "entropy",
-           "branches", "top_ups", "groups_silent", "kept_gradients", "packing")  # fmt: skip
+TRAINED = (
+    "reward",
+    "accuracy",
+    "tool_calls",
+    "tool_calls/python",
+    "tokens_generated",
+    "tokens_copied",
+    "entropy",
+    "branches",
+    "top_ups",
+    "groups_silent",
+    "kept_gradients",
+    "packing",
+)
 
 
 def settings_of(algorithm: str, seed: int, rollouts: int, folder: Path) -> dict[str, Any]:
     """Return the settings of one run."""
     given = SETTINGS | {
-        "output_dir": str(folder), "run_name": f"{algorithm}, seed {seed}", "algorithm": algorithm, "seed": seed,
-        "max_steps": rollouts * UPDATES, "eval_steps": UPDATES,
-    }  # fmt: skip
+        "output_dir": str(folder),
+        "run_name": f"{algorithm}, seed {seed}",
+        "algorithm": algorithm,
+        "seed": seed,
+        "max_steps": rollouts * UPDATES,
+        "eval_steps": UPDATES,
+    }
     return read_settings("arithmetic-cpu", []) | given
 
 
@@ -61,8 +85,9 @@ def run(algorithm: str, seed: int, rollouts: int, folder: Path) -> dict[str, Any
         train(settings_of(algorithm, seed, rollouts, folder))
     evaluations = [
         {"rollouts": row["step"] // UPDATES} | {name: row[name] for name in EVALUATED}
-        for row in _rows(folder / "eval.jsonl") if row["name"] != "after"
-    ]  # fmt: skip
+        for row in _rows(folder / "eval.jsonl")
+        if row["name"] != "after"
+    ]
     steps = [{name: row[name] for name in TRAINED if name in row} for row in _rows(folder / "metrics.jsonl")]
     return {"algorithm": algorithm, "seed": seed, "evaluations": evaluations, "steps": steps}
 
@@ -125,18 +150,23 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, 3, figsize=(10.5, 3.4), layout="constrained")
-    for panel, (title, name, source) in zip(panels, (
-        ("accuracy, 60 held-out tasks, greedy", "accuracy", "evaluations"),
-        ("tool calls a held-out task", "tool_calls", "evaluations"),
-        ("tool calls executed, all rollouts so far", "tool_calls/python", "steps"),
-    ), strict=True):  # fmt: skip
+    for panel, (title, name, source) in zip(
+        panels,
+        (
+            ("accuracy, 60 held-out tasks, greedy", "accuracy", "evaluations"),
+            ("tool calls a held-out task", "tool_calls", "evaluations"),
+            ("tool calls executed, all rollouts so far", "tool_calls/python", "steps"),
+        ),
+        strict=True,
+    ):
         for place, algorithm in enumerate(ALGORITHMS):
             lines = [_line(run, name, source) for run in runs if run["algorithm"] == algorithm]
             for x, y in lines:
                 panel.plot(x, y, color=COLOURS[algorithm], linewidth=0.8, alpha=0.45)
             if lines:
-                means, lows, highs = zip(*(interval(values) for values in zip(*(y for _, y in lines), strict=True)),
-                                         strict=True)  # fmt: skip
+                means, lows, highs = zip(
+                    *(interval(values) for values in zip(*(y for _, y in lines), strict=True)), strict=True
+                )
                 panel.plot(lines[0][0], means, color=COLOURS[algorithm], linewidth=2.2, label=algorithm.upper())
                 beside = [x + (place - 1) * 0.08 for x in lines[0][0]]
                 panel.vlines(beside, lows, highs, color=COLOURS[algorithm], linewidth=0.8, linestyle=(0, (3, 2)))

@@ -32,9 +32,13 @@ def measure(recipe: str, algorithm: str, steps: int, folder: Path) -> dict[str, 
     """Train a few steps and return the medians."""
     settings = read_settings(recipe, [])
     settings |= {
-        "output_dir": str(folder / algorithm), "algorithm": algorithm, "max_steps": steps + 1, "eval_tasks": 0,
-        "save_final_model": False, "trace_every": 0,
-    }  # fmt: skip
+        "output_dir": str(folder / algorithm),
+        "algorithm": algorithm,
+        "max_steps": steps + 1,
+        "eval_tasks": 0,
+        "save_final_model": False,
+        "trace_every": 0,
+    }
     train(settings)
     lines = (folder / algorithm / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[1:]
     rows = [json.loads(line) for line in lines]
@@ -55,8 +59,14 @@ def main() -> None:
     for name in (*COLUMNS, *COUNTS):
         print(f"{name:<18}" + "".join(f"{found[algorithm][name]:>10.2f}" for algorithm in found))
     RESULTS.mkdir(exist_ok=True)
-    facts = {"steps": arguments.steps, "recipe": arguments.recipe, "cores": os.cpu_count(),
-             "load": os.getloadavg()[0], "versions": versions(), "medians": found}  # fmt: skip
+    facts = {
+        "steps": arguments.steps,
+        "recipe": arguments.recipe,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "versions": versions(),
+        "medians": found,
+    }
     (RESULTS / "loop.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 

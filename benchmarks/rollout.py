@@ -108,9 +108,14 @@ def tiny(generations: int, folder: Path) -> World:
 
 def _settings(algorithm: str, seed: int, generations: int, turn: int, completion: int) -> RolloutSettings:
     return RolloutSettings(
-        algorithm=algorithm, num_generations=generations, initial_rollouts=max(1, generations // 2),
-        max_turn_length=turn, max_completion_length=completion, max_invalid=1.0, seed=seed,
-    )  # fmt: skip
+        algorithm=algorithm,
+        num_generations=generations,
+        initial_rollouts=max(1, generations // 2),
+        max_turn_length=turn,
+        max_completion_length=completion,
+        max_invalid=1.0,
+        seed=seed,
+    )
 
 
 def _two_layers(vocabulary: int) -> Any:
@@ -120,11 +125,21 @@ def _two_layers(vocabulary: int) -> Any:
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=vocabulary, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=1, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=False,
-            initializer_range=0.2, eos_token_id=0, pad_token_id=0, bos_token_id=1,
+            vocab_size=vocabulary,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            max_position_embeddings=2048,
+            tie_word_embeddings=False,
+            initializer_range=0.2,
+            eos_token_id=0,
+            pad_token_id=0,
+            bos_token_id=1,
         )
-    )  # fmt: skip
+    )
 
 
 async def play(world: World, engine: str, algorithm: str, seed: int, prompts: int) -> Numbers:
@@ -251,8 +266,12 @@ def main() -> None:
     given = parser.parse_args()
     prompts, generations = (3, 6) if given.quick else (16, 16)
     rounds, tasks, roots = (1, 1, ROOTS[:1]) if given.quick else (given.rounds, given.tasks, ROOTS)
-    facts: dict[str, Any] = {"cores": os.cpu_count(), "speed": given.speed, "versions": versions(),
-                             "delays": {name: vars(delay) for name, delay in DELAYS.items()}}  # fmt: skip
+    facts: dict[str, Any] = {
+        "cores": os.cpu_count(),
+        "speed": given.speed,
+        "versions": versions(),
+        "delays": {name: vars(delay) for name, delay in DELAYS.items()},
+    }
     for part in given.part or PARTS:
         found = {"load": os.getloadavg()[0]}
         if part == "calls":

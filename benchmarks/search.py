@@ -44,9 +44,20 @@ SHARED = Path(__file__).resolve().parents[2] / "shared/data/corpus"
 ENGINES = ("tantivy", "fts5", "bm25s", "rank_bm25")
 K, CALLERS, NAMES = 5, 64, 300_000
 COLUMNS = (
-    "build_cpu_s", "build_peak_mb", "disk_mb", "open_s", "rss_mb", "cpu_ms", "p50_ms", "p95_ms",
-    "p50_ms_64", "p95_ms_64", "rate_64", "recall_5", "asked",
-)  # fmt: skip
+    "build_cpu_s",
+    "build_peak_mb",
+    "disk_mb",
+    "open_s",
+    "rss_mb",
+    "cpu_ms",
+    "p50_ms",
+    "p95_ms",
+    "p50_ms_64",
+    "p95_ms_64",
+    "rate_64",
+    "recall_5",
+    "asked",
+)
 Search = Callable[[str], list[str]]
 
 

@@ -140,10 +140,17 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
         same = containers == {one.id for one in client.containers.list(filters={"label": "arpo.sandbox=1"})}
         stats = sandbox.stats()
     return {
-        "calls": arguments.calls, "sessions": arguments.sessions, "seconds": round(seconds, 1), "counts": run.counts,
-        "wrong": run.wrong[:20], "wrong_results": len(run.wrong), "before": before, "after": after,
-        "same_containers": same, "stats": stats,
-    }  # fmt: skip
+        "calls": arguments.calls,
+        "sessions": arguments.sessions,
+        "seconds": round(seconds, 1),
+        "counts": run.counts,
+        "wrong": run.wrong[:20],
+        "wrong_results": len(run.wrong),
+        "before": before,
+        "after": after,
+        "same_containers": same,
+        "stats": stats,
+    }
 
 
 def _all_at_once(run: Soak, workers: int) -> None:

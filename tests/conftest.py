@@ -59,8 +59,12 @@ def own_names() -> Iterator[None]:
     from envs_registry.generated import arithmetic, multihop  # noqa: F401  (the generators register themselves)
 
     tables: list[dict[Any, Any]] = [
-        gym.registry, spec._SPECS, sources._LOADERS, registration._contents, protocols._registered
-    ]  # fmt: skip
+        gym.registry,
+        spec._SPECS,
+        sources._LOADERS,
+        registration._contents,
+        protocols._registered,
+    ]
     before, path = [dict(table) for table in tables], list(sys.path)
     yield
     sys.path[:] = path

@@ -203,11 +203,22 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
         assert BUDGETS["three-quarters"].start(16, 8) == 12
         assert batch_advantages("above-median", [[1.0, 0.0, 0.5, None]], [[1] * 4]) == [[1.0, -1.0, 0.0, 0.0]]
         args = ARPOConfig(
-            output_dir=str(tmp_path), use_cpu=True, bf16=False,
-            algorithm="grpo", advantage="grpo-no-std", loss_type="dr_grpo", num_generations=4,
-            per_device_train_batch_size=4, max_steps=1, max_completion_length=160, max_turn_length=48,
-            save_strategy="no", report_to=[], disable_tqdm=True, gradient_checkpointing=False,
-        )  # fmt: skip
+            output_dir=str(tmp_path),
+            use_cpu=True,
+            bf16=False,
+            algorithm="grpo",
+            advantage="grpo-no-std",
+            loss_type="dr_grpo",
+            num_generations=4,
+            per_device_train_batch_size=4,
+            max_steps=1,
+            max_completion_length=160,
+            max_turn_length=48,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            gradient_checkpointing=False,
+        )
         page["ToolPOTrainer"](str(tiny_policy), ToolEnv("arpo/Arithmetic-v0", level=3), args=args).train()
         assert page["_called"] == functions
     finally:
@@ -224,11 +235,22 @@ def test_the_evaluation_page_evaluates(tiny_policy: Path, isolation: str, tmp_pa
     page, functions = open_page("how-to/evaluate.md")
     page["gym"] = SimpleNamespace(make=lambda _: ToolEnv("arpo/Arithmetic-v0", level=3, split="test", max_turns=1))
     args = ARPOConfig(
-        output_dir=str(tmp_path), use_cpu=True, bf16=False, algorithm="grpo", num_generations=4,
-        per_device_train_batch_size=4, max_steps=1, max_completion_length=160, max_turn_length=48,
-        eval_strategy="steps", eval_steps=1, save_strategy="no", report_to=[], disable_tqdm=True,
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        bf16=False,
+        algorithm="grpo",
+        num_generations=4,
+        per_device_train_batch_size=4,
+        max_steps=1,
+        max_completion_length=160,
+        max_turn_length=48,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
         gradient_checkpointing=False,
-    )  # fmt: skip
+    )
     page["train"](tiny_policy, ToolEnv("arpo/Arithmetic-v0", level=3), args)
     assert page["_called"] == functions
 

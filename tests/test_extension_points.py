@@ -113,8 +113,11 @@ def tables_as_before(own_names: None) -> Iterator[None]:
     from arpo_env.search.web import providers
 
     tables: list[dict[Any, Any]] = [
-        grader_registry.GRADERS, backend_registry._factories, backend_registry._unasked, providers._BY_NAME
-    ]  # fmt: skip
+        grader_registry.GRADERS,
+        backend_registry._factories,
+        backend_registry._unasked,
+        providers._BY_NAME,
+    ]
     if importlib.util.find_spec("torch"):
         tables += _tables_of_algorithms()
     before = [dict(table) for table in tables]
@@ -170,11 +173,22 @@ def test_an_algorithm_is_one_file_with_a_row(user: User, byte_policy: Path, isol
 
     user.writes("own_algorithm.py", ALGORITHM)
     settings = {
-        "model": str(byte_policy), "env": "own_algorithm:arpo/Arithmetic-v0", "algorithm": "own", "max_steps": 1,
-        "output_dir": "out", "eval_tasks": 0, "num_generations": 4, "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 1, "max_completion_length": 32, "use_cpu": True, "bf16": False,
-        "save_strategy": "no", "save_final_model": False, "threads": 1,
-    }  # fmt: skip
+        "model": str(byte_policy),
+        "env": "own_algorithm:arpo/Arithmetic-v0",
+        "algorithm": "own",
+        "max_steps": 1,
+        "output_dir": "out",
+        "eval_tasks": 0,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "max_completion_length": 32,
+        "use_cpu": True,
+        "bf16": False,
+        "save_strategy": "no",
+        "save_final_model": False,
+        "threads": 1,
+    }
     config = user.writes("own.yaml", json.dumps(settings))  # JSON is YAML
     assert main(["train", "--config", str(config)]) == 0
     [trained] = read_traces(user.folder / "out" / "traces.jsonl")
@@ -207,10 +221,19 @@ def test_a_data_set_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> N
     from envs_registry import DataSet, Play, register_data_sets
 
     row = DataSet(
-        name="OwnPuzzles", description="puzzles", hub="someone/puzzles", splits=(("train", "train"), ("test", "test")),
-        play=Play(tools=("python",), scorer="math", max_turns=3, max_tool_calls=2), size="test 2", licence="MIT",
-        question=("puzzle",), answers=("solution",), level="stars", levels=("1", "2"), kind="math",
-    )  # fmt: skip
+        name="OwnPuzzles",
+        description="puzzles",
+        hub="someone/puzzles",
+        splits=(("train", "train"), ("test", "test")),
+        play=Play(tools=("python",), scorer="math", max_turns=3, max_tool_calls=2),
+        size="test 2",
+        licence="MIT",
+        question=("puzzle",),
+        answers=("solution",),
+        level="stars",
+        levels=("1", "2"),
+        kind="math",
+    )
     register_data_sets([row])
     lines = [{"puzzle": "1 + 1?", "solution": "2", "stars": 1}, {"puzzle": "2 ** 5?", "solution": "32", "stars": 2}]
     file = user.writes("test.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
@@ -235,10 +258,15 @@ def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatc
         return Request({"X-Own-Key": ask.keys["OWN_SEARCH_KEY"]}, params={"q": ask.query, "n": ask.k})
 
     row = Row(
-        name="own-search", endpoint="https://search.example/v1", variables=("OWN_SEARCH_KEY",),
-        page="https://search.example/keys", request=request, shape=Shape(("found",), Columns(snippet=("words",))),
-        most=10, takes=frozenset(),
-    )  # fmt: skip
+        name="own-search",
+        endpoint="https://search.example/v1",
+        variables=("OWN_SEARCH_KEY",),
+        page="https://search.example/keys",
+        request=request,
+        shape=Shape(("found",), Columns(snippet=("words",))),
+        most=10,
+        takes=frozenset(),
+    )
     register_provider(row)
     monkeypatch.setenv("OWN_SEARCH_KEY", "k-1")
     assert next(info for info in provider_table() if info.name == "own-search").ready

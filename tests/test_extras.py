@@ -31,14 +31,29 @@ OF_TRAIN = {"safetensors", "tokenizers", "huggingface_hub", "packaging"} | {
     module for extra in ("train", "lora", "vllm", "demo") for module in EXTRAS[extra].values()
 }
 HIDDEN = {
-    "base": (OF_TRAIN | {module for extra in OF_ENVS for module in EXTRAS[extra].values()} | {"lxml", "pyarrow"}
-             | {"pandas", "sympy", "math_verify", "latex2sympy2_extended", "uvicorn", "starlette", "ddgs"}) - BASE,
+    "base": (
+        OF_TRAIN
+        | {module for extra in OF_ENVS for module in EXTRAS[extra].values()}
+        | {"lxml", "pyarrow"}
+        | {"pandas", "sympy", "math_verify", "latex2sympy2_extended", "uvicorn", "starlette", "ddgs"}
+    )
+    - BASE,
     "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"} | {"ddgs"},
     "train": {"peft", "vllm", "gguf"},
-}  # fmt: skip
+}
 
-PACKAGES = ("sandbox", "envs_registry", "arpo_env", "arpo_env.search", "arpo_env.protocols", "arpo_env.pages",
-            "arpo_env.grading", "arpo_trainer", "arpo_trainer.backends", "arpo_trainer.packing")  # fmt: skip
+PACKAGES = (
+    "sandbox",
+    "envs_registry",
+    "arpo_env",
+    "arpo_env.search",
+    "arpo_env.protocols",
+    "arpo_env.pages",
+    "arpo_env.grading",
+    "arpo_trainer",
+    "arpo_trainer.backends",
+    "arpo_trainer.packing",
+)
 NEED_TORCH = {
     "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "Engine", "TransformersBackend", "env_reward", "evaluate"},
     "arpo_trainer.backends": set(backends.__all__),
@@ -67,8 +82,19 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "play, a model": (["play", "arpo/MultiHop-v0", "--model", "smollm2-135m-instruct"], {"*": "train"}),
     "rollout": (["rollout", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2"], {"*": "train"}),
     "rollout, a server": (
-        ["rollout", "arpo/MultiHop-v0", "--model", "x/y", "--output", f"{RUN}2", "--endpoint", "http://h/v1",
-         "--endpoint-model", "m"], {"*": "train"},
+        [
+            "rollout",
+            "arpo/MultiHop-v0",
+            "--model",
+            "x/y",
+            "--output",
+            f"{RUN}2",
+            "--endpoint",
+            "http://h/v1",
+            "--endpoint-model",
+            "m",
+        ],
+        {"*": "train"},
     ),
     "train": (["train", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "train --dry-run": (["train", "--recipe", "arithmetic-cpu", "--dry-run"], {"*": "train"}),
@@ -83,7 +109,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "cache import": (["cache", "import", CACHE, str(DATA / "cache.jsonl")], {}),
     "search index": (["search", "index", CORPUS, str(DATA / "index"), "--engine", "fts5", "--replace"], {}),
     "search index, tantivy": (
-        ["search", "index", CORPUS, str(DATA / "tantivy"), "--engine", "tantivy", "--replace"], {"base": "search"},
+        ["search", "index", CORPUS, str(DATA / "tantivy"), "--engine", "tantivy", "--replace"],
+        {"base": "search"},
     ),
     "search query": (["search", "query", CORPUS, "cat"], {}),
     "search query, ddgs": (["search", "query", "ddgs", "cat"], {"*": "pip install ddgs"}),
@@ -93,7 +120,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "sandbox prune": (["sandbox", "prune", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
     "sandbox build": (["sandbox", "build", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
     "sandbox serve": (["sandbox", "serve", "--port", "-1"], {"*": "port"}),
-}  # fmt: skip
+}
 WHERE_NO_SANDBOX = ("doctor", "sandbox check")  # elsewhere there is no fault to name
 CODE: dict[str, tuple[str, dict[str, str]]] = {
     "the hub": (

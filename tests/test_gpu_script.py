@@ -41,8 +41,9 @@ def _break(tiny: bool) -> dict[str, Any]:
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
-@pytest.mark.parametrize(("measure", "status", "why"), [(_lack, "skipped", "pip install spoon"),
-                                                        (_break, "failed", "illegal memory access")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("measure", "status", "why"), [(_lack, "skipped", "pip install spoon"), (_break, "failed", "illegal memory access")]
+)
 def test_a_result_says_why_there_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measure: Any, status: str, why: str
 ) -> None:

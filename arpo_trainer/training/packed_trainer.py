@@ -83,9 +83,14 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         budget = min(budget, self.args.packing_tokens or budget)
         with self.accelerator.autocast():
             packed = packed_logps(
-                forward.model, forward.input_ids, forward.attention_mask, forward.logits_to_keep, budget=budget,
-                compute_entropy=forward.entropy, forwards=self._forwards(),
-            )  # fmt: skip
+                forward.model,
+                forward.input_ids,
+                forward.attention_mask,
+                forward.logits_to_keep,
+                budget=budget,
+                compute_entropy=forward.entropy,
+                forwards=self._forwards(),
+            )
         self.add_metric("arpo/packing", packed.flat / max(1, packed.computed))
         return packed.logps, packed.entropies
 

@@ -101,8 +101,14 @@ def start_part(name: str, folder: Path, tiny: bool, seconds: float) -> dict[str,
         file.unlink()
     else:
         tail = log.read_text(encoding="utf-8", errors="replace")[-_TAIL:]
-        result = {"part": name, "question": PARTS[name].question, "tiny": tiny, **facts(),
-                  "status": "failed", "why": f"{why}\n{tail}"}  # fmt: skip
+        result = {
+            "part": name,
+            "question": PARTS[name].question,
+            "tiny": tiny,
+            **facts(),
+            "status": "failed",
+            "why": f"{why}\n{tail}",
+        }
     if result["status"] != "failed":
         log.unlink()
     return result

@@ -15,11 +15,26 @@ from typing import Any
 
 from benchmarks.gpu.parts import NotHereError
 
-SIZE = {"num_generations": 16, "initial_rollouts": 8, "per_device_train_batch_size": 16,
-        "gradient_accumulation_steps": 32, "max_steps": 12, "eval_tasks": 200, "packing": True,
-        "max_rows": 256}  # fmt: skip
-TINY = {"num_generations": 4, "initial_rollouts": 2, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1,
-        "max_steps": 1, "eval_tasks": 2, "cold_start_examples": 8, "cold_start_epochs": 1}  # fmt: skip
+SIZE = {
+    "num_generations": 16,
+    "initial_rollouts": 8,
+    "per_device_train_batch_size": 16,
+    "gradient_accumulation_steps": 32,
+    "max_steps": 12,
+    "eval_tasks": 200,
+    "packing": True,
+    "max_rows": 256,
+}
+TINY = {
+    "num_generations": 4,
+    "initial_rollouts": 2,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "max_steps": 1,
+    "eval_tasks": 2,
+    "cold_start_examples": 8,
+    "cold_start_epochs": 1,
+}
 
 
 def measure(tiny: bool) -> dict[str, Any]:

@@ -59,8 +59,11 @@ def _numbers(model: Any, way: str, batch: tuple[torch.Tensor, torch.Tensor, int]
     weights = torch.randn(logps.shape, generator=torch.Generator().manual_seed(0)).to(logps)
     (logps * weights * kept).sum().backward()
     gradient = torch.cat([p.grad.float().flatten().cpu() for p in model.parameters() if p.grad is not None])
-    return {"logps": logps[kept].detach().float().cpu(), "entropies": entropies[kept].detach().float().cpu(),
-            "gradient": gradient}  # fmt: skip
+    return {
+        "logps": logps[kept].detach().float().cpu(),
+        "entropies": entropies[kept].detach().float().cpu(),
+        "gradient": gradient,
+    }
 
 
 def _apart(wanted: torch.Tensor, found: torch.Tensor) -> float:

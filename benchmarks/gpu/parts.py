@@ -71,9 +71,16 @@ PARTS: dict[str, Part] = {
     "train-fsdp2": Part("FSDP2 on one GPU.", "training", ("fsdp2",), gpu_only=True),
     "train-zero2": Part("ZeRO-2 on one GPU.", "training", ("zero2",), ("deepspeed",), gpu_only=True),
     "train-zero3": Part("ZeRO-3 on one GPU.", "training", ("zero3",), ("deepspeed",), gpu_only=True),
-    "vllm-colocate": Part("vLLM in the training process: sleep mode, weight sync.", "training", ("colocate",),
-                          ("vllm",), gpu_only=True),
-    "vllm-server": Part("A vLLM server on a second GPU: weight push over NCCL.", "training", ("server",), ("vllm",),
-                        gpus=2, gpu_only=True),
+    "vllm-colocate": Part(
+        "vLLM in the training process: sleep mode, weight sync.", "training", ("colocate",), ("vllm",), gpu_only=True
+    ),
+    "vllm-server": Part(
+        "A vLLM server on a second GPU: weight push over NCCL.",
+        "training",
+        ("server",),
+        ("vllm",),
+        gpus=2,
+        gpu_only=True,
+    ),
     "demo": Part("The demo at larger size: 32 prompts x 16 trajectories a step.", "demo"),
-}  # fmt: skip
+}

@@ -24,8 +24,13 @@ SHAPES: dict[str, dict[str, int]] = {
 def make_model(shape: str, device: str, dtype: torch.dtype | None = None, **settings: Any) -> Any:
     """Return a model of this shape with random weights; by default in bfloat16 on a GPU, in float32 on a CPU."""
     torch.manual_seed(0)
-    defaults = {"vocab_size": 50_000 if shape == "tiny" else 151_936, "tie_word_embeddings": True, "bos_token_id": None,
-                "eos_token_id": None, "pad_token_id": None}  # fmt: skip
+    defaults = {
+        "vocab_size": 50_000 if shape == "tiny" else 151_936,
+        "tie_word_embeddings": True,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
     config = Qwen2Config(
         **{**defaults, **settings}, num_key_value_heads=2, max_position_embeddings=32_768, **SHAPES[shape]
     )

@@ -76,9 +76,14 @@ def rollout(
     )
     backend = ScriptedBackend(inner, Script(tokenizer))
     settings = RolloutSettings(
-        algorithm=algorithm, num_generations=generations, initial_rollouts=generations // 2, max_turn_length=600,
-        max_completion_length=6000, max_invalid=1.0, seed=seed,
-    )  # fmt: skip
+        algorithm=algorithm,
+        num_generations=generations,
+        initial_rollouts=generations // 2,
+        max_turn_length=600,
+        max_completion_length=6000,
+        max_invalid=1.0,
+        seed=seed,
+    )
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.reset_peak_memory_stats()

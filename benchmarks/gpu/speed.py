@@ -21,8 +21,13 @@ def measure(length: int, tiny: bool) -> dict[str, Any]:
         tiny: 96 tokens a row, a tiny model, one share.
     """
     cuda = torch.cuda.is_available() and not tiny
-    settings = {"rounds": 1 if tiny else 5, "threads": 1, "device": "cuda" if cuda else "cpu",
-                "dtype": "bfloat16" if cuda else "float32", "checkpointing": length > 4096}  # fmt: skip
+    settings = {
+        "rounds": 1 if tiny else 5,
+        "threads": 1,
+        "device": "cuda" if cuda else "cpu",
+        "dtype": "bfloat16" if cuda else "float32",
+        "checkpointing": length > 4096,
+    }
     rows, length = ROWS[length], 96 if tiny else length
     with tempfile.TemporaryDirectory() as folder:
         make_model("tiny" if tiny else "0.5b", "cpu").save_pretrained(folder)

@@ -38,10 +38,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "fsdp2": {"packing": True},
     "zero2": {"packing": True},
     "zero3": {"packing": True},
-    "colocate": {"use_vllm": True, "vllm_gpu_memory_utilization": 0.3, "vllm_enable_sleep_mode": True,
-                 "vllm_max_model_length": 4096},
+    "colocate": {
+        "use_vllm": True,
+        "vllm_gpu_memory_utilization": 0.3,
+        "vllm_enable_sleep_mode": True,
+        "vllm_max_model_length": 4096,
+    },
     "server": {"use_vllm": True, "vllm_mode": "server", "vllm_server_timeout": 300.0},
-}  # fmt: skip
+}
 LAUNCHED = ("fsdp2", "zero2", "zero3")
 
 
@@ -68,18 +72,34 @@ def train(kind: str, folder: Path, tiny: bool, more: dict[str, Any]) -> None:
     cuda = torch.cuda.is_available() and not tiny
     groups, members, micro = (1, 4, 4) if tiny else (8, 8, 8)
     args = ARPOConfig(
-        output_dir=str(folder / "out"), use_cpu=not cuda, bf16=cuda, num_generations=members,
-        initial_rollouts=members // 2, branch_alpha=1.0,  # every result branches while there is budget
-        per_device_train_batch_size=micro, gradient_accumulation_steps=groups * members // micro, max_steps=STEPS,
-        max_turn_length=96, max_completion_length=512 if tiny else 1024, gradient_checkpointing=False, logging_steps=1,
-        save_strategy="no", report_to=[], disable_tqdm=True, seed=1,
+        output_dir=str(folder / "out"),
+        use_cpu=not cuda,
+        bf16=cuda,
+        num_generations=members,
+        initial_rollouts=members // 2,
+        branch_alpha=1.0,  # every result branches while there is budget
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=groups * members // micro,
+        max_steps=STEPS,
+        max_turn_length=96,
+        max_completion_length=512 if tiny else 1024,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        seed=1,
         **{"learning_rate": 1e-5, "packing": False, **KINDS[kind], **more},
         model_init_kwargs={"dtype": "bfloat16" if kind == "lora" and cuda else "float32"},
-    )  # fmt: skip
+    )
     trainer = _timed_trainer()(
-        str(folder / "policy"), search_env(), ids_reward, args, peft_config=_lora() if kind == "lora" else None,
+        str(folder / "policy"),
+        search_env(),
+        ids_reward,
+        args,
+        peft_config=_lora() if kind == "lora" else None,
         processing_class=AutoTokenizer.from_pretrained(folder / "policy", padding_side="left"),
-    )  # fmt: skip
+    )
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     trainer.train()
@@ -140,11 +160,15 @@ def _summary(trainer: Any, cuda: bool) -> dict[str, Any]:
     found["seconds of a step, rollout included"] = [
         sum(trainer.seconds[n * per_step : (n + 1) * per_step]) for n in range(STEPS)
     ]
-    found["logps, rollout - training"] = {
-        "mean": statistics.fmean(one["mean"] for one in trainer.apart),
-        "max": max(one["max"] for one in trainer.apart),
-        "tokens": sum(one["tokens"] for one in trainer.apart),
-    } if trainer.apart else "not recorded"  # fmt: skip
+    found["logps, rollout - training"] = (
+        {
+            "mean": statistics.fmean(one["mean"] for one in trainer.apart),
+            "max": max(one["max"] for one in trainer.apart),
+            "tokens": sum(one["tokens"] for one in trainer.apart),
+        }
+        if trainer.apart
+        else "not recorded"
+    )
     if cuda:
         found["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
     return found
@@ -201,8 +225,14 @@ def _server(policy: Path) -> Iterator[dict[str, Any]]:
         "--logprobs-mode processed_logprobs --max-logprobs -1 --enable-prompt-tokens-details "
         "--enable-per-request-metrics"
     ).split()
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *options,
-               "--weight-transfer-config", '{"backend": "nccl"}']  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        *options,
+        "--weight-transfer-config",
+        '{"backend": "nccl"}',
+    ]
     surroundings = {**os.environ, "CUDA_VISIBLE_DEVICES": "1", "VLLM_SERVER_DEV_MODE": "1"}
     server = subprocess.Popen(command, env=surroundings)
     try:

@@ -24,10 +24,16 @@ def algorithm_table(which: str) -> str:
 def _algorithms() -> str:
     header = ("`algorithm`", "`budget`", "`branch`", "`advantage`", "`policy_loss`", "`entropy_weight`")
     rows = [
-        (code(name), code(row.budget), code(row.branch or "") or "never", code(row.advantage), code(row.loss),
-         f"{row.entropy_weight:g}")
+        (
+            code(name),
+            code(row.budget),
+            code(row.branch or "") or "never",
+            code(row.advantage),
+            code(row.loss),
+            f"{row.entropy_weight:g}",
+        )
         for name, row in ALGORITHMS.items()
-    ]  # fmt: skip
+    ]
     return table(header, rows)
 
 

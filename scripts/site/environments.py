@@ -49,11 +49,18 @@ def family(name: str) -> str:
     text += "\n" + table(
         ("id", "tools", "scorer", "turns", "tool calls", "seconds per call", "tokens"),
         [
-            (code(s.id), _names(s.tool_names), code(str(s.scorer)), str(s.max_turns), _calls(s), f"{s.tool_timeout:g}",
-             str(s.max_tokens or "no limit"))
+            (
+                code(s.id),
+                _names(s.tool_names),
+                code(str(s.scorer)),
+                str(s.max_turns),
+                _calls(s),
+                f"{s.tool_timeout:g}",
+                str(s.max_tokens or "no limit"),
+            )
             for s in specs
         ],
-    )  # fmt: skip
+    )
     return text + (_columns(DATA_SETS[name]) if name in DATA_SETS else "")
 
 

@@ -64,7 +64,14 @@ def test_unsure_turns_have_another_colour(picture: ElementTree.Element) -> None:
 
 def test_texts_are_text_and_say_what_a_trajectory_earned(picture: ElementTree.Element) -> None:
     texts = [text.text or "" for text in picture.iter(f"{SVG}text")]
-    assert {"Is 1 < 2 & 3 > 2?", "1 < 2", "python: True", "yes", "reward 1, root", "no reward, root",
-            "reward -1, branch"} <= set(texts)  # fmt: skip
+    assert {
+        "Is 1 < 2 & 3 > 2?",
+        "1 < 2",
+        "python: True",
+        "yes",
+        "reward 1, root",
+        "no reward, root",
+        "reward -1, branch",
+    } <= set(texts)
     titles = [title.text for title in picture.iter(f"{SVG}title")]
     assert titles[0] == "model, 20 tokens\n<think>So.</think><python>1 < 2</python>"

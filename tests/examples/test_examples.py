@@ -27,9 +27,14 @@ def run(name: str, folder: Path, *arguments: str, **variables: str) -> str:
     """Run a script in an empty folder, without a network, and return what it prints."""
     variables = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", **variables}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments], cwd=folder, env={**os.environ, **variables},
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -164,9 +169,17 @@ def endpoint() -> Iterator[ChatServer]:
 
 def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
     out = run(
-        "14_evaluate_an_endpoint.py", tmp_path, "--url", endpoint.address, "--name", "m", "--tasks", "2",
-        "--tokenizer", str(model_folder),
-    )  # fmt: skip
+        "14_evaluate_an_endpoint.py",
+        tmp_path,
+        "--url",
+        endpoint.address,
+        "--name",
+        "m",
+        "--tasks",
+        "2",
+        "--tokenizer",
+        str(model_folder),
+    )
     assert re.search(r"^m: accuracy 0\.00 \[0\.00, 0\.\d+\], .* 1\.0 tool calls a task, n = 2$", out, re.MULTILINE)
     assert out.count("-> 42 (wrong)") == 2
     assert {body["model"] for body in endpoint.bodies} == {"m"}

@@ -121,8 +121,11 @@ def test_trl_sees_no_difference_between_engine_and_trainer(trained: Run) -> None
 
 def test_the_importance_correction_weighs_each_token_by_itself(trained: Run) -> None:
     """Of an engine that samples from an older policy the ratio is that policy's, over the model's own tokens."""
-    batch = {name: value.clone() for name, value in trained.trainer._buffered_inputs[0].items()
-             if isinstance(value, torch.Tensor)}  # fmt: skip
+    batch = {
+        name: value.clone()
+        for name, value in trained.trainer._buffered_inputs[0].items()
+        if isinstance(value, torch.Tensor)
+    }
     mask = batch["completion_mask"] * batch["tool_mask"]
     apart = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]) * mask
     wanted = apart.exp()  # our default is one ratio for each token; those of the environment have 1
@@ -133,8 +136,11 @@ def test_the_importance_correction_weighs_each_token_by_itself(trained: Run) -> 
         weighed = {**batch, "importance_sampling_ratio": wanted * factor}
         losses.append(trained.trainer._compute_loss(trained.trainer.model, weighed).item())
     assert losses[1] == pytest.approx(0.5 * losses[0], rel=1e-4, abs=1e-9)
-    means = [e["sampling/importance_sampling_ratio/mean"] for e in trained.trainer.state.log_history
-             if "sampling/importance_sampling_ratio/mean" in e]  # fmt: skip
+    means = [
+        e["sampling/importance_sampling_ratio/mean"]
+        for e in trained.trainer.state.log_history
+        if "sampling/importance_sampling_ratio/mean" in e
+    ]
     assert means == pytest.approx([1.0] * STEPS, abs=0.05)  # engine and trainer have the same weights
 
 

@@ -111,17 +111,26 @@ def test_a_step_cannot_write_the_marker_either() -> None:
 
 
 def test_up_to_five_steps_are_all_shown() -> None:
-    assert reasoning_context(["a", "b", "c", "d", "e"]).split("\n\n") == [f"Step {i}: {c}" for i, c in
-                                                                        enumerate("abcde", 1)]  # fmt: skip
+    assert reasoning_context(["a", "b", "c", "d", "e"]).split("\n\n") == [
+        f"Step {i}: {c}" for i, c in enumerate("abcde", 1)
+    ]
 
 
 def test_of_more_steps_those_that_matter_are_shown() -> None:
     steps = ["a", "b", "c", "<search>d</search>", "e", "<result>f</result>", "g", "h", "i", "j", "k"]
     lines = reasoning_context(steps).split("\n\n")
     assert lines == [
-        "Step 1: a", "...", "Step 4: <search>d</search>", "...", "Step 6: <result>f</result>", "...",
-        "Step 8: h", "Step 9: i", "Step 10: j", "Step 11: k",
-    ]  # fmt: skip
+        "Step 1: a",
+        "...",
+        "Step 4: <search>d</search>",
+        "...",
+        "Step 6: <result>f</result>",
+        "...",
+        "Step 8: h",
+        "Step 9: i",
+        "Step 10: j",
+        "Step 11: k",
+    ]
 
 
 def test_summaries_are_recorded_by_all_that_is_shown(tmp_path: Path) -> None:

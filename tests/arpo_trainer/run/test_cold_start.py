@@ -81,8 +81,16 @@ def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path:
         model.model.register_forward_pre_hook(
             lambda _, __, given, seen=seen: seen.append(given["input_ids"].numel()), with_kwargs=True
         )
-        cold_start(model, tokenizer, examples, tmp_path / str(packing), batch_size=3, learning_rate=1e-3, bf16=False,
-                   packing=packing)  # fmt: skip
+        cold_start(
+            model,
+            tokenizer,
+            examples,
+            tmp_path / str(packing),
+            batch_size=3,
+            learning_rate=1e-3,
+            bf16=False,
+            packing=packing,
+        )
         weights.append(torch.cat([value.detach().flatten() for value in model.parameters()]))
         passes.append(sum(seen))
         assert "forward" not in vars(model)

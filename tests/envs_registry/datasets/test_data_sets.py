@@ -197,9 +197,14 @@ def test_language(question: str, language: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "level", "wanted"),
-    [("MATH", 3, ["3"]), ("MATH", "Level 1, 2", ["1", "2"]), ("GAIA", "2", ["2"]), ("HotpotQA", "Hard", ["hard"]),
-     ("WebWalker", "easy,hard", ["easy", "hard"])],
-)  # fmt: skip
+    [
+        ("MATH", 3, ["3"]),
+        ("MATH", "Level 1, 2", ["1", "2"]),
+        ("GAIA", "2", ["2"]),
+        ("HotpotQA", "Hard", ["hard"]),
+        ("WebWalker", "easy,hard", ["easy", "hard"]),
+    ],
+)
 def test_level(name: str, level: int | str, wanted: list[str], tmp_path: Path) -> None:
     source = load(BY_NAME[name], data=sample_file(f"arpo/{name}-v0", tmp_path), level=level)
     assert [task.level for task in source.tasks] == wanted

@@ -12,9 +12,17 @@ from envs_registry.contamination import overlap, without
 from envs_registry.datasets.loading import DataSetSource
 
 EVALUATION = {
-    "aime24": 30, "aime25": 30, "math500": 500, "gsm8k": 1319, "hotpotqa": 200, "2wiki": 200, "musique": 200,
-    "bamboogle": 125, "webwalker": 200, "simpleqa": 500,
-}  # fmt: skip
+    "aime24": 30,
+    "aime25": 30,
+    "math500": 500,
+    "gsm8k": 1319,
+    "hotpotqa": 200,
+    "2wiki": 200,
+    "musique": 200,
+    "bamboogle": 125,
+    "webwalker": 200,
+    "simpleqa": 500,
+}
 
 
 @pytest.fixture

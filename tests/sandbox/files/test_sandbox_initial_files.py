@@ -113,8 +113,11 @@ def test_ls_lists_a_directory(python: SyncInterpreter) -> None:
     python.run("import os\nos.symlink('some', 'link')\nos.mkdir('ä b')\nopen(b'\\xff', 'w').close()")
     entries = python.ls()
     assert [(entry.name, entry.is_dir) for entry in entries] == [
-        ("\\xff", False), ("link", False), ("some", True), ("ä b", True)
-    ]  # fmt: skip
+        ("\\xff", False),
+        ("link", False),
+        ("some", True),
+        ("ä b", True),
+    ]
     assert python.ls("some") == python.ls(PurePosixPath("./some/")) == [FileInfo("where.txt", 5, False)]
     assert asyncio.run(python.interpreter.ls("some")) == [FileInfo("where.txt", 5, False)]
 

@@ -131,9 +131,18 @@ for option, value in ((26, filter), (50, 0), (51, filter), (52, 0), (44, 1), (7,
 
 @pytest.mark.parametrize(
     "name",
-    ["io_setup", "io_destroy", "io_getevents", "io_submit", "io_cancel", "io_pgetevents", "seccomp", "inotify_init1",
-     "inotify_add_watch"],
-)  # fmt: skip
+    [
+        "io_setup",
+        "io_destroy",
+        "io_getevents",
+        "io_submit",
+        "io_cancel",
+        "io_pgetevents",
+        "seccomp",
+        "inotify_init1",
+        "inotify_add_watch",
+    ],
+)
 def test_calls_without_an_honest_use_are_refused(sandbox: Sandbox, name: str) -> None:
     numbers = {machine: calls[name] for machine, calls in seccomp._CALLS.items()}
     code = f"print(tried(call, {numbers}[platform.machine()], 8, ctypes.create_string_buffer(64), 0, 0, 0, 0))"
