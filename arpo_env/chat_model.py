@@ -16,7 +16,7 @@ from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net.http import Http, Reply
 from arpo_env.net.redaction import redact
-from arpo_env.net.urls import canonical_address, checked_address
+from arpo_env.net.service_urls import canonical_address, checked_address
 
 Message = Mapping[str, str]
 

@@ -29,6 +29,7 @@ from typing import Any, get_args
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from arpo_env.apply_turn import act
 from arpo_env.budget import NO_ROOM, Budget
 from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
@@ -42,9 +43,8 @@ from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools
-from arpo_env.turn import act
 from envs_registry import EnvSpec, Task, get_spec, load_source
-from envs_registry.setup_check import check_setup
+from envs_registry.answer_leak_check import check_setup
 from envs_registry.sources import UnknownOptionError
 from sandbox import Sandbox
 

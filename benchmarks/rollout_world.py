@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arpo_env.tools.json_schema import function_schema
+from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.python import python
 from arpo_env.tools.search_tool import search
 from arpo_env.tools.tool import Tool, ToolResult

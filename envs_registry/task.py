@@ -21,7 +21,7 @@ class Task:
         source: name of the data set or the generator.
         level: difficulty, if the source has levels ("1", "Level 5", ...), else "".
         setup: Python code that is run in a fresh interpreter before the first tool call, or "". The policy does not
-            see the code, only the variables that it defines. It must not contain an answer (`setup_check`).
+            see the code, only the variables that it defines. It must not contain an answer (`answer_leak_check`).
 
     Raises:
         ValueError: the question or an answer is blank, `answers` is not a tuple, or the kind is unknown.

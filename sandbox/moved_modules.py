@@ -27,7 +27,7 @@ MOVED = {
     "listing": "files.directory_listing",
     "local": "backends.local_process",
     "options": "config.options",
-    "pip": "images.pip_command",
+    "pip": "images.find_pip",
     "plan": "config.options",
     "profiles": "images.profiles",
     "progress": "cache_directory",

@@ -1,6 +1,6 @@
 """Old module names: each is imported from its new place, with a `DeprecationWarning` that names it.
 
-    moved_modules({"arpo_env.net.http": "arpo_env.net.http"})  # import arpo_env.net.http gives arpo_env.net.http
+    moved_modules({"package.old": "package.room.new"})  # `import package.old` gives package.room.new
     __getattr__ = moved_members("arpo_env.cache", "arpo_env.cache.cache")  # for a package that was a module
 
 The module behind the old name is the very same object, so that pickled objects of earlier versions load as well.

@@ -37,7 +37,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_env": [
         "vector",
         "env",
-        "turn",
+        "apply_turn",
         "protocols",
         "tools",
         "services rewards",
@@ -50,7 +50,7 @@ FLOORS: dict[str, list[str]] = {
     "envs_registry": [
         "catalogue user_tasks",
         "datasets generated",
-        "contamination setup_check",
+        "contamination answer_leak_check",
         "sources",
         "spec task",
     ],

@@ -19,8 +19,8 @@ from arpo_env.grading.answer_text.multiple_choice import read_letter, read_optio
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.option_letters import same_labels, split_option
 from arpo_env.grading.answer_text.quantified_statements import matching_claims
+from arpo_env.grading.answer_text.same_words import same_words
 from arpo_env.grading.answer_text.strip_phrases import is_quantity, strip_phrases
-from arpo_env.grading.answer_text.synonyms import same_words
 from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
 from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
 from arpo_env.grading.grader import Grader, Score

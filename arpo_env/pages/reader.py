@@ -18,7 +18,7 @@ from typing import Any
 from arpo_env.daemon_threads import DaemonThreads
 from arpo_env.net.http import ServiceError
 from arpo_env.net.rate_limit import RateLimited, RateLimiter
-from arpo_env.net.urls import without_login
+from arpo_env.net.service_urls import without_login
 from arpo_env.pages import jina_reader as jina_service
 from arpo_env.pages.charset import decode
 from arpo_env.pages.deadline import TooSlow

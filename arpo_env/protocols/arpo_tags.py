@@ -36,7 +36,7 @@ from arpo_env.protocols.protocol import (
     last_boxed,
 )
 from arpo_env.protocols.system_prompts import tag_prompt
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.function_schema import JsonSchema
 
 _RESERVED = ("think", "answer", "result")
 _LONGEST_TAG = 64

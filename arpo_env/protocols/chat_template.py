@@ -25,7 +25,7 @@ from arpo_env.protocols.protocol import (
     last_boxed,
 )
 from arpo_env.protocols.system_prompts import native_prompt
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.function_schema import JsonSchema
 
 _THINK = re.compile(r"<think>|</think>")
 _END_TOKENS = re.compile(r"(?:<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|endoftext\|>)\Z")

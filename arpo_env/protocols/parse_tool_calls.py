@@ -15,7 +15,7 @@ from typing import Any
 
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.protocols.protocol import ToolCall
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.function_schema import JsonSchema
 
 _LONGEST_NAME = 64
 _SPACE = re.compile(r"\s*")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from typing import Protocol as TypingProtocol
 
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.function_schema import JsonSchema
 
 Language = Literal["en", "zh"]
 Style = Literal["short", "paper"]

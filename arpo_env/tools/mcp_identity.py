@@ -13,7 +13,7 @@ import shlex
 import urllib.parse
 from collections.abc import Iterable, Sequence
 
-from arpo_env.net.urls import canonical_address
+from arpo_env.net.service_urls import canonical_address
 
 _HIDDEN = "***"
 _SECRET_NAME = re.compile(

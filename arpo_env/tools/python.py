@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from arpo_env.tools.json_schema import function_schema
+from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Status, Tool, ToolResult, shorten
 from sandbox import Interpreter, Sandbox, SessionEnded, default_sandbox
 

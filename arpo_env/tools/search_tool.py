@@ -20,7 +20,7 @@ from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.errors import ServiceError
 from arpo_env.search.backend_registry import default_search, open_search
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.tools.json_schema import function_schema
+from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Tool, ToolResult
 
 NOTHING = "No search results found."

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from arpo_env.episode import Call
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.function_schema import JsonSchema
 
 Status = Literal["ok", "error", "timeout", "refused"]
 

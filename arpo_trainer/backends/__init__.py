@@ -8,7 +8,7 @@ from arpo_trainer.optional_dependencies import naming_extras
 if TYPE_CHECKING:
     from arpo_trainer.backends.continuous import TransformersBackend
     from arpo_trainer.backends.endpoint import EndpointBackend
-    from arpo_trainer.backends.padded import PaddedBackend
+    from arpo_trainer.backends.padded_backend import PaddedBackend
     from arpo_trainer.backends.select_transformers import transformers_backend
     from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
     from arpo_trainer.backends.vllm_server import VLLMServerBackend

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from arpo_trainer.backends.base import Backend
 from arpo_trainer.backends.continuous import TransformersBackend, why_not_continuous
 from arpo_trainer.backends.in_process import DecodingOptions
-from arpo_trainer.backends.padded import PaddedBackend
+from arpo_trainer.backends.padded_backend import PaddedBackend
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from arpo_trainer.backends.base import (
     Request,
     check_request,
 )
-from arpo_trainer.backends.lockstep import Lockstep, Tick
+from arpo_trainer.backends.process_sync import Lockstep, Tick
 from arpo_trainer.backends.request_queue import Worker, at_work, finished
 from arpo_trainer.backends.thread_device import same_device
 from arpo_trainer.timeline import Stopwatch

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from arpo_trainer.packing.layout import Layout, gather_index, idle_layout, lay_out
-from arpo_trainer.packing.leaves import read_leaves
 from arpo_trainer.packing.masks import BLOCK, accept_tree_masks, block_mask, branch_mask, layers_met
+from arpo_trainer.packing.prefix_tree import read_leaves
 from arpo_trainer.packing.splitting import split_leaves
 
 

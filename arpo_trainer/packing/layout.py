@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arpo_trainer.packing.leaves import Leaves
+from arpo_trainer.packing.prefix_tree import Leaves
 
 
 @dataclass(frozen=True)

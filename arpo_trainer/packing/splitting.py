@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from arpo_trainer.packing.leaves import depth_first, shared_predictions
+from arpo_trainer.packing.prefix_tree import depth_first, shared_predictions
 
 
 def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> list[range]:

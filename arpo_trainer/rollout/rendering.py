@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arpo_env.protocols.protocol import Action, Protocol
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.function_schema import JsonSchema
 
 Piece = tuple[str, bool]  # text, and whether it is foreign
 _PROBE = "a\n"

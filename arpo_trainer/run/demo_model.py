@@ -20,7 +20,7 @@ from pathlib import Path
 
 from arpo_trainer.optional_dependencies import require
 from sandbox.cache_directory import cache_directory
-from sandbox.images.pip_command import pip_environment
+from sandbox.images.find_pip import pip_environment
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
-from arpo_trainer.backends.lockstep import Lockstep
+from arpo_trainer.backends.process_sync import Lockstep
 from arpo_trainer.backends.thread_device import device_of
 from arpo_trainer.training.trl_hooks import end_ids, push_weights, put_to_sleep, tokenizer_of, weights_are_old
 

@@ -1,6 +1,6 @@
 """The number of processes of a run, known before they start: that of the launcher, or that of a dry run.
 
-`arpo train --num_processes 8 --dry-run` plans for eight processes on a machine that may have fewer devices.
+`arpo train --num-processes 8 --dry-run` plans for eight processes on a machine that may have fewer devices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def planning(processes: int | None) -> Iterator[None]:
         ValueError: the number is below 1.
     """
     if processes is not None and processes < 1:
-        raise ValueError(f"--num_processes must be at least 1, got {processes}")
+        raise ValueError(f"--num-processes must be at least 1, got {processes}")
     token = _planned.set(processes)
     try:
         yield

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envs_registry.setup_check import shown_answer
+from envs_registry.answer_leak_check import shown_answer
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 

@@ -22,7 +22,7 @@ from sandbox.errors import SandboxError
 from sandbox.images import profiles
 from sandbox.images.image_store import STAGE_LABEL, exists, require_image, tag_of
 
-_RECIPE = ("Dockerfile", "prepare.py")
+_RECIPE = ("Dockerfile", "prepare_root_filesystem.py")
 _OLDEST = (3, 9)
 _OLDEST_FOR_PACKAGES = (3, 11)
 _PROBE = (

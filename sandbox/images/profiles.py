@@ -1,7 +1,7 @@
 """Profiles: the packages that the code in a sandbox can import.
 
 "minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas and matplotlib. The
-versions are pinned in sandbox/images/*.txt. The packages are installed with pip (`pip_command`) once for each set of
+versions are pinned in sandbox/images/*.txt. The packages are installed with pip (`find_pip`) once for each set of
 pins and each Python, into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
 """
 
@@ -22,12 +22,12 @@ from typing import Any
 from sandbox.cache_directory import announce, locked
 from sandbox.config.options import PROFILES
 from sandbox.errors import SandboxError
-from sandbox.images.pip_command import pip_environment
+from sandbox.images.find_pip import pip_environment
 
 IMAGES = Path(__file__).parent
 SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 """Where the packages are in the image; their bytecode names this place."""
-_PREPARE = IMAGES / "prepare.py"
+_PREPARE = IMAGES / "prepare_root_filesystem.py"
 _PRELOAD: dict[str, tuple[str, ...]] = {
     "minimal": (),
     "math": ("numpy", "sympy"),

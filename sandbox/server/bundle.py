@@ -35,7 +35,7 @@ _MODULES = (
     "session.zygote",
     "supervisor.event_loop",
     "supervisor.output_capture",
-    "supervisor.control_socket",
+    "supervisor.session_socket",
     "supervisor.client_stream",
     "supervisor.session_handle",
     "supervisor.zygote_client",

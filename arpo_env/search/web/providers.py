@@ -16,7 +16,7 @@ from typing import Any
 
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.http import Http
-from arpo_env.net.urls import checked_address, with_path, without_login
+from arpo_env.net.service_urls import checked_address, with_path, without_login
 from arpo_env.search.backend_registry import register_backend
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.search.web import ddgs_search as duckduckgo

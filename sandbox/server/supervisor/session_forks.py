@@ -26,11 +26,11 @@ from sandbox.server.kernel.processes import (
     user_of,
 )
 from sandbox.server.supervisor.client_stream import ClientRequest
-from sandbox.server.supervisor.control_socket import Message
 from sandbox.server.supervisor.event_loop import EventLoop
 from sandbox.server.supervisor.session_channels import SessionChannels
 from sandbox.server.supervisor.session_creation import Creation, SessionCreation
 from sandbox.server.supervisor.session_handle import SessionHandle
+from sandbox.server.supervisor.session_socket import Message
 from sandbox.server.supervisor.session_table import SessionTable
 from sandbox.server.supervisor.slots import Slots
 from sandbox.server.wire import BRANCH, BRANCHED, FAULT, INDEX, LOSS_NAMES, LOSSES, READY, UNABLE, Frames, WireError

@@ -8,8 +8,8 @@ from collections import deque
 from typing import Any, Protocol
 
 from sandbox.server.supervisor.client_stream import ClientRequest
-from sandbox.server.supervisor.control_socket import ControlSocket, adopted
 from sandbox.server.supervisor.output_capture import OutputCapture
+from sandbox.server.supervisor.session_socket import ControlSocket, adopted
 from sandbox.server.wire import GIVE, LARGEST_PIECE, PICTURE_BYTES, WireError
 
 _SLACK = 4096

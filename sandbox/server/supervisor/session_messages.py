@@ -11,12 +11,12 @@ import traceback
 from collections.abc import Callable
 
 from sandbox.server.supervisor.cell_execution import CellExecution
-from sandbox.server.supervisor.control_socket import Message
 from sandbox.server.supervisor.event_loop import EventLoop
 from sandbox.server.supervisor.file_requests import FileRequests
 from sandbox.server.supervisor.session_creation import SessionCreation
 from sandbox.server.supervisor.session_forks import SessionForks
 from sandbox.server.supervisor.session_handle import SessionHandle
+from sandbox.server.supervisor.session_socket import Message
 from sandbox.server.wire import BRANCHED, DONE, FILED, FORK, LIST, READ, READY, RUN, UNABLE, WRITE, WireError
 
 _CLOSED_CHANNEL_SECONDS = 0.2

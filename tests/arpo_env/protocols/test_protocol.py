@@ -12,7 +12,7 @@ from arpo_env import ToolEnv
 from arpo_env.protocols import PROTOCOLS, make_protocol, register_protocol
 from arpo_env.protocols.arpo_tags import ArpoTags
 from arpo_env.protocols.protocol import Language, Protocol, Style, last_boxed
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.function_schema import JsonSchema
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 
 from arpo_trainer.packing import deal_rows, regroup, split_leaves
 from arpo_trainer.packing.layout import lay_out
-from arpo_trainer.packing.leaves import Leaves, read_leaves
+from arpo_trainer.packing.prefix_tree import Leaves, read_leaves
 from tests.arpo_trainer.packing.batches import pad, random_tree
 
 

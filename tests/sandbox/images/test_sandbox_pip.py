@@ -16,7 +16,7 @@ from sandbox.cache_directory import locked
 ROOT = Path(__file__).resolve().parents[3]
 RUN_PIP = """
 import subprocess, sys
-import sandbox.images.pip_command as ways
+import sandbox.images.find_pip as ways
 for name in {without}:
     setattr(ways, name, lambda: None)
 with ways.pip_environment() as environment:
@@ -95,7 +95,7 @@ def test_who_waits_for_another_process_says_so(tmp_path: Path, monkeypatch: pyte
 
 
 def test_packages_without_any_pip_can_be_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox.images import pip_command as ways
+    from sandbox.images import find_pip as ways
     from sandbox.images import profiles
 
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path))

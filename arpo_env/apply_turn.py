@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from arpo_env.budget import Budget
 from arpo_env.episode import Call, Episode, Turn
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
-from arpo_env.tools.json_schema import JsonSchema
+from arpo_env.tools.execute_tool_call import call_tool
+from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.tool import Tool, ToolResult
-from arpo_env.tools.tool_call import call_tool
 
 
 async def act(

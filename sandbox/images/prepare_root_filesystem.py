@@ -1,8 +1,8 @@
 """Installs a profile's packages and readies a root file system for the sandbox; a script, needs nothing but Python.
 
-    prepare.py install REQUIREMENTS TARGET PLACE [PIP ARGUMENTS]   wheels into TARGET, to be used at PLACE
-    prepare.py compile DIRECTORY PLACE                             bytecode for a directory to be used at PLACE
-    prepare.py finish PACKAGES PLAIN_TMP                           inside an image: links, no pip, no compiler
+    prepare_root_filesystem.py install REQUIREMENTS TARGET PLACE [PIP ARGUMENTS]  wheels into TARGET for PLACE
+    prepare_root_filesystem.py compile DIRECTORY PLACE  bytecode of DIRECTORY for PLACE
+    prepare_root_filesystem.py finish PACKAGES PLAIN_TMP  inside an image: links, no pip, no compiler
 
 Bytecode is never checked against its source (the image is read-only), and names the place where it is used, so that
 nothing in it tells where it was made.
