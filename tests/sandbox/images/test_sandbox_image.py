@@ -223,7 +223,7 @@ def test_the_packages_are_installed_once_when_many_ask(fresh_cache: Path, monkey
     ]
     answers = [process.communicate() for process in pair]
     (place,) = {Path(answer[0].strip()) for answer in answers}
-    assert "".join(answer[1] for answer in answers).count("installed them") == 1
+    assert "".join(answer[1] for answer in answers).count("installed the packages") == 1
     assert [path.name for path in place.parent.iterdir() if not path.name.startswith(".")] == [place.name]
     assert (place / "numpy").is_dir()
     assert not list(place.rglob("tests"))
