@@ -136,6 +136,7 @@ class Http:
             if isinstance(answer, Reply):
                 return answer
             tries += 1
+            # Random, so that many requests that failed together do not come back together.
             pause = max(answer.pause, self.pause * 2.0 ** (tries - 1) * random.uniform(0.75, 1.25))
             too_long = pause > _LONGEST_PAUSE or time.monotonic() + pause >= ends
             if not answer.passing or tries > self.retries or too_long:
@@ -153,7 +154,7 @@ class Http:
             try:
                 return await self._exchange(client, request, min(self.timeout, ends - time.monotonic()))
             finally:
-                opened.idle.append(client)
+                await opened.give_back(client)
         except CannotConnect as error:
             return Failure(str(error), passing=False)
         finally:
@@ -171,6 +172,7 @@ class Http:
             if isinstance(error, TimeoutError) and limit.expired():
                 return Failure(f"no complete answer from {strip_credentials(request.url)} within {seconds:.3g} s")
             return from_exception(error, request.url)
+        # Python's own client has this limit; httpx2 limits only the length of one header.
         if len(response.headers.raw) > _MOST_HEADERS:
             return Failure(f"answered with more than {_MOST_HEADERS} headers")
         if response.status_code >= 300:
@@ -217,23 +219,27 @@ class _Open:
     def __init__(self, connections: int) -> None:
         self.process = os.getpid()
         self.slots = asyncio.Semaphore(connections)
-        self.idle: list[httpx2.AsyncClient] = []
-        self._clients: list[httpx2.AsyncClient] = []
+        self._idle: list[httpx2.AsyncClient] = []
+        self._closed = False
         self._loop = background_loop()
 
     def take(self) -> httpx2.AsyncClient:
-        if not self.idle:
-            self.idle.append(open_client())
-            self._clients.append(self.idle[-1])
-        return self.idle.pop()
+        return self._idle.pop() if self._idle else open_client()
+
+    async def give_back(self, client: httpx2.AsyncClient) -> None:
+        if self._closed:
+            await client.aclose()
+        else:
+            self._idle.append(client)
 
     def close(self) -> None:
         if self.process == os.getpid():  # a child of os.fork leaves the connections to its parent
             asyncio.run_coroutine_threadsafe(self._close(), self._loop)
 
     async def _close(self) -> None:
-        for client in self._clients:
-            await client.aclose()
+        self._closed = True  # requests under way go on, and close their connection when they are done
+        while self._idle:
+            await self._idle.pop().aclose()
 
 
 @dataclass(frozen=True)

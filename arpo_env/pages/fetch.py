@@ -170,7 +170,7 @@ def _location(address: Address, header: str | None) -> str | None:
 def _refuse_early(address: Address, media_type: str, length: str, max_bytes: int) -> None:
     if media_type.startswith(_NEVER_TEXT):
         raise PageError(address.url, f"it is no page of text, but {media_type[:60]!r}")
-    if length.isdecimal() and int(length[:20]) > max_bytes:
+    if length.isdecimal() and int(length[:20]) > max_bytes:  # very long digits would be slow to convert
         raise TooLarge
 
 

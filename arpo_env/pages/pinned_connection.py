@@ -93,6 +93,7 @@ def _adapter(end: float, allow_private: bool) -> Any:
 
 def _connect(host: str, port: int, end: float, allow_private: bool) -> socket.socket:
     """Connect to the first address of a host that answers; each has an equal part of the time that is left."""
+    # Only these addresses are used, since a second look-up could give others than the ones that were checked.
     found = resolve(host.strip("[]"), port, end - time.monotonic(), allow_private)[:_MOST_TRIED]
     fault: OSError = OSError("no address")
     for place, (family, where) in enumerate(found):

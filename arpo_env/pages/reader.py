@@ -265,6 +265,7 @@ def _kind(url: str, fetched: FetchResult) -> Kind:
         PageError: it is not text.
     """
     start, said = fetched.body[:1024], fetched.media_type
+    # A PDF is recognised by its first bytes, since many servers send it with another type.
     if _PDF.search(start) and (said not in _MARKUP_TYPES or _PDF.match(start.lstrip())):
         return "pdf"
     if not fetched.charset.lower().startswith("utf-16") and _binary(start):
@@ -272,6 +273,7 @@ def _kind(url: str, fetched: FetchResult) -> Kind:
     if said in _MARKUP_TYPES or said.endswith("+xml"):
         return "html"
     if said in _UNSAID:
+        # UTF-16 without its zeros and marks looks like ASCII.
         wide = start[:200].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
         return "html" if _MARKUP.match(wide) else "text"
     if said.startswith(_TEXT_TYPES) or said.endswith("+json"):
@@ -286,6 +288,7 @@ def _binary(start: bytes) -> bool:
     zeros = start.count(0)
     if zeros:
         return not (0.2 * len(start) < zeros <= len(start) / 2 + 1 and b"<\0" in start + b"\0")
+    # Tab, line breaks and escape (ISO-2022 charsets) are text.
     control = sum(1 for byte in start if byte < 9 or 13 < byte < 27 or 27 < byte < 32)
     return control > 0.05 * len(start)
 

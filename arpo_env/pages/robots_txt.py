@@ -125,6 +125,7 @@ class RobotsCache:
             if fetched.location is None:
                 break
             address = parse_address(fetched.location, self._ports)
+        # RFC 9309: a site that fails is not read at all; one without the file may be read.
         if fetched.status >= 500:
             return RobotsRules(fault=f"the site cannot say what may be read (robots.txt: status {fetched.status})")
         if fetched.status >= 300:

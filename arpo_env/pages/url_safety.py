@@ -73,7 +73,7 @@ def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
     text = url.strip()
     if len(text) > _LONGEST:
         raise PageError(url, f"the address is longer than {_LONGEST:,} characters")
-    if _CONTROL.search(text):
+    if _CONTROL.search(text):  # parsers disagree about these, and what was checked must be what is requested
         raise PageError(url, "the address holds control characters or backslashes")
     try:
         parts = urlsplit(text)
@@ -160,6 +160,7 @@ def resolve(host: str, port: int, seconds: float, allow_private: bool) -> list[t
     found = [(int(family), (str(where[0]), int(where[1]))) for family, _, _, _, where in answers]
     if not found:
         raise AddressRefused("its host was not found")
+    # One private address among several is enough: the web chose the name and all its addresses.
     if not allow_private and not all(public(ipaddress.ip_address(where[0].split("%")[0])) for _, where in found):
         raise AddressRefused("it leads to a private or reserved network address, which is never read")
     return list(dict.fromkeys(found))

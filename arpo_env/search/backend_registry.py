@@ -19,6 +19,7 @@ from arpo_env.search.search_backend import SearchBackend
 
 VARIABLE = "ARPO_SEARCH"
 Factory = Callable[[str | None], SearchBackend]
+# The names are repeated here, so that they can be listed without importing the modules of the backends.
 _PROVIDERS = tuple(
     ["brave", "brightdata", "brightdata-google", "ddgs", "exa", "perplexity", "searxng", "serpapi", "serper", "tavily"]
 )
@@ -41,7 +42,7 @@ def open_search(where: SearchBackend | str | Path, *, asked: bool = True) -> Sea
     if isinstance(where, SearchBackend):
         return where
     name, _, address = str(where).partition(":")
-    if isinstance(where, str) and name in _factories:
+    if isinstance(where, str) and name in _factories:  # a registered name has precedence over a file of that name
         factory = _factories[name]
         return factory(address or None) if asked else _unasked.get(factory, factory)(address or None)
     path = os.path.expanduser(where)
@@ -91,7 +92,7 @@ def backend_names() -> list[str]:
 
 def _unknown(where: str, name: str) -> Exception:
     shown = printable_address(where)
-    if name in ("http", "https"):
+    if name in ("http", "https"):  # an address alone does not tell the protocol of the server
         return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
     if "/" in name or where.endswith(SUFFIXES):
         return FileNotFoundError(f"there is no index and no corpus at {where}")

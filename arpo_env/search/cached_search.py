@@ -74,6 +74,7 @@ class CachedSearch(SearchBackend):
         normal = normalise_query(query)
         if not normal:
             return []
+        # A recording is found under the name and k of the backend that made it, whoever replays it.
         recorded = self.backend if isinstance(self.backend, RecordedSearch) else None
         provider = recorded.provider if recorded else self.name
         asked = recorded.k if recorded else k
@@ -83,7 +84,7 @@ class CachedSearch(SearchBackend):
             self.version,
             search_request(normal, asked, self.parameters),
             lambda: self._ask(query, k),
-            negative=lambda hits: not hits,
+            negative=lambda hits: not hits,  # "nothing found" is kept for a shorter time
         )
         return [Hit.from_dict(hit) for hit in found[:k]]
 

@@ -61,10 +61,10 @@ def make_retriever(name: str, address: str | None, *, http: Http | None = None) 
     if address is None or not address.strip():
         raise ValueError(f'{name} needs an address, as in "{name}:{protocol.example}"')
     checked = checked_address(name, address)
-    bare = checked.removesuffix(protocol.path)
-    if protocol.key and "/" not in bare.partition("://")[2]:
+    base = checked.removesuffix(protocol.path)  # users give the address with or without the endpoint's path
+    if protocol.key and "/" not in base.partition("://")[2]:
         raise ValueError(f"{name} needs an index after the address, as in {protocol.example}")
-    return Retriever(name, bare, protocol, http or Http(name))
+    return Retriever(name, base, protocol, http or Http(name))
 
 
 class Retriever(SearchBackend):
@@ -160,7 +160,7 @@ def _flashrag_found(data: Any) -> list[tuple[Any, Any]]:
     if not isinstance(data, list):
         raise ValueError(_wrong(data, "a list of passages"))
     if len(data) == 2 and all(isinstance(part, list) for part in data):
-        scores = [*data[1], *[None] * len(data[0])]
+        scores = [*data[1], *[None] * len(data[0])]  # there may be fewer scores than passages
         return list(zip(data[0], scores, strict=False))
     return [(document, None) for document in data]
 
@@ -174,6 +174,7 @@ def _elastic(query: str, k: int) -> dict[str, Any]:
 
 def _elastic_found(data: Any) -> list[tuple[Any, Any]]:
     hits = _listed(data.get("hits") if isinstance(data, dict) and "hits" in data else data, "hits")
+    # A search over some shards only would look like a worse ranking; it is an error instead.
     shards = data.get("_shards")
     if data.get("timed_out") or (isinstance(shards, dict) and shards.get("failed")):
         raise ValueError("searched only a part of the index (time-out, or a shard that failed)")

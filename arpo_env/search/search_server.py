@@ -53,7 +53,7 @@ def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
         raise BadRequest(f"'topk' has to be a whole number up to {MOST_TOPK}, or null")
     if not isinstance(scored, bool | None):
         raise BadRequest("'return_scores' has to be true or false")
-    found = run(_search(backend, queries, topk))
+    found = run(_search(backend, queries, topk))  # on the one loop that all requests share
     show = _scored if scored else _document
     return {"result": [[show(hit) for hit in hits] for hits in found]}
 

@@ -217,6 +217,7 @@ def _open_to_others(place: Path) -> None:
 
 def _put(place: Path, folder: Path) -> None:
     """Move the finished index to its place."""
+    # A folder that is not empty cannot be replaced in one step; readers that have it open keep their files.
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if (folder / META).exists():

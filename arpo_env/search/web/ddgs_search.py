@@ -82,7 +82,7 @@ class Ddgs(SearchBackend):
 
         language = self._language or query_language(line)
         country = self._country or _COUNTRY.get(language, language)
-        engines = ddgs.DDGS(timeout=max(1, int(self._timeout / 2)))
+        engines = ddgs.DDGS(timeout=max(1, int(self._timeout / 2)))  # per engine; time for a second one remains
         try:
             found = engines.text(line, region=f"{country.lower()}-{language.lower()}", max_results=k)
         except RatelimitException:

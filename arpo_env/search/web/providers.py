@@ -127,11 +127,12 @@ class Provider(SearchBackend):
         self.name = row.name
         self._row, self._options = row, options
         self._keys = {variable: _key(row, variable) if asked else "" for variable in row.variables}
-        if row.base and address is None:
+        if row.base and address is None:  # a service that users run themselves has no official address
             address = _base(row)
         self._own = None if address is None else checked_address(row.name, address)
         self._url = row.endpoint if self._own is None else with_path(self._own, row.endpoint)
         http = http or Http(row.name, timeout=row.timeout)
+        # The most specific value wins: the argument, the caller's Http, the provider's row.
         pace = per_second if per_second is not None else http.per_second or row.per_second
         secrets = (*http.secrets, *self._keys.values())
         cures = {**_cures(row), **row.cures, **http.cures}
@@ -145,7 +146,7 @@ class Provider(SearchBackend):
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k hits, with a direct answer of the service first."""
-        line = clean_query(query, self._row.characters, self._row.words)
+        line = clean_query(query, self._row.characters, self._row.words)  # each service has its own limits
         if not line or k < 1:
             return []
         request = self._row.request(self._ask(line, k))

@@ -101,7 +101,7 @@ def tavily(query: SearchQuery) -> ProviderRequest:
 
 def brave(query: SearchQuery) -> ProviderRequest:
     """Brave's own index, without emphasis in the texts."""
-    language = "zh-hans" if query.language == "zh" else query.language
+    language = "zh-hans" if query.language == "zh" else query.language  # Brave has no plain "zh"
     params = _given(
         q=query.text, count=query.k, search_lang=language, country=_capital(query.country), text_decorations="false"
     )
@@ -165,6 +165,7 @@ def searxng_reply(data: Any) -> Any:
 
 def bing(query: SearchQuery) -> ProviderRequest:
     """Bing through Bright Data, as in the papers' search tool."""
+    # Without a market Bing chooses one by the address of the proxy, and results change from call to call.
     market, language, country = ("zh-CN", "zh-CN", "cn") if query.language == "zh" else ("en-US", "en", "us")
     if query.language not in ("en", "zh"):
         market = language = query.language
@@ -198,6 +199,7 @@ def brightdata_reply(data: Any) -> Any:
     Raises:
         ValueError: the search engine failed, or its page was not parsed.
     """
+    # An error of the search engine comes inside an answer with status 200.
     if not isinstance(data, dict) or "body" not in data or "organic" in data:
         return data
     status = data.get("status_code", 200)

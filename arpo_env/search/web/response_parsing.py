@@ -88,6 +88,7 @@ class ReplyShape:
             raise reply.fault(f"answered {json_kind(data)}, expected an object with {self._place}")
         found = self._list(reply, data)
         results = [result for result in found if isinstance(result, dict)]
+        # Some odd results are skipped, but a list of nothing else is another format.
         if found and not results:
             raise reply.fault(f"answered {json_kind(found[0])} in {self._place}, expected objects")
         leads = [columns.hit(data[key]) for key, columns in self.leads if isinstance(data.get(key), dict)]
@@ -127,7 +128,7 @@ def error_in(data: Mapping[str, Any]) -> str:
 
 def json_text(value: Any) -> str:
     """Return the text of a JSON value: strings and numbers, lists of them, and objects of them as `name: value`."""
-    if isinstance(value, str):
+    if isinstance(value, str):  # lone surrogates could be neither sent nor recorded
         return value.encode("utf-8", "replace").decode().strip()
     if isinstance(value, list):
         return " ".join(filter(None, (json_text(part) for part in value if isinstance(part, str | int | float))))

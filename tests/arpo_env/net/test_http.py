@@ -148,6 +148,21 @@ def test_close_leaves_no_thread_and_can_be_repeated() -> None:
     until(lambda: not {thread for thread in threads() - before if thread.name.startswith("arpo")})
 
 
+def test_close_lets_requests_under_way_end() -> None:
+    async def three() -> list[Reply]:
+        asked = [asyncio.ensure_future(http.request("GET", server.address)) for _ in range(3)]
+        while not server.seen:
+            await asyncio.sleep(0.01)
+        http.close()
+        go.set()
+        return await asyncio.gather(*asked)
+
+    go = threading.Event()
+    with LocalServer(lambda call: (go.wait(5) and call.reply({})) or None) as server:
+        http = quick(connections=1, timeout=5)
+        assert [reply.status for reply in asyncio.run(three())] == [200] * 3
+
+
 def test_it_works_after_a_fork() -> None:
     with LocalServer(lambda call: call.reply({})) as server:
         http = quick(timeout=5)
