@@ -56,6 +56,7 @@ CAPITALS = {"France": "Paris", "Japan": "Tokyo", "Kenya": "Nairobi", "Peru": "Li
 STORIES = [Task(topic, f"Write a long story about {topic}.", (topic,)) for topic in TOPICS]
 QUESTIONS = [Task(name, f"What is the capital of {name}?", (city,)) for name, city in CAPITALS.items()]
 TEACHING = 64  # demonstrations
+GROUPS = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
 calls = [0, 0.0]  # how many, and how long each sleeps
 
 
@@ -136,7 +137,7 @@ def ensure_taught(base: Path) -> Path:
     return folder
 
 
-def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, steps: int, tokens: int) -> Any:
+def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, size: dict[str, int]) -> Any:
     """A trainer of one side; all get the same settings."""
     from trl import GRPOConfig, GRPOTrainer
 
@@ -145,10 +146,8 @@ def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, 
 
     with_tools = CASES[case] is not None
     settings: dict[str, Any] = {
-        "output_dir": folder, "max_steps": steps, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4,
-        "num_generations": 8, "max_completion_length": tokens, "learning_rate": 1e-6, "bf16": True, "use_cpu": True,
-        "gradient_checkpointing": False, "save_strategy": "no", "report_to": [], "logging_steps": 1, "seed": 1,
-        "disable_tqdm": True,
+        "output_dir": folder, "learning_rate": 1e-6, "bf16": True, "use_cpu": True, "gradient_checkpointing": False,
+        "save_strategy": "no", "report_to": [], "logging_steps": 1, "seed": 1, "disable_tqdm": True, **size,
     }  # fmt: skip
     env = make_env(with_tools)
     parts = {"reward_funcs": reward, "processing_class": tokenizer}
@@ -160,7 +159,7 @@ def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, 
     return ARPOTrainer(model, env, args=ARPOConfig(**settings, algorithm="grpo", packing=side == "packed"), **parts)
 
 
-def measure(side: str, case: str, folder: str, steps: int, tokens: int) -> dict[str, float]:
+def measure(side: str, case: str, folder: str, size: dict[str, int]) -> dict[str, float]:
     """Time the steps of one side; runs in a process of its own."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.trainer_callback import PrinterCallback
@@ -171,23 +170,24 @@ def measure(side: str, case: str, folder: str, steps: int, tokens: int) -> dict[
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     with tempfile.TemporaryDirectory() as scratch:
-        trainer = make_trainer(side, case, model, tokenizer, scratch, steps, tokens)
+        trainer = make_trainer(side, case, model, tokenizer, scratch, size)
         trainer.remove_callback(PrinterCallback)
         wall, cpu = time.perf_counter(), time.process_time()
         trainer.train()
         found = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     logs = [entry for entry in trainer.state.log_history if "completions/mean_length" in entry]
-    found["tokens"] = 32 * sum(entry["completions/mean_length"] for entry in logs)
+    rows = size["per_device_train_batch_size"] * size["gradient_accumulation_steps"]
+    found["tokens"] = rows * sum(entry["completions/mean_length"] for entry in logs)
     return {**found, "calls": calls[0], "gradient": max(entry["grad_norm"] for entry in logs)}
 
 
-def compare(case: str, folder: Path, rounds: int, steps: int, tokens: int) -> dict[str, dict[str, float]]:
+def compare(case: str, folder: Path, rounds: int, size: dict[str, int]) -> dict[str, dict[str, float]]:
     """Return the medians of all sides in one case."""
     spawn, found = multiprocessing.get_context("spawn"), {side: list[dict[str, float]]() for side in SIDES}
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
         for number in range(rounds):
             for side in SIDES[number % 3 :] + SIDES[: number % 3]:
-                found[side].append(pool.submit(measure, side, case, str(folder), steps, tokens).result())
+                found[side].append(pool.submit(measure, side, case, str(folder), size).result())
                 print(f"  {case} {side}: {found[side][-1]}", flush=True)
     return {side: {name: statistics.median(one[name] for one in every) for name in every[0]}
             for side, every in found.items()}  # fmt: skip
@@ -197,7 +197,7 @@ def keep(facts: dict[str, Any], case: str, medians: dict[str, Any]) -> None:
     """Write a case beside those that were measured before with the same settings and versions."""
     path = RESULTS / "trl.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    same = all(before.get(name) == facts[name] for name in ("rounds", "steps", "tokens", "versions"))
+    same = all(before.get(name) == facts[name] for name in ("rounds", "size", "versions"))
     cases = {**(before["cases"] if same else {}), case: {"load": os.getloadavg()[0], **medians}}
     path.write_text(json.dumps({**facts, "cases": cases}, indent=2) + "\n", encoding="utf-8")
 
@@ -209,17 +209,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=96, help="most tokens of a completion")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--quick", action="store_true", help="one step of 8 tokens, nothing written")
+    parser.add_argument("--quick", action="store_true", help="one step of 1 x 2 completions, nothing written")
     arguments = parser.parse_args()
+    size = {"max_steps": arguments.steps, "max_completion_length": arguments.tokens, **GROUPS}
     if arguments.quick:
-        arguments.rounds, arguments.steps, arguments.tokens = 1, 1, 8
+        size |= {"max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2,
+                 "gradient_accumulation_steps": 1}  # fmt: skip
     os.environ["OMP_NUM_THREADS"] = "1"
     base = ensure_model()
-    facts = {"rounds": arguments.rounds, "steps": arguments.steps, "tokens": arguments.tokens, "threads": 1,
-             "cores": os.cpu_count(), "versions": versions()}  # fmt: skip
+    facts = {"rounds": arguments.rounds, "size": size, "threads": 1, "cores": os.cpu_count(), "versions": versions()}
     for case in arguments.cases:
         folder = base if CASES[case] is None else ensure_taught(base)
-        medians = compare(case, folder, arguments.rounds, arguments.steps, arguments.tokens)
+        medians = compare(case, folder, arguments.rounds, size)
         print(f"{case:<8}{'wall s':>10}{'CPU s':>10}{'tokens':>10}{'calls':>8}{'TRL/ours wall':>16}{'CPU':>8}")
         for side, one in medians.items():
             ratio = [medians["trl"][name] / one[name] for name in ("wall", "cpu")]
