@@ -249,21 +249,21 @@ def test_a_data_set_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row as those of `provider_table`: asked with its key, recorded, and replayed without one."""
     pytest.importorskip("requests")
-    from arpo_env.search.web.provider_table import Row
+    from arpo_env.search.web.provider_table import ProviderRow
     from arpo_env.search.web.providers import provider_table, register_provider
-    from arpo_env.search.web.request_formats import Ask, Request
-    from arpo_env.search.web.response_parsing import Columns, Shape
+    from arpo_env.search.web.request_formats import ProviderRequest, SearchQuery
+    from arpo_env.search.web.response_parsing import HitFields, ReplyShape
 
-    def request(ask: Ask) -> Request:
-        return Request({"X-Own-Key": ask.keys["OWN_SEARCH_KEY"]}, params={"q": ask.query, "n": ask.k})
+    def request(query: SearchQuery) -> ProviderRequest:
+        return ProviderRequest({"X-Own-Key": query.keys["OWN_SEARCH_KEY"]}, params={"q": query.text, "n": query.k})
 
-    row = Row(
+    row = ProviderRow(
         name="own-search",
         endpoint="https://search.example/v1",
         variables=("OWN_SEARCH_KEY",),
         page="https://search.example/keys",
         request=request,
-        shape=Shape(("found",), Columns(snippet=("words",))),
+        shape=ReplyShape(("found",), HitFields(snippet=("words",))),
         most=10,
         takes=frozenset(),
     )

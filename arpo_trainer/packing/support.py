@@ -12,8 +12,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import torch
-
 ATTENTION = ("sdpa", "flex_attention")
 DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob")
 # not as the ways of others: their masks are made in their layers, or their positions do not begin at 0
@@ -50,6 +48,8 @@ def why_not_proven(model: Any) -> str | None:
         return f"packed rows of {kind} have not been compared with flat ones in tests"
     if getattr(base, "is_quantized", False):
         return "packed rows of quantised weights have not been compared with flat ones in tests"
+    import torch  # only here: the checks above work without it
+
     if any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.modules()):
         return "it drops activations at random, and rows would share what is dropped"
     return None
