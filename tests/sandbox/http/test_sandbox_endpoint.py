@@ -107,7 +107,7 @@ def test_many_at_once(url: str) -> None:
     ("request_", "complaint"),
     [
         ({"code": 3}, "'code' has to be a string"),
-        ({"code": "1", "language": "cpp"}, "there is python"),
+        ({"code": "1", "language": "cpp"}, "use python"),
         ({"code": "1", "run_timeout": -1}, "'run_timeout'"),
         ({"code": "1", "files": {"a": "?"}}, "file 'a' is not base64"),
         ({"code": "1", "files": ["a"]}, "'files'"),
