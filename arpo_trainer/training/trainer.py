@@ -60,7 +60,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         kwargs: other arguments of `GRPOTrainer`.
 
     Attributes:
-        batch: the last rollout.
+        rollout_batch: the last rollout.
 
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` is given; the environment has all three parts.
@@ -90,7 +90,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards
-        self.env, self.on_rollout, self.batch = env, on_rollout, RolloutBatch()
+        self.env, self.on_rollout, self.rollout_batch = env, on_rollout, RolloutBatch()
         self.on_evaluation, self.evaluations = on_evaluation, []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
         if eval_env:
@@ -119,7 +119,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
     @property
     def trees(self) -> list[RolloutTree]:
         """The trees of the last rollout, those of all processes, in order and equal on every process."""
-        return self.batch.trees
+        return self.rollout_batch.trees
 
     def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         """Play the groups of the rows as trees, together with those of the other processes."""
@@ -135,22 +135,22 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
             "seconds_generate": self.backend.time.seconds - before[0],
             "seconds_tools": self.engine.tool_time.seconds - before[1],
         }
-        self.batch = RolloutBatch(trees, seconds, spent)
+        self.rollout_batch = RolloutBatch(trees, seconds, spent)
         if training and self.on_rollout and self.accelerator.is_main_process:
             self.on_rollout(trees)
-        return self.batch.trl_rows(self._own_rows)
+        return self.rollout_batch.trl_rows(self._own_rows)
 
     def batch_made(self, seconds: float) -> None:
         """Log the rollout."""
-        for name, value in self.batch.metrics(seconds).items():
+        for name, value in self.rollout_batch.metrics(seconds).items():
             self.add_metric(f"arpo/{name}", value)
-        for name, value in completion_metrics(self.batch.trees).items():
+        for name, value in completion_metrics(self.rollout_batch.trees).items():
             self.replace_metric(f"completions/{name}", value)
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
         """Check the rewards of all trajectories and keep them; invalid trajectories have none, whatever was given."""
         self._reward_check.settle(rewards, self.reward_funcs)
-        self.batch.score(rewards, self.reward_weights)
+        self.rollout_batch.score(rewards, self.reward_weights)
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Trim the padding of the micro-batch."""
@@ -176,7 +176,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         groups = self._group_advantages(centred)
         if self.model.training:
             self._no_signal.update(groups)
-        trees, own = self.batch.trees, self._own_rows
+        trees, own = self.rollout_batch.trees, self._own_rows
         rows = [row for tree, group in zip(trees, groups, strict=True) for row in self.credit(tree, group)]
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         result = pad_rows(rows[own.start : own.stop], like)
@@ -184,7 +184,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
             result *= deduplication_scale(trees)
         if self.args.entropy_weight:
             result *= entropy_factor(
-                self.batch.entropies(own, like), tree_moments(trees), self.args.entropy_weight, self.args.entropy_limit
+                self.rollout_batch.entropies(own, like),
+                tree_moments(trees),
+                self.args.entropy_weight,
+                self.args.entropy_limit,
             )
         return result
 
@@ -203,7 +206,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
     def _group_advantages(self, centred: torch.Tensor) -> list[list[float]]:
         """Return one advantage per trajectory, of the groups of all processes."""
         # start from the rewards: TRL has 0 where a function returned None, as if that were the mean of the group
-        batch, known = self.batch, self.batch.group_rewards()
+        batch, known = self.rollout_batch, self.rollout_batch.group_rewards()
         if self._scale is None:
             theirs = iter(self.accelerator.gather(centred).tolist())
             centred_groups = [[next(theirs) for _ in group] for group in known]

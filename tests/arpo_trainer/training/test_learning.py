@@ -167,7 +167,7 @@ def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
     tree = SimpleNamespace(trajectories=[valid] * 3, row=lambda number: row, starts=lambda: [0, 1, 2])
     trainer: Any = SimpleNamespace(
         _scale="group",
-        batch=RolloutBatch([tree], rewards=[1.0, 0.0, float("nan")]),  # type: ignore[list-item]
+        rollout_batch=RolloutBatch([tree], rewards=[1.0, 0.0, float("nan")]),  # type: ignore[list-item]
         args=SimpleNamespace(advantage="grpo"),
     )
     [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
@@ -180,13 +180,13 @@ def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
     trainer: Any = SimpleNamespace(
         _reward_check=RewardCheck(),
         reward_funcs=[len],
-        batch=RolloutBatch([tree]),  # type: ignore[list-item]
+        rollout_batch=RolloutBatch([tree]),  # type: ignore[list-item]
         reward_weights=torch.tensor([2.0]),
     )
     rewards = torch.tensor([[1.0], [5.0], [0.0]])
     ARPOTrainer.rewards_seen(trainer, rewards)
     assert rewards.isnan().flatten().tolist() == [False, True, False]
-    assert trainer.batch.rewards[::2] == [2.0, 0.0]
+    assert trainer.rollout_batch.rewards[::2] == [2.0, 0.0]
 
 
 def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
@@ -196,13 +196,13 @@ def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
     trees: Any = [SimpleNamespace(trajectories=trajectories)] * 2
     trainer: Any = SimpleNamespace(
         _scale=None,
-        batch=RolloutBatch(trees, rewards=[0.7, 0.7, 0.0, 1.0]),
+        rollout_batch=RolloutBatch(trees, rewards=[0.7, 0.7, 0.0, 1.0]),
         args=args,
         accelerator=SimpleNamespace(gather=lambda values: values),
     )
     found = ARPOTrainer._group_advantages(trainer, torch.tensor([1e-3, 1e-3, -0.5, 0.5]))
     assert found == [[0.0, 0.0], [-0.5, 0.5]]
-    assert silent_groups(trainer.batch.group_rewards()) == 1
+    assert silent_groups(trainer.rollout_batch.group_rewards()) == 1
 
 
 def test_a_deviation_that_is_to_be_left_out_is_not_divided_by(tmp_path: Path) -> None:

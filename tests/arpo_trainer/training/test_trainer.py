@@ -297,7 +297,7 @@ def test_evaluation_during_training_plays_plain_roots(
         ({"attribution": "firm"}, "attribution must be one of 'soft', 'hard'"),
         ({"top_p": 0.9}, "only `temperature` can be set"),
         ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"loss_type": "luspo"}, "one advantage a row"),
+        ({"loss_type": "luspo"}, "one advantage per row"),
         ({"max_rows": 0}, "max_rows must be at least 1"),
         ({"mask_truncated_completions": True}, "nothing would be learned"),
         ({"branch_width": 0}, "branch_width must be at least 1"),
