@@ -226,9 +226,8 @@ def test_a_recorder_makes_each_stateful_call_and_says_if_the_answers_differ(tmp_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [answer(cache, said, []) for _ in range(2)] == ["1", "1"]
-    with pytest.warns(
-        RuntimeWarning, match="notes answered a repeated mcp request differently .*the last answer is kept"
-    ):
+    differs = "notes answered a repeated mcp request differently .*the last answer is kept"
+    with pytest.warns(RuntimeWarning, match=differs):
         assert answer(cache, said, []) == "2"
     assert answer(Cache(cache.path, mode="replay"), said, []) == "2"
     assert said.asked == 3
