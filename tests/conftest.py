@@ -56,6 +56,7 @@ def own_names() -> Iterator[None]:
     """Forgets the environments, task sources and protocols that a test registers, and its modules own_* and my_envs."""
     from arpo_env import protocols, registration
     from envs_registry import sources, spec
+    from envs_registry.generated import arithmetic, multihop  # noqa: F401  (generators register themselves on import)
 
     tables: list[dict[Any, Any]] = [
         gym.registry, spec._SPECS, sources._LOADERS, registration._contents, protocols._registered

@@ -163,7 +163,7 @@ def test_the_same_may_be_registered_again_and_something_else_may_not() -> None:
     for _ in range(2):
         arpo_env.register("mine/Again-v0", [ONE], tools=[tell("a")], reward={"accuracy": 1.0})
     for tasks, other in (([TWO], tell("a")), ([ONE], tell("b")), ([ONE], "python")):
-        with pytest.raises(ValueError, match="already registered, with different content"):
+        with pytest.raises(ValueError, match="already registered with different content"):
             arpo_env.register("mine/Again-v0", tasks, tools=[other], reward={"accuracy": 1.0})
     arpo_env.register("mine/Again-v0", [TWO], tools=[], overwrite=True)
     assert question("mine/Again-v0") == "What is 2?"

@@ -167,7 +167,7 @@ def test_a_call_that_was_not_recorded_is_named_with_the_cure(notes: Notes) -> No
     assert 'Record it with mode="record"' in str(caught.value)
     with pytest.raises(CacheMiss, match="calls before 0"):
         call(notes.tools("replay")["write"], text="a")
-    with pytest.raises(CacheMiss, match=r"list 'tools'.*it holds: 2 of .*server\.py"):
+    with pytest.raises(CacheMiss, match=r"list 'tools'.*Records of that kind: 2 of .*server\.py"):
         mcp_tools("another-server --now", cache=Cache(notes.file, mode="replay"))
 
 
@@ -226,7 +226,8 @@ def test_a_recorder_makes_each_stateful_call_and_says_if_the_answers_differ(tmp_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [answer(cache, said, []) for _ in range(2)] == ["1", "1"]
-    with pytest.warns(RuntimeWarning, match="notes answers the same mcp request differently .*the last answer is kept"):
+    differs = "notes answered a repeated mcp request differently .*the last answer is kept"
+    with pytest.warns(RuntimeWarning, match=differs):
         assert answer(cache, said, []) == "2"
     assert answer(Cache(cache.path, mode="replay"), said, []) == "2"
     assert said.asked == 3
