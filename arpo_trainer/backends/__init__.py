@@ -24,7 +24,7 @@ __all__ = [
 
 _HOMES = {
     "EndpointBackend": "endpoint",
-    "PaddedBackend": "padded",
+    "PaddedBackend": "padded_backend",
     "TransformersBackend": "continuous",
     "VLLMEngineBackend": "vllm_engine",
     "VLLMServerBackend": "vllm_server",
