@@ -87,8 +87,8 @@ class Lookup:
 
 
 def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """Pay for something that differs between completions, so that there is a gradient."""
-    return [float(sum(ids) % 97) / 97 for ids in completion_ids]
+    """Pay every other row: a gradient does not depend on what is sampled, and a taught model often repeats itself."""
+    return [float(number % 2) for number in range(len(completion_ids))]
 
 
 def make_env(with_tools: bool) -> ToolEnv:
