@@ -63,7 +63,7 @@ class Engine:
         self.env = as_published(self.env, self.settings.parts)
         check_limits(self.limits, list(self.env.tools))
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
-        # such a group takes all its places at once, so with fewer of them it would wait for ever
+        # a group that branches takes all its places at once, so with fewer of them it would wait for ever
         if self.settings.parts.method is not None and most is not None and most < whole:
             raise ValueError(
                 f"limits allows {most} trajectories at once, but a group that branches is admitted as a whole, with "
