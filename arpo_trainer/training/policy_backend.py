@@ -89,7 +89,7 @@ def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
     if sharded := _shards(trainer):
         from arpo_trainer.backends.full_copy import FullCopyBackend, structure
 
-        # made now, from the model as it is before FSDP wraps it
+        # made now, from the model as it is before training shards it
         model = structure(model, trainer.accelerator.device, _forward_dtype(args))
     backend = transformers_backend(
         model,

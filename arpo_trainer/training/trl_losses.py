@@ -50,7 +50,7 @@ def shifted_old_logps(
     Raises:
         ValueError: the shapes do not fit.
     """
-    # without gradient: only the value of the ratio is shifted, its gradient is left to TRL
+    # log pi_old must carry no gradient: the loss is differentiated through log pi alone
     here = logps.detach().to(torch.promote_types(logps.dtype, torch.float32))
     old = old_logps.to(here.dtype)
     advantages = per_token_advantages(advantages, here)
