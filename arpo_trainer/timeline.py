@@ -50,6 +50,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        # open blocks; only the first that opens and the last that closes read the clock
         self._open = 0
         self._since = 0.0
 
@@ -62,6 +63,7 @@ class Stopwatch:
         try:
             yield
         finally:
+            # also when the block fails, or the stopwatch would run on for ever
             self._open -= 1
             if self._open == 0:
                 self.seconds += time.perf_counter() - self._since

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from arpo_trainer.timeline import Event
 
+# reasons of points that would have branched otherwise; `Decision.passed` counts these points, too
 SPENT, QUOTA, FORK_FAILED = REFUSALS = ("budget spent", "quota of the root used", "fork failed")
 Kind = Literal["model", "environment"]
 Origin = Literal["root", "branch", "top-up"]
@@ -54,6 +55,7 @@ class Decision:
     @property
     def passed(self) -> bool:
         """Whether it branched, or would have with budget, quota and a working fork."""
+        # only the beginning is compared: after a failed fork the error follows
         return self.branches > 0 or self.reason.startswith(REFUSALS)
 
 
@@ -160,6 +162,7 @@ class RolloutTree:
     task: dict[str, Any] = field(default_factory=dict)
     prompt: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+    # runs that play the same trees still differ in their times
     timeline: list[Event] = field(default_factory=list, compare=False)
 
     def add_span(self, parent: int | None, kind: Kind, ids: list[int], **fields: Any) -> Span:
@@ -191,6 +194,7 @@ class RolloutTree:
     def path_to(self, span: int | None) -> list[Span]:
         """Return the spans from the prompt down to and including `span`."""
         steps: list[Span] = []
+        # a span knows only the one before it, so the path is walked upwards and then reversed
         while span is not None:
             steps.append(self.spans[span])
             span = self.spans[span].parent
@@ -206,6 +210,7 @@ class RolloutTree:
 
     def row(self, trajectory: int) -> Row:
         """Return one trajectory as flat lists (see `Row`)."""
+        # environment tokens get zeros as placeholders, so that all lists have the length of the ids
         row = Row([], [], [], [], [])
         for span in self.path(trajectory):
             n, model = len(span.ids), span.kind == "model"
@@ -230,6 +235,7 @@ class RolloutTree:
         place = {old: new for new, old in enumerate(order)}
         self.trajectories = [self.trajectories[old] for old in order]
         walked = [span.index for number in range(len(order)) for span in self.path(number)]
+        # a shared span is reached several times; `dict.fromkeys` keeps the place of the first time
         spans = {old: new for new, old in enumerate(dict.fromkeys(walked))}
         self.spans = [self.spans[old] for old in spans]
         for span in self.spans:
@@ -269,6 +275,7 @@ class RolloutTree:
 
 
 def _span(entry: dict[str, Any]) -> Span:
+    # `asdict` turned the nested decision into a plain dictionary, too
     decision = entry.pop("decision", None)
     return Span(**entry, decision=Decision(**decision) if decision else None)
 

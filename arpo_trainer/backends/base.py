@@ -101,6 +101,7 @@ class EntropyWindow:
     def tell(self, entropies: Sequence[float], last: bool = False) -> None:
         """Tell the first entropies if there are enough of them, or if these are the last."""
         if self._on_window and (last or len(entropies) >= self._size):
+            # forgotten before the call, so that a request that is repeated does not tell its window again
             on_window, self._on_window = self._on_window, None
             on_window(entropies[: self._size])
 

@@ -53,14 +53,17 @@ class TransformersBackend(InProcessBackend):
 
     def _advance(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
         """Prefill the new rows, decode one token for every row, and remove the rows that are over."""
+        # no older row is under way, so this drops what a rollout that failed may have left in the cache
         if new == len(rows):
             self._cache = SlotCache()
         rows[len(rows) - new :] = self._prefill(rows[len(rows) - new :])
         drawn = self._decode(rows)
         ended = []
+        # from the end: the last row takes the place of one that leaves, and must have had its turn
         for number in reversed(range(len(rows))):
             row = rows[number]
             if self._take(row, drawn[number]):
+                # the last token has not been through the model, so the states cover all ids but that one
                 row.store.put([*row.request.ids, *row.out.ids], self._cache.copy(number))
                 self._cache.leave(number)
                 rows[number] = rows[-1]
@@ -75,6 +78,7 @@ class TransformersBackend(InProcessBackend):
         rest = sorted(rows, key=lambda row: row.request.ids)
         order: list[DecodingRow] = []
         while rest:
+            # looked up again before each wave: the last one has computed what these rows waited for
             for row in rest:
                 known = row.store.longest(row.request.ids[:-1])
                 row.out.cached = known[0][0].shape[1] if known else 0
@@ -157,6 +161,7 @@ def _first_wave(rows: list[DecodingRow]) -> tuple[list[DecodingRow], list[Decodi
         shared = agreement(before.request.ids[:-1], row.request.ids[:-1])
         new = len(row.request.ids) - 1 - row.out.cached
         saves = shared - row.out.cached
+        # waiting costs a pass: it is worth it for a long shared part, or if nothing would be left to compute
         (rest if saves > 0 and (saves == new or saves > SHARED_TOKENS) else wave).append(row)
     return wave, rest
 
@@ -167,6 +172,7 @@ def _batches(rows: list[DecodingRow]) -> Iterator[list[DecodingRow]]:
     width = 0
     for row in sorted(rows, key=lambda row: row.out.cached - len(row.request.ids)):
         new = len(row.request.ids) - 1 - row.out.cached
+        # a row with less than half of the longest one would be mostly padding
         if batch and (new < width / 2 or (len(batch) + 1) * width > PREFILL_TOKENS):
             yield batch
             batch = []

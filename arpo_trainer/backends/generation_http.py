@@ -97,6 +97,7 @@ class ModelHttp:
             raise self.fault(f"answered with no stream of events ({error})") from None
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise _broken(error, url, self.timeout) from None
+        # a server that dies may close its stream like one that is finished; only [DONE] tells them apart
         if not done:
             raise RequestFault("the answer broke off", passing=True)
 
@@ -104,6 +105,7 @@ class ModelHttp:
         """Close the connections; the next request opens new ones."""
         client, loop = self._client, self._loop
         self._client = self._loop = None
+        # a client of another loop cannot be closed from here; it is only dropped
         if client is not None and loop is asyncio.get_running_loop():
             await client.aclose()
 
@@ -116,6 +118,7 @@ class ModelHttp:
 
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
+            # no limit on connections: the rollout has its own limits, and a server can batch only what has reached it
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
             waits = httpx2.Timeout(self.timeout, connect=min(_CONNECT, self.timeout), pool=None)
             self._client = httpx2.AsyncClient(headers=self._headers, limits=limits, timeout=waits)

@@ -79,6 +79,7 @@ class InProcessBackend(ABC):
 
     async def begin(self) -> None:
         """Drop all kept keys and values, and all casts of the weights: the weights may have changed."""
+        # a new store: rows of an abandoned rollout may still put stale states into the one they were given
         self.prefixes = PrefixStore(self.prefixes.capacity)
         await self._in_thread(self._keep_casts)
 
@@ -144,6 +145,7 @@ class InProcessBackend(ABC):
                 while self._waiting or rows:
                     await asyncio.sleep(0)  # let all callers that are ready add their requests first
                     await self._piece(rows)
+        # also when it is cancelled: without a worker the callers would wait for ever
         except BaseException as error:
             known = isinstance(error, GenerationError)
             for row in [*rows, *self._waiting]:
@@ -155,6 +157,7 @@ class InProcessBackend(ABC):
                 raise
 
     async def _piece(self, rows: list[DecodingRow]) -> None:
+        # requests whose callers were cancelled meanwhile need no place
         ready = [row for row in self._waiting if not row.future.done()]
         joining = ready[: self.max_rows - len(rows)]
         self._waiting = ready[len(joining) :]
@@ -172,6 +175,7 @@ class InProcessBackend(ABC):
             row.answer()
 
     def _compute(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
+        # here, in the thread of the model: the gradient mode belongs to a thread
         with torch.no_grad():
             return self._advance(rows, new)
 

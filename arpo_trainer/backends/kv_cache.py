@@ -48,6 +48,7 @@ class _SlotLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         rows, tokens = self.owner.slots, self.owner.capacity
         old = getattr(self, name)
         if old is None:
+            # zeros, not what the memory held: a masked value has weight 0, and 0 times NaN would still be NaN
             setattr(self, name, like.new_zeros(rows, like.shape[0], tokens, like.shape[2]))
             return
         if old.shape[0] < rows or old.shape[2] < tokens or old.dtype != like.dtype:  # autocast changes the dtype
@@ -129,6 +130,7 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     def _reserve(self, tokens: int) -> None:
         if self.rows > self.slots:
+            # doubled, so that rows that join one by one do not copy the whole cache each time
             self.slots = max(self.rows, 2 * self.slots)
         self.capacity = max(-(-tokens // BLOCK) * BLOCK, self.capacity)
 

@@ -37,6 +37,7 @@ class PaddedBackend(InProcessBackend):
 
     def _decode(self, rows: list[DecodingRow]) -> None:
         ids, mask = _left_padded(rows, self.model.device)
+        # no sampling by `generate`: the scores of `_ForcedSampler` leave one token to take
         config = GenerationConfig(
             max_new_tokens=max(row.request.max_tokens for row in rows), do_sample=False, pad_token_id=0
         )
@@ -70,6 +71,7 @@ class _ForcedSampler(LogitsProcessor):  # type: ignore[misc]  # transformers is 
         for number, row in enumerate(self.rows):
             if not self.over[number]:
                 self.over[number] = self.take(row, drawn[number])
+                # this runs in the thread of the model, and futures belong to the event loop
                 row.future.get_loop().call_soon_threadsafe(row.answer if self.over[number] else row.tell)
         tokens = torch.tensor([one.token for one in drawn], device=scores.device)
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)

@@ -48,6 +48,7 @@ class Lockstep:
             return [mine]
         import torch.distributed as dist
 
+        # this is also the barrier: no process steps before all have said what they add
         every: list[Any] = [None] * self.size
         dist.all_gather_object(every, mine, group=self.group)
         return every

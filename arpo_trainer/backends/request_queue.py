@@ -55,6 +55,7 @@ class DecodingRow:
     def answer(self) -> None:
         """Give the generation to the caller; call it on the event loop."""
         if not self.future.done():
+            # a turn may be over before it has filled the window
             self.window.tell(self.out.entropies, last=True)
             self.future.set_result(self.out)
 
@@ -70,6 +71,7 @@ def at_work(worker: Worker) -> bool:
     Raises:
         GenerationError: it is running on another loop, which cannot answer callers on this one.
     """
+    # a task whose loop was closed in its midst never becomes done
     if worker is None or worker.done() or worker.get_loop().is_closed():
         return False
     if worker.get_loop() is not asyncio.get_running_loop():
@@ -82,4 +84,5 @@ def at_work(worker: Worker) -> bool:
 async def finished(worker: Worker) -> None:
     """Wait until a worker has nothing left to do; cancelling this wait does not stop the worker."""
     if worker is not None and at_work(worker):
+        # awaiting the worker itself would pass a cancellation on to it, and raise its error here, too
         await asyncio.wait([worker])

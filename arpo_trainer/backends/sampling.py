@@ -64,6 +64,7 @@ class Sampler:
 
 def _gumbel(like: torch.Tensor, rngs: Sequence[torch.Generator]) -> torch.Tensor:
     """Return Gumbel noise in the shape of `like`; in float64, or tokens less likely than 1e-7 would never win."""
+    # MPS has no float64
     dtype = torch.float32 if like.device.type == "mps" else torch.float64
     noise = torch.empty(like.shape, dtype=dtype, device=like.device)
     for row, rng in zip(noise, rngs, strict=True):

@@ -99,6 +99,7 @@ class ServerPool:
         server = self._homes.get(group)
         if server is None or server.rest:
             server = self._turn()
+            # requests without a group share no prefixes, so they need no fixed server
             if group:
                 self._homes[group] = server
         return server
@@ -106,6 +107,7 @@ class ServerPool:
     def _turn(self) -> _Server:
         """Return the next server that may be used, or the one that may be used first."""
         order = [self._servers[(self._next + number) % len(self._servers)] for number in range(len(self._servers))]
+        # `min` takes the first of equals, so servers that do not rest are taken in turn
         server = min(order, key=lambda one: one.rest)
         self._next = self._servers.index(server) + 1
         return server
@@ -114,6 +116,7 @@ class ServerPool:
         server, ends, tries = choose(), 0.0, 0
         while True:
             if server.rest:
+                # with some chance in it, or all requests would come back at the same moment
                 await asyncio.sleep(min(server.rest, self.patience) * random.uniform(1.0, 1.25))
             tries += 1
             try:
@@ -124,6 +127,7 @@ class ServerPool:
                     raise GenerationError(message) from fault
                 server.failed(fault, self.patience)
                 ends, server = ends or time.monotonic() + self.patience, choose()
+                # the next try could only begin when the patience is over
                 if time.monotonic() + server.rest >= ends:
                     raise GenerationError(message) from fault
             else:

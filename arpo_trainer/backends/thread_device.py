@@ -19,5 +19,6 @@ def same_device() -> tuple[Callable[..., object], tuple[Any, ...]] | tuple[()]:
     """Return the initializer and its arguments that start the threads of a pool on the GPU of this thread."""
     import torch
 
+    # asking for the current device would initialise CUDA, also for a model that runs on the CPU
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return (torch.cuda.set_device, (torch.cuda.current_device(),)) if used else ()

@@ -194,6 +194,7 @@ class VLLMEngineBackend:
         outputs = engine.step() if engine.has_unfinished_requests() else []
         self._inside.difference_update(output.request_id for output in outputs if output.finished)
         if not self._inside and not over:
+            # requests of a process may be waiting for its tools; an exchange without a pause would keep a core busy
             time.sleep(IDLE)
         return over, began, outputs
 
@@ -213,10 +214,13 @@ class VLLMEngineBackend:
             stop=list(request.stop),
             include_stop_str_in_output=True,
             stop_token_ids=sorted(self.eos or ()),
+            # end tokens that are given replace those of the generation config
             ignore_eos=self.eos is not None,
             logprobs=self.topk,
+            # text is needed to find stop strings, and for nothing else
             detokenize=bool(request.stop),
             skip_special_tokens=False,
+            # only the new tokens of each step, which `_take` adds; otherwise each output would repeat all
             output_kind=RequestOutputKind.DELTA,
         )
 

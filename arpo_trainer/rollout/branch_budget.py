@@ -160,6 +160,7 @@ class BranchBudget:
         return None
 
     def _settle_best(self) -> tuple[BranchRequest, int] | None:
+        # ranked once and served in this order; what the new branches request waits for the next ranking
         if not self._ranked and not self._live:
             self._ranked = sorted(self._requests, key=lambda request: (-request.score, *self._key(request)))
         if not self._ranked:
@@ -220,6 +221,7 @@ class BranchBudget:
         """Return how many branches a path and its branches can take before the turn of `request`."""
         if live.clock > request.clock or live.points < 1:
             return 0
+        # in the same round only its own point can come first: branches made there begin in the next round
         if live.clock == request.clock:
             first = (self.priority(name, live.clock), name) < (self.priority(request.path, request.clock), request.path)
             return self.width - 1 if first else 0

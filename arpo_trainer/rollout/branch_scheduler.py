@@ -341,6 +341,7 @@ class BranchScheduler:
             if waited:
                 event = Event(branch.number, "settle", pending.requested, settled, settled - pending.requested)
                 self.environments.timeline.append(event)
+        # these were granted and are counted as taken, so the group would end with too few trajectories
         if granted and not envs:
             self._replace_by_roots(pending)
 

@@ -63,6 +63,7 @@ class Engine:
         self.env = as_published(self.env, self.settings.parts)
         check_limits(self.limits, list(self.env.tools))
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
+        # a group that branches takes all its places at once, so with fewer of them it would wait for ever
         if self.settings.parts.method is not None and most is not None and most < whole:
             raise ValueError(
                 f"limits allows {most} trajectories at once, but a group that branches is admitted as a whole, with "
@@ -104,6 +105,7 @@ class Engine:
         return [group.tree for group in groups]
 
     def _context(self) -> RolloutContext:
+        # the default has to admit a whole group, too; a limit that is given replaces it
         limits = {"trajectory": max(DEFAULT_TRAJECTORIES, self.settings.num_generations), **self.limits}
         return RolloutContext(
             self.backend,

@@ -54,6 +54,7 @@ class EnvironmentPool:
     async def start(self, trajectory: LiveTrajectory) -> None:
         """Start a trajectory's episode."""
         episode = trajectory.episode
+        # this ends at the latest when no retries are left: `_make_again` raises the error then
         while not episode.begun:
             try:
                 async with self._timed(Event(trajectory.number, "reset", 0.0, 0.0)):
@@ -78,6 +79,7 @@ class EnvironmentPool:
             try:
                 event = Event(trajectory.number, "tool" if tool else "answer", 0.0, 0.0, name=tool)
                 async with self._timed(event, *(tools or ["answer"])):
+                    # at each try: a replayed episode still has the room of its last replayed turn
                     episode.env.episode.tokens_left = room
                     result = await (episode.env.atruncate(text) if cut else episode.env.astep(text))
                     event.status = result[4].get("tool", {}).get("status", "") if tool else result[4]["outcome"]
@@ -99,6 +101,7 @@ class EnvironmentPool:
                 await env.aclose()
         except Exception as error:
             logger.warning("closing an environment of %s failed: %r", self.task.id, error)
+        # last, so that `close_all` still finds it if this is cancelled while it closes
         self._open.discard(env)
 
     async def close_all(self) -> None:
@@ -127,8 +130,10 @@ class EnvironmentPool:
             raise error
         episode.retries -= 1
         logger.info("an environment of %s failed (%r); replaying its episode", self.task.id, error)
+        # closed first: where sandboxes are few, the new environment may need its place
         await self.close(episode.env)
         episode.env = self.spawn()
+        # there is nothing to replay; the caller tries to start it again
         if not episode.begun:
             return
         try:

@@ -97,6 +97,7 @@ class Group:
             self._start_branch,
             self._top_up,
         )
+        # None: the first trajectory decides the budget (AEPO), and nothing is settled before `_set_budget`
         if reserve is not None:
             self.scheduler.set_roots(self.roots)
         if not self.scheduler.published:
@@ -302,6 +303,7 @@ class Group:
         """Append the result. One that does not fit is replaced by a notice; if that does not fit, truncate."""
         ended = generation.finish == "eos"
         ids, room, withheld = self._result_ids(trajectory, ended, info["results"]), self._room(trajectory), False
+        # a result that leaves no room to answer (`answer_tokens`) would be of no use to the model
         if len(ids) + trajectory.env.budget.answer_tokens >= room:
             short = self._result_ids(trajectory, ended, [NO_ROOM] * len(info["results"]))
             withheld = len(short) < len(ids)

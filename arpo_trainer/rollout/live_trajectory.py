@@ -54,6 +54,7 @@ class LiveEpisode:
     def may_replay(self, error: BaseException) -> bool:
         """Return whether the environment may be made again after this error."""
         tools = self.env.tools
+        # a call of an unknown name has run nothing, so it can be repeated
         safe = all(tools[name].repeatable for name in self._called() if name in tools)
         return isinstance(error, REPLAYED_ERRORS) and self.retries > 0 and safe
 

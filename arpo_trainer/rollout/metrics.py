@@ -126,6 +126,7 @@ def _tokens(trees: Sequence[RolloutTree]) -> dict[str, float]:
     model = [span for tree in trees for span in tree.spans if span.kind == "model"]
     return {
         "entropy": _mean(entropy for span in model for entropy in span.entropies),
+        # turns and results alternate, so a turn without a parent is a first one, and all others follow a result
         "entropy_first": _mean(entropy for span in model if span.parent is None for entropy in span.entropies),
         "entropy_after_tool": _mean(e for span in model if span.parent is not None for e in span.entropies),
         "tokens_unique": sum(tree.unique_tokens() for tree in trees),
@@ -222,6 +223,7 @@ def _tools_of_spans(trees: Sequence[RolloutTree]) -> dict[str, float]:
 
 def _timing(trees: Sequence[RolloutTree], use: TimeUse) -> dict[str, float]:
     busy, wall = busy_seconds(generating(trees)), wall_seconds(trees)
+    # the usual kinds are logged also when they are 0, so that their curves have no gaps
     kinds = [*_WAITS, *sorted(set(use.waiting) - set(_WAITS))]
     return {
         **{f"wait/{kind}": use.waiting.get(kind, 0.0) / use.trajectories for kind in kinds},

@@ -19,6 +19,7 @@ from arpo_env.tools.function_schema import JsonSchema
 
 Piece = tuple[str, bool]  # text, and whether it is foreign
 _PROBE = "a\n"
+# a template that strips contents drops a space; one that writes JSON puts a backslash before the quotation mark
 _SLOT = re.compile(r"( ?)\ue000(\\?)\"(\d+)\ue000( ?)")
 
 
@@ -37,6 +38,8 @@ class Renderer:
         self.tokenizer, self.protocol = tokenizer, protocol
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
         added = {token.content for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.all_special_tokens)
+        # longest first: a regular expression takes the first alternative that matches, not the longest
+        # a single character cannot be cut in two (`_encode`), and added tokens for runs of spaces are ordinary text
         words = sorted((word for word in added if len(word) > 1 and not word.isspace()), key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, words)) or r"(?!)")
 
@@ -135,6 +138,7 @@ class Renderer:
     def _harmless(self, value: Any) -> Any:
         """Return a schema whose texts spell no control token, since a foreign server may have written them."""
         if isinstance(value, str):
+            # the template returns one text, in which foreign parts cannot be marked; so a space splits the word itself
             return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", _encodable(value))
         if isinstance(value, dict):
             return {self._harmless(key): self._harmless(item) for key, item in value.items()}
@@ -195,6 +199,7 @@ def _filled(frame: str, contents: Sequence[str]) -> list[Piece]:
     position = 0
     for slot in _SLOT.finditer(frame):
         content = contents[int(slot[3])]
+        # without its quotation marks, which the frame has already
         content = json.dumps(content, ensure_ascii=False)[1:-1] if slot[2] else content
         content = content if slot[1] else content.lstrip()
         pieces += [(frame[position : slot.start()], False), (content if slot[4] else content.rstrip(), True)]

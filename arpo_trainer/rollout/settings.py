@@ -61,6 +61,7 @@ def accept_old_names(renamed: dict[str, str]) -> Callable[[type[T]], type[T]]:
             return getattr(self, renamed[name])
 
         cls.__init__ = init  # type: ignore[method-assign]
+        # Python calls it only for names that it does not find, so fields are read as fast as before
         cls.__getattr__ = old_attribute  # type: ignore[attr-defined]
         return cls
 
@@ -69,6 +70,7 @@ def accept_old_names(renamed: dict[str, str]) -> Callable[[type[T]], type[T]]:
 
 def _warn_renamed(cls: type, old: str, new: str) -> None:
     message = f"{cls.__name__}.{old} is now {new}; the old name will be removed in the next version"
+    # level 3 is the line that uses the old name: above this function and the wrapper that calls it
     warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
@@ -131,6 +133,7 @@ class RolloutSettings:
         check_types(self, self.__annotations__)
         if self.max_turn_length is None:
             object.__setattr__(self, "max_turn_length", self.max_completion_length)  # the dataclass is frozen
+        # only for its errors, which would otherwise come with the first group
         split_budget(self.parts.budget, self.num_generations, self.initial_rollouts)
         for name, low in _LOWEST.items():
             if getattr(self, name) < low:

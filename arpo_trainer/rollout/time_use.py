@@ -137,6 +137,7 @@ def _add(use: TimeUse, events: Sequence[Event]) -> None:
             use.working[event.kind] += worked
         if event.kind == "tool":
             use.tools[event.name or "tool"] += worked
+            # a call without a status did not return, and a refused one did not run
             use.calls[event.name or "tool"] += event.status not in ("", "refused")
         use.tokens += event.tokens
         use.context += event.context

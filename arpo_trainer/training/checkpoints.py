@@ -38,11 +38,13 @@ def find_checkpoint(given: str | Path | bool | None, folder: str | Path) -> Path
                 f"resume_from_checkpoint={given!r}: no complete checkpoint in {str(folder)!r}; to start from the "
                 "beginning leave resume_from_checkpoint out; for checkpoints set save_strategy: steps and save_steps"
             )
+        # what comes after it is incomplete, most likely because the run was killed while it wrote it
         for path in found[found.index(complete[-1]) + 1 :]:
             logger.warning("%s is not complete (%s): resuming from %s", path, broken(path), complete[-1])
         return complete[-1]
     path = Path(str(given))
     if reason := broken(path):
+        # the path may be the folder of a run, given in place of one of the checkpoints in it
         others = ", ".join(map(str, complete or [p for p in _checkpoints(path) if broken(p) is None])) or "none"
         raise FileNotFoundError(
             f"resume_from_checkpoint={str(given)!r} is not a complete checkpoint: {reason}; complete ones: {others}"
@@ -88,4 +90,5 @@ def _checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoint folders in a folder, in the order of steps."""
     folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     named = ((re.fullmatch(r"checkpoint-(\d+)", path.name), path) for path in folders)
+    # sorted by number: by name checkpoint-100 would come before checkpoint-20
     return [path for _, path in sorted((int(match[1]), path) for match, path in named if match)]

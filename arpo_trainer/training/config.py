@@ -24,6 +24,7 @@ from arpo_trainer.training.trl_losses import check_loss_settings, no_op
 from arpo_trainer.validation import check_name, check_types
 
 logger = logging.getLogger(__name__)
+# TRL's settings that are read before TRL checks them; a wrong type would fail here with an obscure error
 _READ = {
     "num_generations": "int",
     "num_generations_eval": "int | None",
@@ -216,6 +217,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     def world_size(self) -> int:
         """Number of processes that train together; in a dry run, the planned number."""
         started: int = super().world_size
+        # TRL checks batch sizes with it, so a dry run refuses the sizes that the real run would refuse
         return planned_processes() or started
 
     def __post_init__(self) -> None:
@@ -245,6 +247,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         self.rollout_settings()  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()
+        # these two need what TRL has just done: `limits` parsed from text, `steps_per_generation` filled in
         self._check_limits()
         self._check_loss()
 
@@ -285,6 +288,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             check_loss_settings(loss, self)
             if idle := no_op(loss, self):
                 logger.warning("%s", idle)
+        # only for its errors: it refuses what could change the sign of an advantage
         entropy_factor(torch.zeros(1), Moments(), self.entropy_weight or 0.0, self.entropy_limit)
         if self.scale_rewards == "none" and self.advantage in ("grpo-population", "tree-grpo", "reinforce++"):
             raise ValueError(
@@ -307,11 +311,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
                 "use 'auto'"
             )
         check_vllm(self, process_count())
+        # a dry run may be on a machine without vLLM
         if importlib.util.find_spec("vllm") is None and not planned_processes():
             raise ValueError("use_vllm=True needs vLLM here: pip install 'arpo-gym[vllm]', or leave use_vllm out")
 
     def _check_limits(self) -> None:
         given = self.limits if self.limits is not None else {}
+        # `type` instead of isinstance, which takes True for a number
         if not isinstance(given, dict) or not all(type(most) is int and most >= 1 for most in given.values()):
             raise ValueError(f"limits={given!r}: give a number by kind, such as {{'search': 16}}")
 

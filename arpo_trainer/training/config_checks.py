@@ -7,6 +7,7 @@ from typing import Any
 from arpo_trainer.training.trl_losses import LOSS_TYPES
 from arpo_trainer.validation import check_name
 
+# the values that leave the policy's distribution as it is; they are TRL's defaults
 UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # their losses are not the minimum of two terms and have other bounds
@@ -48,6 +49,7 @@ def check_vllm(args: Any, processes: int) -> None:
     """
     check_name("vllm_mode", args.vllm_mode, ("colocate", "server"))
     check_name("vllm_importance_sampling_mode", args.vllm_importance_sampling_mode, CORRECTIONS)
+    # the rest is about an engine in the training processes; a server has its own settings
     if args.vllm_mode == "server":
         return
     if not 0 < args.vllm_gpu_memory_utilization <= 1:
@@ -73,6 +75,7 @@ def check_vllm_length(args: Any, tokens: int | None) -> None:
         ValueError: names the setting to raise.
     """
     room = args.max_completion_length if tokens is None else min(args.max_completion_length, tokens)
+    # None cannot be checked yet: vLLM takes the length of the model, which is not loaded
     if args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room:
         raise ValueError(
             f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "

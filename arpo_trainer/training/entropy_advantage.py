@@ -28,6 +28,7 @@ from arpo_trainer.tree import RolloutTree
 
 WEIGHT = 0.2
 LIMIT = 3.0
+# a share of the mean square: a variance below it is the rounding error of a difference of large sums
 _NO_VARIANCE = 1e-10
 
 
@@ -75,6 +76,7 @@ def entropy_moments(entropies: torch.Tensor, mask: torch.Tensor) -> Moments:
     """
     if entropies.shape != mask.shape:
         raise ValueError(f"entropies of shape {tuple(entropies.shape)} with a mask of shape {tuple(mask.shape)}")
+    # in float64, since the variance is a small difference of these sums
     counted = entropies.detach()[mask.bool()].double()
     return Moments(counted.numel(), counted.sum().item(), counted.square().sum().item())
 
@@ -120,6 +122,7 @@ def entropy_factor(
             f"weight {weight} and limit {limit}: both must be at least 0 and their product below 1, or the factor "
             "1 - weight * limit changes the sign of advantages; use weight=0.2, limit=3"
         )
+    # in 16 bits the factor would have only two or three digits
     here = entropies.detach().to(torch.promote_types(entropies.dtype, torch.float32))
     z = (here - moments.mean) / moments.deviation
     return 1 + weight * (z if limit is None else z.clamp(-limit, limit))

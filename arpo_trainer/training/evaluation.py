@@ -23,6 +23,7 @@ from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
 logger = logging.getLogger(__name__)
+# the 97.5 % quantile of the normal distribution
 Z95 = 1.959964
 RESAMPLES = 2000
 SAMPLES_KEPT = 20
@@ -151,11 +152,13 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
     share, z2 = successes / n, Z95**2
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    # for none or all of n a bound is 0 or 1, and rounding may put it outside
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of a mean (2000 resamples, seeded)."""
+    # the same rewards always have the same interval, on every process, too
     rng = random.Random(seed)
     means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
@@ -263,6 +266,7 @@ class EvaluatesOnTasks:
             metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
             metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
             trainer.log({name: value for name, value in metrics.items() if math.isfinite(value)})
+            # as transformers does at the end of its own: callbacks such as early stopping answer in the control
             told = (trainer.args, trainer.state, trainer.control, metrics)
             trainer.control = trainer.callback_handler.on_evaluate(*told)
         finally:

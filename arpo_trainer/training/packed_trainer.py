@@ -39,6 +39,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         reason = self._why_not_packable()
         if reason and self.args.packing is True:
             raise ValueError(f"packing=True: {reason}. Set packing='auto' or False to train on flat rows")
+        # True packs wherever it is possible, whether tests have compared it or not
         if self.args.packing is not True:
             reason = reason or self._why_not_proven()
         if reason:
@@ -72,6 +73,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         """Let siblings meet, where rows are packed."""
         if not self.packs:
             return micro_batches
+        # another deal at each step and on each process, and the same one again when a run is resumed
         seed = (self.args.seed * 1_000_003 + self.state.global_step) * 4_096 + self.accelerator.process_index
         return regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))
 

@@ -77,6 +77,7 @@ class SyncedBackend:
         if weights_are_old(self.trainer):
             push_weights(self.trainer)
         if not self._awake:
+            # after the weights: until then its memory is free for gathering them
             self.host.llm.wake_up(tags=["kv_cache"])
             self._awake = True
 
@@ -88,6 +89,7 @@ def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
     if sharded := _shards(trainer):
         from arpo_trainer.backends.full_copy import FullCopyBackend, structure
 
+        # made now, from the model as it is before training shards it
         model = structure(model, trainer.accelerator.device, _forward_dtype(args))
     backend = transformers_backend(
         model,

@@ -102,6 +102,7 @@ class ResumableTrainer(HookedGRPOTrainer):
         super()._save_rng_state(output_dir)
         path = self._rollout_file(output_dir)
         torch.save(self._rollout_state(), path.with_suffix(".unfinished"))
+        # renamed when it is whole, so that a killed run leaves no half-written file of this name
         os.replace(path.with_suffix(".unfinished"), path)
         self.accelerator.wait_for_everyone()  # trainer_state.json, written next, marks the checkpoint as complete
 

@@ -19,6 +19,7 @@ from arpo_trainer.rollout.distributed import gather
 
 logger = logging.getLogger(__name__)
 ROLLOUTS_WITHOUT_SIGNAL = 3
+# advantages below it come from equal rewards: they are the rounding error of their mean
 ROUNDING = 1e-6
 
 
@@ -57,6 +58,7 @@ class RewardCheck:
         """
         found, self._found = gather(self._found), []
         for column, function in enumerate(functions):
+            # reward models are called by TRL itself, so nothing was recorded for them
             if isinstance(function, torch.nn.Module):
                 bad = (~rewards[:, column].isfinite()).nonzero().flatten().tolist()
                 found += [_bad(type(function).__name__, row, rewards[row, column].item()) for row in bad[:1]]
@@ -65,6 +67,7 @@ class RewardCheck:
 
     def _recording(self, function: Callable[..., Any]) -> Callable[..., Any]:
         inner = function
+        # a partial has no name that could be logged
         while isinstance(inner, functools.partial):
             inner = inner.func
         name = getattr(inner, "__name__", type(inner).__name__)

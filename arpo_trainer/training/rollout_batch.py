@@ -81,6 +81,7 @@ class RolloutBatch:
             output["prompt_ids"].append(tree.prompt_ids)
             output["completion_ids"].append(row.ids)
             output["logprobs"].append(row.logprobs)
+            # a failed sample is masked as a whole: nothing may be learned from it
             output["env_mask"].append(row.mask if trajectory.valid else [0] * len(row.ids))
             output["env_reward"].append(trajectory.reward)
         return output
@@ -95,6 +96,7 @@ class RolloutBatch:
         Args:
             seconds: from the beginning of the rollout to the end of scoring, on this process.
         """
+        # each process has measured its own seconds, and what is logged stands for all of them
         spent = gather([{**self.spent, "seconds_score": seconds - self.seconds}])
         return {
             **rollout_metrics(self.trees),
@@ -134,6 +136,7 @@ def trim_padding(inputs: dict[str, Any]) -> dict[str, Any]:
     trimmed.update({name: inputs[name][:, first:] for name in _PROMPT})
     for name in _COMPLETION:
         value = inputs.get(name)
+        # advantages may be (B,) and ratios of sequences (B, 1): they have no padding
         if isinstance(value, torch.Tensor) and value.dim() == 2 and value.shape[1] == width:
             trimmed[name] = value[:, :last]
     return trimmed

@@ -126,9 +126,11 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         training = self.model.training
         size = self.num_generations if training else self.num_generations_eval
         tasks = group_tasks(gather([row["task"] for row in rows]), size)
+        # independent samples: branches share their beginnings, which would count several times in a mean
         evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
         self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
         before = (self.backend.time.seconds, self.engine.tool_time.seconds)
+        # several rollouts of one step number their groups on, or equal tasks would be played with equal seeds
         first = self.number_groups(len(tasks)) if training else 0
         trees, seconds = play_groups(self.engine, tasks, self.state.global_step + 1, first)
         spent = {
@@ -162,6 +164,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
             return
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         shifted = shift_old_logps(inputs, logps, self._token_loss, mask)
+        # summed over processes before dividing: a mean of their shares would not weigh all tokens equally
         kept, counted = self.accelerator.reduce(torch.stack([shifted.sum(), mask.sum()]), "sum").tolist()
         self.add_metric("arpo/kept_gradients", kept / max(1, counted))
 
@@ -180,6 +183,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         rows = [row for tree, group in zip(trees, groups, strict=True) for row in self.credit(tree, group)]
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         result = pad_rows(rows[own.start : own.stop], like)
+        # these losses divide by a number of tokens that includes copies, while "dedup" counts a shared token once
         if self.args.attribution == "dedup" and self.args.loss_type in ("dapo", "cispo", "vespo", "bnpo"):
             result *= deduplication_scale(trees)
         if self.args.entropy_weight:

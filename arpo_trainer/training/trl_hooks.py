@@ -202,6 +202,7 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
     def replace_metric(self, name: str, value: float) -> None:
         """Replace TRL's own measurement of the last rollout."""
+        # a slice, which also works where TRL has measured nothing yet
         self._metrics[self.mode][name][-1:] = [value]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -221,6 +222,7 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
+        # a new buffer means a new rollout, and `inputs` is still a micro-batch as TRL has split it
         if self.model.training and self._buffered_inputs is not before:
             self._buffered_inputs = self.deal(self._buffered_inputs)
             inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
@@ -238,6 +240,7 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         try:
             loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
         finally:
+            # also after an error: it marks the pass of the loss, and the next pass may be another
             self._loss_inputs = None
         return loss
 
@@ -347,6 +350,7 @@ def push_weights(trainer: Any) -> None:
 
 def put_to_sleep(trainer: Any) -> None:
     """Put the engine of this process to sleep, which discards its weights."""
+    # level 1 would keep a copy in main memory, but whoever wakes the engine pushes weights anew
     trainer.vllm_generation.llm.sleep(level=2)
     trainer.vllm_generation._llm_weights_sleeping = True
 
@@ -368,6 +372,7 @@ def _unsharded_walk(host: Any, trainer: Any) -> Iterator[None]:
             "what generates before training (eval_tasks: 0)"
         )
     sharded, walk, device = host._dist, host._iter_named_params, trainer.accelerator.device
+    # a copy without FSDP makes TRL walk over plain parameters, which may still be on the CPU
     host._dist = copy.copy(sharded)
     host._dist.fsdp_version = None
     host._iter_named_params = lambda: ((name, value.to(device)) for name, value in walk())

@@ -50,6 +50,7 @@ def shifted_old_logps(
     Raises:
         ValueError: the shapes do not fit.
     """
+    # log pi_old must carry no gradient: the loss is differentiated through log pi alone
     here = logps.detach().to(torch.promote_types(logps.dtype, torch.float32))
     old = old_logps.to(here.dtype)
     advantages = per_token_advantages(advantages, here)
@@ -59,8 +60,10 @@ def shifted_old_logps(
     # TRL computes log pi - log pi_old with rounding; the margin keeps the ratio on the side that is not clipped
     margin = 4 * torch.finfo(here.dtype).eps * (1 + here.abs())
     target = torch.where(above, torch.log1p(torch.full_like(here, loss.high)) - margin, log_ratio)
+    # low = 1 is no lower bound: no ratio is below 0, and log1p(-1) is minus infinity
     if loss.low < 1:
         target = torch.where(below, torch.log1p(torch.full_like(here, -loss.low)) + margin, target)
+    # ratios of sequences and turns are means, and TRL computes those of tokens: log pi_old moves at all that count
     moved = above | below if loss.level == "token" else mask.bool()
     return torch.where(moved, here - target, old), above | below
 
@@ -140,6 +143,7 @@ def ratio_moves(args: Any) -> bool:
     Args:
         args: a `GRPOConfig`.
     """
+    # without a remainder all uses of a rollout fall into one update, before which the policy does not change
     return bool(args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations))
 
 
