@@ -60,8 +60,10 @@ def naming_extras() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        # a submodule may be what failed; the extras name top-level modules
         module = (error.name or "").partition(".")[0]
         extra = next((extra for extra, libraries in EXTRAS.items() if module in libraries.values()), None)
+        # errors of `require` name their extra already
         if extra is None or "pip install" in str(error):
             raise
         raise ModuleNotFoundError(_message([module], extra), name=error.name) from error

@@ -40,6 +40,7 @@ def check_types(settings: object, annotations: Mapping[str, str]) -> None:
     Raises:
         ValueError: an attribute has another type; the error names the attribute, the expected type and the value.
     """
+    # modules import annotations from __future__, so annotations are text and are compared as text
     for name, annotation in annotations.items():
         wanted, value = annotation.removesuffix(" | None"), getattr(settings, name)
         if wanted not in _TYPE_WORDS or (value is None and annotation != wanted):

@@ -18,6 +18,7 @@ from typing import Literal
 
 from arpo_trainer.validation import check_name
 
+# as in verl: added to the deviation of a group, and to the variance over tokens
 EPSILON = 1e-6
 WHITENING_EPSILON = 1e-8
 Scale = Literal["group", "none", "population"]
@@ -187,6 +188,7 @@ def batch_advantages(
     check_name("advantage", name, ADVANTAGES)
     for number, group in enumerate(groups):
         try:
+            # checked here as well, because only this loop can name the group
             _valid(group)
         except ValueError as error:
             raise ValueError(f"group {number}: {error}") from None

@@ -157,16 +157,19 @@ def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
 
 
 def _random(point: Point, settings: BranchSettings) -> Score:
+    # true with probability alpha, and written so that high scores branch, as with the rules that use entropy
     return _drawn(point.uniform, 1.0 - settings.branch_alpha, point.uniform >= 1.0 - settings.branch_alpha)
 
 
 def _arpo_reference(point: Point, settings: BranchSettings) -> Score:
+    # as published: a rise lowers the drawn number, and low numbers branch
     value = _clip(point.uniform - settings.branch_beta * point.delta)
     return _drawn(value, settings.branch_alpha, value <= settings.branch_alpha)
 
 
 def _aepo_reference(point: Point, settings: BranchSettings) -> Score:
     penalty = max(0.0, 1.0 - settings.branch_penalty * point.consecutive)
+    # as published, the other way round: high numbers branch, so a larger alpha makes branches rarer
     value = _clip((point.uniform + settings.branch_beta * point.delta) * penalty)
     return _drawn(value, settings.branch_alpha, value >= settings.branch_alpha)
 

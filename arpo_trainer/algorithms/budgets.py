@@ -62,6 +62,7 @@ def _first_ones(num_generations: int, initial_rollouts: int) -> int:
 
 
 def _one(num_generations: int, initial_rollouts: int) -> int:
+    # its entropies decide how many others follow
     return 1
 
 
@@ -71,6 +72,7 @@ def _balanced(num_generations: int, root_entropy: float, tool_entropy: float, be
 
 
 def _balanced_as_published(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
+    # the published code has its own constant in place of the setting
     return int(balanced_roots(num_generations, root_entropy, tool_entropy, REFERENCE_BETA)) + 1
 
 
@@ -138,6 +140,7 @@ def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_en
     decide = get_budget(budget).decide
     if decide is None:
         raise ValueError(f"budget {budget!r} does not depend on a first trajectory; call split_budget")
+    # m may round to 0, although the first trajectory has been played; int(m) + 1 may be one more than k
     return max(1, min(num_generations, decide(num_generations, root_entropy, tool_entropy, beta)))
 
 

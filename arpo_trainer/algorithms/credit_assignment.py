@@ -77,6 +77,7 @@ def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool
         if following[span.index]:
             values[span.index] = _weighted_mean(following[span.index])
             if span.parent is not None:
+                # results have no log-probabilities, and so no weight of their own
                 weight = _entropy(span) if by_entropy else None
                 following[span.parent].append((weight, values[span.index]))
     return values

@@ -27,6 +27,7 @@ def token_entropy(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tenso
         Nats, shape (...).
     """
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    # entr(0) is 0, while -p log p of an impossible token would be NaN
     entropies: torch.Tensor = torch.special.entr(logprobs.exp()).sum(-1)
     return entropies
 
@@ -55,6 +56,7 @@ def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "re
         )
     if estimator == "raw10":
         first = list(top[:REFERENCE_TOP])
+        # tokens are not known here: an equal log-probability is taken for the same token
         return _plain([*first, sampled] if sampled not in first else first)
     mass = math.fsum(map(math.exp, top))
     inside = _plain(top)

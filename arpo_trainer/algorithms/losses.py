@@ -31,6 +31,7 @@ from arpo_trainer.validation import check_name
 Clip = Literal["ppo", "aepo", "gppo", "cispo"]
 Level = Literal["token", "sequence", "turn"]
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+# as in verl, where they keep exp finite, and the KL of a single token small
 LARGEST_LOG_RATIO = 20.0
 LARGEST_MEAN_LOG_RATIO = 10.0
 LARGEST_KL = 10.0

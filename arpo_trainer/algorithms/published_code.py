@@ -34,6 +34,7 @@ def aepo_branch_probability(
         slope: of the penalty max(0, 1 - slope c).
     """
     penalty = max(0.0, 1.0 - slope * consecutive)
+    # the product is 0 whatever is drawn, and reaches p_b only if that is 0
     if penalty == 0.0:
         return 0.0 if probability > 0 else 1.0
     return min(1.0, max(0.0, 1.0 - probability / penalty + weight * delta_entropy))

@@ -103,6 +103,7 @@ def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], openin
 def _call_start(span: Span, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> int:
     """Return the index of the first token of the call."""
     text = decode(span.ids)
+    # 0 without a thought, since rfind returns -1 then
     thought = text.rfind("</think>") + 1
     found = [place for tag in opening if (place := text.find(tag, thought)) >= 0]
     if not found:

@@ -34,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # run as a program: a caller in Python has its own filters for warnings
         _show_deprecations()
     arguments = _parser().parse_args(argv)
+    # the launcher of several processes runs this same command line again in each of them
     arguments.argv = sys.argv[1:] if argv is None else list(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    # with several processes only the main one reports progress; warnings come from all of them
     for name in ("arpo_trainer", "arpo_env", "sandbox"):
         logging.getLogger(name).setLevel(logging.INFO if _is_main_process() else logging.WARNING)
     try:
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             status: int = arguments.run(arguments)
     except KeyboardInterrupt:
         _say("interrupted")
-        return 130
+        return 130  # 128 + SIGINT, as shells report it
     except BrokenPipeError:
         # whoever read the output is gone; Python would complain again when it flushes at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -59,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _show_deprecations() -> None:
     """Print the packages' deprecation warnings, each as one line; Python hides them by default."""
+    # deprecations inside other libraries stay hidden: the user of a command cannot do anything about them
     module = rf"(__main__|{'|'.join(PACKAGES)})(\.|$)"
     warnings.filterwarnings("default", category=DeprecationWarning, module=module)
     ordinary = warnings.showwarning
@@ -73,6 +76,7 @@ def _show_deprecations() -> None:
 
 
 def _is_main_process() -> bool:
+    # the variable of the launcher; torch.distributed would have to be imported, even for `arpo envs`
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -82,7 +82,7 @@ def read_settings_options(texts: Iterable[str]) -> dict[str, Any]:
     Raises:
         ValueError: a setting is not `name=value`.
     """
-    texts = list(texts)
+    texts = list(texts)  # it is read twice
     found = parse_assignments(texts, "--set")
     for name, value in (_python_option(text, "--set") for text in texts):
         name = name.strip()
@@ -100,6 +100,7 @@ def read_counts(texts: Iterable[str], flag: str) -> dict[str, int]:
     """
     found = parse_assignments(texts, flag)
     for name, value in found.items():
+        # not isinstance: True is an int in Python, and `python=true` is a mistake
         if type(value) is not int:
             raise ValueError(f"{flag} {name}={value}: write a whole number, such as {name}=8")
     return found
@@ -141,6 +142,7 @@ def settle_old_names(arguments: argparse.Namespace) -> None:
 def warn_old_name(old: str, new: str, more: str = "") -> None:
     """Warn that an option has a new name."""
     text = f"{old} is deprecated and will be removed in the next version: use {new}" + (f" ({more})" if more else "")
+    # the warning belongs to the caller, a module of ours: the filter of the `arpo` command shows only those
     warnings.warn(text, DeprecationWarning, stacklevel=2)
 
 

@@ -130,4 +130,5 @@ def _load(text: str, default_split: Callable[[EnvSpec], str]) -> tuple[str, Task
     split = split or default_split(spec)
     source = load_source(spec.source, split=split or None, data=path or None)
     name = f"{spec.id}:{split}" if split else spec.id
+    # `overlap` reads every task of both sources, and refuses endless ones
     return name, source if source.size is not None else LimitedSource(source, OF_ENDLESS)

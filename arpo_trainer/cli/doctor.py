@@ -92,6 +92,7 @@ def _sandbox() -> Iterator[Finding]:
 
     docker = check_docker()
     works, bwrap = docker.state == "ok", shutil.which("bwrap")
+    # either of the two can run code, so the lack of Docker matters only where bubblewrap is missing too
     yield Finding("Docker", works, docker.detail, docker.cure, needed=not bwrap)
     detail = bwrap or "not installed; it replaces Docker where there is none"
     yield Finding("bubblewrap", bool(bwrap), detail, "sudo apt-get install bubblewrap", needed=False)
@@ -130,6 +131,7 @@ def _environments() -> Iterator[Finding]:
 
 def _installed(name: str) -> bool:
     try:
+        # the package's metadata tells it at once; importing torch or vLLM would take seconds
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return False

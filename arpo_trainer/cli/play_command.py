@@ -46,6 +46,7 @@ def play_by_hand(env: ToolEnv, seed: int) -> int:
     """Show the task, read turns from standard input, and show the results."""
     try:
         question, info = env.reset(seed=seed)
+        # stops of white space are not named: they could not be read, and an empty line ends a turn anyway
         ends = " or ".join([*(stop for stop in info["stop"] if stop.strip()), "an empty line"])
         _write(f"{info['messages'][0]['content']}\n\n{question}\n\n{_HELP.format(ends=ends)}")
         done = False
@@ -81,6 +82,7 @@ def play_with_model(env: ToolEnv, seed: int, model: str, temperature: float) -> 
     path = resolve_model(model)
     tokenizer = AutoTokenizer.from_pretrained(path)
     backend = transformers_backend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
+    # one trajectory and no branches: the tree is a single path
     settings = RolloutSettings("grpo", 1, 1, temperature=temperature, seed=seed)
     _, info = env.reset(seed=seed)
     tree = run(Engine(backend, tokenizer, env, settings).rollout([info["task"]]))[0]
@@ -100,6 +102,7 @@ def _read_turn(stops: list[str]) -> str | None:
             _write("> " if not lines else ". ")
         line = sys.stdin.readline()
         if not line:
+            # Ctrl-D after some lines ends the turn; only on the first line of a turn it leaves
             return "\n".join(lines) if lines else None
         lines.append(line.rstrip("\n"))
         if not lines[-1] or any(stop in line for stop in stops):
@@ -112,4 +115,5 @@ def _verdict(outcome: str, reward: float | None, answers: tuple[str, ...]) -> st
 
 def _write(text: str) -> None:
     sys.stdout.write(text)
+    # the prompt of `_read_turn` has no line end, and would stay in the buffer while it waits for input
     sys.stdout.flush()

@@ -115,6 +115,7 @@ def _rollout(arguments: argparse.Namespace) -> int:
         env.close()
     write_table(summary_table(trees))
     sys.stdout.write(f"\narpo view timeline {arguments.output}\narpo report {arguments.output}\n")
+    # a script can tell from the status that nothing could be scored
     return 0 if any(trajectory.valid for tree in trees for trajectory in tree.trajectories) else 1
 
 
@@ -134,6 +135,7 @@ def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.endpoint and (asked := sorted(set(more) & set(_ENTROPIES))):
         raise ValueError(f"--set {', '.join(asked)}: an endpoint returns no entropies")
     given = {"algorithm": "grpo" if arguments.endpoint else "arpo", **_DEFAULTS, **flags, **more}
+    # a default that depends on another setting; a value that was given replaces it
     return {"initial_rollouts": max(1, given["num_generations"] // 2), **given}
 
 
@@ -162,6 +164,7 @@ def _check_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--output {str(folder)!r} is a file; give a folder")
     there = [name for name in _FILES if (folder / name).exists()]
+    # a new rollout may replace an older one, but never the records of a training run
     ours = "run.json" in there and read_facts(folder / "run.json").get("kind") == _KIND
     if there and not ours:
         raise ValueError(f"{str(folder)!r} holds another run ({', '.join(there)}); give another folder with --output")
@@ -185,6 +188,7 @@ def _play(
     tokenizer, backend = _model(arguments, facts["settings"])
     engine = Engine(backend, tokenizer, env, settings, limits=limits)
     recorder: RunRecorder | None = None
+    # what run.json says if an error ends the rollout
     status = "failed"
 
     def keep(tree: RolloutTree) -> None:
@@ -193,11 +197,13 @@ def _play(
             recorder = RunRecorder(arguments.output, facts)
         recorder.on_rollout([tree])
 
+    # each tree is written when it is complete, so an interrupted rollout keeps those before it
     engine.on_tree = keep
     try:
         with tqdm(total=count * settings.num_generations, desc="rolling out", unit="trajectory") as bar:
             engine.on_trajectory = bar.update
             trees = run(engine.rollout([env.tasks.task(number) for number in range(count)]))
+        # an evaluation has one answer per task, and `summarise` raises an error if none was scored
         if recorder and settings.num_generations == 1 and any(tree.trajectories[0].valid for tree in trees):
             recorder.add_evaluation(summarise(trees, _KIND))
         status = "finished"

@@ -21,6 +21,7 @@ def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
     causes = ", ".join(f"{name} {count}" for name, count in invalid_causes(trajectories).items())
     names = sorted(name.removeprefix("tool_calls/") for name in seen if name.startswith("tool_calls/"))
     calls = [f"{name} {seen[f'tool_calls/{name}']:.0f} ({seen[f'tool_seconds/{name}']:.2f} s)" for name in names]
+    # shorter waits would be shown as 0.00 s
     waits = [f"{name[5:]} {value:.2f} s" for name, value in seen.items() if name.startswith("wait/") and value >= 0.005]
     return [
         ("TASKS", f"{len(trees)}, {len(trajectories)} trajectories"),
@@ -67,9 +68,11 @@ def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
     if not scored:
         return []
     rewards = [_mean([t.reward or 0.0 for t in valid]) for valid in scored]
+    # partly right answers do not count, as in evaluations
     right = [[float(t.components.get("accuracy", 0.0) >= 1.0) for t in valid] for valid in scored]
     shares = [_mean(of) for of in right]
     single = all(len(tree.trajectories) == 1 for tree in trees)
+    # Wilson's interval is for one yes or no per task; with several trajectories a task has a share
     low, high = wilson_interval(sum(shares), len(shares)) if single else bootstrap_interval(shares)
     rows = [
         ("REWARD", _with_interval(_mean(rewards), *bootstrap_interval(rewards), len(scored))),
@@ -81,6 +84,7 @@ def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
 
 
 def _with_interval(value: float, low: float, high: float, tasks: int) -> str:
+    # one task tells nothing about the spread between tasks
     return f"{value:.3f} [{low:.3f}, {high:.3f}], 95 % over tasks" if tasks > 1 else f"{value:.3f}"
 
 

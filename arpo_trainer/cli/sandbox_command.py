@@ -77,13 +77,16 @@ def _check(arguments: argparse.Namespace) -> int:
 
     clock = _Clock()
     with Sandbox(arguments.backend, containers=1) as sandbox:
+        # a sandbox starts at its first use, and asking for the isolation is one
         isolation = clock.time("open the sandbox", lambda: sandbox.isolation)
         python = clock.time("open a session", sandbox.interpreter_sync)
         value = clock.time("run 6 * 7", lambda: python.run("x = 6 * 7; x")).value
         copy = clock.time("fork it", python.fork)[0]
         copied = clock.time("run x in the copy", lambda: copy.run("x")).value
         backend = sandbox.backend
+    # the copy must know the variable: a fork that had lost the session's state would run code as well
     fine = value == copied == "42"
+    # "docker(runc)+uid+landlock" begins with the backend; unsafe_local calls its isolation "none"
     found = isolation.partition("+")[0].partition("(")[0]
     unenforced = [("NOT KEPT", why) for why in describe_unenforced_limits({"none": "unsafe_local"}.get(found, found))]
     write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unenforced])

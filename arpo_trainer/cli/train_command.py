@@ -70,6 +70,7 @@ def _dry_run(settings: dict[str, Any], processes: int | None, launch_config: str
     from arpo_trainer.run.dry_run import dry_run
 
     costs, missing = dry_run(settings, processes, launch_config)
+    # under a launcher each process makes the estimate, and one prints it
     if os.environ.get("RANK", "0") == "0":
         write_table(cost_rows(costs))
         sys.stdout.writelines(f"left out: {note}\n" for note in costs.notes)

@@ -48,6 +48,7 @@ def _timeline(arguments: argparse.Namespace) -> int:
 
     page, shown = write_timeline(arguments.path, step=arguments.step, group=arguments.group, output=arguments.output)
     write_table(time_table(shown))
+    # the model serves all trees of a step, so one tree cannot tell whether it was idle
     if arguments.group is None:
         sys.stdout.write(f"nothing was generated for {100 * idle_share(shown):.1f} % of the rollout\n")
     sys.stdout.write(f"{page}\n")
@@ -63,6 +64,7 @@ def idle_share(trees: Sequence[RolloutTree]) -> float:
 def time_table(trees: Sequence[RolloutTree]) -> list[tuple[str, ...]]:
     """Return how the trajectories of each tree, and of all trees, spent their time, as rows of a table."""
     total = time_use(trees)
+    # the largest shares of all trees together, so that all rows have the same columns
     names = list(total.shares())[:_COLUMNS]
     rows = [("TREE", "TRAJECTORIES", "SECONDS", *(name.upper() for name in names), "ALL WAITING")]
     groups = [(str(tree.meta.get("group", number)), [tree]) for number, tree in enumerate(trees)]

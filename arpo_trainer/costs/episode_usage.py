@@ -51,6 +51,7 @@ def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
         turns=budget.turns,
         room=room,
         sampled=min(room, budget.turns * (args.max_turn_length or room)),
+        # all tools together may allow fewer calls than the episode does
         calls=min(calls, sum(limits.values())),
         calls_of=limits,
     )
@@ -139,6 +140,7 @@ def search_backend(env: ToolEnv) -> str:
         return "recorded"
     where: Any = services.search
     if where is None:
+        # tasks that bring their passages are their own search; a limited source holds them in `tasks`
         if hasattr(getattr(env.tasks, "tasks", env.tasks), "passages"):
             return "world"
         where = os.environ.get(VARIABLE, "")

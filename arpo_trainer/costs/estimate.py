@@ -161,6 +161,7 @@ class Costs:
         parts = [(self.trajectories * self.services.searches, self.services.usd)]
         if self.evaluations:
             parts.append((self.evaluations.answers * self.evaluations.services.searches, self.evaluations.services.usd))
+        # an unknown price matters only where something is searched
         if any(usd is None for searches, usd in parts if searches):
             return None
         return sum(searches * (usd or 0.0) / 1000 for searches, usd in parts)
@@ -212,6 +213,7 @@ def estimate(
     dtype = str((args.model_init_kwargs or {}).get("dtype", run.dtype)).removeprefix("torch.")
     dtype = shape.dtype if shape and dtype == "auto" else dtype
     needs = memory(shape, args, layout, prompts.longest, episode.room, dtype, on_cpu) if shape else None
+    # traces also hold what tools wrote: the part of the room that the model leaves
     traced = group.most + args.num_generations * (episode.room - episode.sampled)
     traces = 0 if not args.trace_every else -(-plan.rollouts // args.trace_every) * plan.prompts * traced * TRACE_BYTES
     return Costs(
@@ -238,6 +240,7 @@ def prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any = None) -> Prom
     """Return the lengths of the prompts of the first tasks."""
     size = env.tasks.size
     tasks = [env.tasks.task(number) for number in range(PROMPTS_READ if size is None else min(size, PROMPTS_READ))]
+    # without tasks the system prompt alone is counted, which is less than with a question
     opened = [env.messages(task) for task in tasks] or [[{"role": "system", "content": env.system_prompt}]]
     if tokenizer is None:
         lengths = [sum(len(part["content"].encode()) for part in parts) // BYTES_A_TOKEN for parts in opened]
@@ -251,6 +254,7 @@ def _passes(args: ARPOConfig) -> int:
     """Return the number of passes that TRL makes over a rollout's rows before the updates."""
     used = (args.steps_per_generation or 1) * args.num_iterations
     corrected = args.use_vllm and args.vllm_importance_sampling_correction
+    # TRL's condition: where one update uses up whole rollouts, old log-probabilities are the current ones
     return int(bool(args.gradient_accumulation_steps % used or corrected)) + int(args.beta != 0)
 
 

@@ -101,6 +101,7 @@ def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int
 def _moments(args: ARPOConfig, width: int) -> float:
     """Return the bytes of optimizer state per trained parameter."""
     name = str(getattr(args.optim, "value", args.optim))
+    # by the names of optimizers: Adam keeps two moments, Lion and RMSprop one
     if "8bit" in name:
         return 1 if "lion" in name else 2
     if name.startswith(("sgd", "adafactor", "galore", "apollo")):
@@ -114,6 +115,7 @@ def _training(
     per_token = sum(
         size * factor for size, factor in zip((shape.hidden, shape.queries, shape.inner, 0), _KEPT[kind], strict=True)
     ) + (_KEPT[kind][3] * (shape.queries + shape.keys) if shape.normed else 0)
+    # checkpointing keeps the input of each layer, and the inside of one layer at a time
     between = shape.hidden * (2 if kind == "bfloat16" else 4) * shape.layers
     layers = between + per_token if args.gradient_checkpointing else shape.layers * per_token
     tile = min(tokens, _TILE[0]) * min(shape.vocabulary, _TILE[1]) * 4

@@ -68,6 +68,7 @@ def model_shape(
         ValueError: transformers does not know the model as a causal language model, or its widths have other names.
     """
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, revision=revision)
+    # meta tensors have a shape and no storage, so a model of any size can be counted here
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     return shape_of(model, peft_config)
@@ -79,9 +80,11 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
     Raises:
         ValueError: its configuration does not say how wide its layers are.
     """
+    # a model that also reads images keeps the widths of its decoder in a configuration inside its own
     config = model.config.get_text_config()
     try:
         heads, hidden = config.num_attention_heads, config.hidden_size
+        # heads may be wider than their share of the hidden width, as in Qwen3
         head = getattr(config, "head_dim", None) or hidden // heads
         widths = {
             "layers": config.num_hidden_layers,
@@ -116,6 +119,7 @@ def _inner(config: Any) -> int:
     experts = getattr(config, "num_experts_per_tok", None)
     if not experts:
         return int(config.intermediate_size)
+    # Qwen's experts have a width of their own; Mixtral's is called as that of a dense layer
     return int(getattr(config, "moe_intermediate_size", None) or config.intermediate_size) * int(experts)
 
 

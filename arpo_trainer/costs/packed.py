@@ -39,4 +39,5 @@ def prompts_computed(args: ARPOConfig, packs: bool) -> int:
         return rows // group
     if whole_groups and group % rows == 0:
         return 1
+    # groups may begin anywhere, so a micro-batch can hold a part of one at each end
     return min(rows, (rows + group - 2) // group + 1)

@@ -58,9 +58,11 @@ class ProcessLayout:
         """Return the layout that the environment variables of `accelerate launch` describe."""
         if environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
             stage = environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
+            # stage 0 divides nothing
             return cls(processes, f"zero{stage}" if stage in "123" else "ddp", _deepspeed_offloads(environ))
         if environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
             reshards = environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
+            # FSDP 1 calls it SHARD_GRAD_OP (2), FSDP 2 not to reshard after forward
             whole = environ.get("FSDP_SHARDING_STRATEGY", "") in ("SHARD_GRAD_OP", "2") or not reshards
             parts = SHARDINGS["fsdp"] if environ.get("FSDP_OFFLOAD_PARAMS", "").lower() == "true" else ()
             return cls(processes, "fsdp-no-reshard" if whole else "fsdp", frozenset(parts))

@@ -73,6 +73,7 @@ def step_schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
     steps, micro_batches = _loop(args, None if tasks is None else tasks // prompts * rollout, accumulation)
     return StepSchedule(
         steps=steps,
+        # rounded up: training may end before the last rollout is used up
         rollouts=-(-micro_batches // rollout),
         prompts=prompts,
         trajectories=rows,

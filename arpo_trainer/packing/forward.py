@@ -75,6 +75,7 @@ def packed_logps(
     layouts += [idle_layout()] * (wanted - len(layouts))  # collective forward passes: all processes make as many
     accept_tree_masks()
     if blocks := _in_blocks(input_ids.device):
+        # the masks of FlexAttention consist of whole blocks; `needed` does not count this padding
         layouts = [layout.padded(BLOCK) for layout in layouts]
     outputs = [_score(model, layout, blocks, input_ids.device) for layout in layouts]
     index = torch.from_numpy(gather_index(leaves, layouts, (len(input_ids), logits_to_keep))).to(input_ids.device)

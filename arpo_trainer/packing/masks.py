@@ -71,6 +71,7 @@ def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
     found = []
     for start, stop in itertools.pairwise([0, *starts, len(ends)]):
         path = torch.nonzero(ends[:start] > start)[:, 0]  # earlier tokens whose descendants reach this branch
+        # nothing is hidden among the ancestors; behind them the mask is that of causal attention
         hidden = torch.full((stop - start, len(path) + stop - start), -torch.inf, dtype=dtype, device=ends.device)
         within = (path, hidden.triu_(len(path) + 1)) if len(path) else (None, None)
         found.append(Branch(slice(start, stop), *within))

@@ -98,5 +98,6 @@ def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     """Return the length of the common prefix of two arrays."""
     n = min(len(a), len(b))
     differs = a[:n] != b[:n]
+    # argmax finds the first difference, and also says 0 if there is none
     first = int(differs.argmax()) if n else 0
     return first if n and differs[first] else n

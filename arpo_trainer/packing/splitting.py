@@ -66,6 +66,7 @@ def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).cpu().numpy()
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1).cpu().numpy().astype(bool)
     width = batch["prompt_ids"].shape[1]
+    # rows do not say which group they are of; those of one group have the same prompt
     groups: dict[bytes, list[int]] = {}
     for row in range(len(ids)):
         groups.setdefault(ids[row, :width][mask[row, :width]].tobytes(), []).append(row)

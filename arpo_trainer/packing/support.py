@@ -63,6 +63,7 @@ def _why_not(model: Any, config: Any) -> str | None:
     attention = config._attn_implementation
     kinds = sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention"})
     parameters = inspect.signature(type(model).forward).parameters
+    # a text configuration inside another one belongs to a model that also reads images or sound
     if config is not model.config or config.is_encoder_decoder:
         return f"it is no decoder of text alone ({model.config.model_type})"
     if getattr(model, "_is_stateful", False) or any(_mixes(kind) for kind in kinds):

@@ -31,6 +31,7 @@ def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequenc
         data: what the scripts draw, as plain data.
     """
     style = "".join(_part(name) for name in styles)
+    # one function around all parts: they share a scope, and nothing is global
     script = '"use strict";\n(() => {\n' + "\n".join(_part(name) for name in scripts) + "})();\n"
     parts = {
         "title": html.escape(title),
@@ -39,6 +40,7 @@ def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequenc
         "script": script,
         "data": _embed(data),
     }
+    # one pass over the template: braces in the data, which a model may have written, are left alone
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _part(template))
 
 
@@ -46,6 +48,7 @@ def write_page(path: str | Path, page: str) -> Path:
     """Write a page atomically, so that a reader sees the old one or the new one; return its path."""
     path = Path(path)
     unfinished = path.with_name(f"{path.name}.unfinished")
+    # "replace": a model may write half of a surrogate pair, which UTF-8 cannot encode
     unfinished.write_text(page, encoding="utf-8", errors="replace")
     unfinished.replace(path)
     return path
@@ -60,6 +63,7 @@ def _embed(value: Any) -> str:
 def _clean(value: Any) -> Any:
     """Return plain data with rounded floats, and None where a number is not finite, which JSON cannot hold."""
     if isinstance(value, float):
+        # drawings need no more digits, and the page stays small
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(key): _clean(entry) for key, entry in value.items()}

@@ -24,7 +24,7 @@ from arpo_trainer.tree import RolloutTree, Span
 __all__ = ["RunData", "load_run", "write_report"]
 
 _SCRIPTS = ("tools", "header", "results", "curves", "layout", "trees", "panel", "tables")
-_PER_NAT = 1000
+_PER_NAT = 1000  # whole numbers keep the page small: each token of the model has two of them
 
 
 def write_report(run_dir: str | Path, *, trees: int = TREES) -> Path:

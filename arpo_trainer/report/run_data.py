@@ -89,6 +89,7 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
             "or make one with: arpo train --recipe arithmetic-cpu"
         )
     data = RunData(run_dir)
+    # first of all: it says whether the run goes on, and whether a last line may be half written
     if (run_dir / "run.json").is_file():
         data.facts = read_facts(run_dir / "run.json")
     data.metrics = [row for _, row in rows_of(run_dir / "metrics.jsonl", data.running)]
@@ -115,6 +116,7 @@ def choose_trees(steps: Sequence[int], count: int) -> list[int]:
     queues = [by_step[step] for step in sorted(by_step)]
     chosen: list[int] = []
     for turn in range(max(map(len, queues), default=0)):
+        # steps may have different numbers of trees, and short ones run out first
         ready = [queue[turn] for queue in queues if len(queue) > turn]
         left = count - len(chosen)
         if len(ready) > left:

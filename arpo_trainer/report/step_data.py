@@ -53,9 +53,11 @@ def load_step(path: str | Path, step: int | None = None) -> StepData:
     if wanted not in steps:
         raise ValueError(f"no trees of step {wanted} in {traces}; it has those of {_listed(steps)}")
     trees: dict[Any, RolloutTree] = {}
+    # not strict: a run that goes on may have added lines since the steps were read
     for (number, line), of in zip(lines_of(traces, running), steps, strict=False):
         if of == wanted:
             tree = parse_tree(traces, number, line)
+            # a later line replaces an earlier one of its group: the step was repeated after a resume
             trees[tree.meta.get("group", f"line {number}")] = tree
     return StepData(traces, wanted, sorted(set(steps)), list(trees.values()), facts)
 
@@ -78,6 +80,7 @@ def _traces(path: Path) -> Path:
 def _listed(steps: Sequence[int]) -> str:
     """Return numbers in short form: 1-3, 7."""
     runs: list[str] = []
+    # within a run of consecutive numbers, number minus position is constant
     for _, group in itertools.groupby(enumerate(sorted(set(steps))), key=lambda pair: pair[1] - pair[0]):
         numbers = [number for _, number in group]
         runs.append(str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")

@@ -54,6 +54,7 @@ def write_timeline(
     target = Path(output) if output else data.path.with_name("timeline.html")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"no folder {str(target.parent)!r} to write {target.name} to; make it first")
+    # resolved, because the parent of a relative `traces.jsonl` has no name
     name = str(data.facts.get("name") or data.path.resolve().parent.name)
     styles, scripts = ["style.css", "timeline.css"], ["tools.js", "timeline.js", "lanes.js", "pointing.js"]
     page = make_page("timeline.html", f"Timeline of {name}", styles, scripts, payload(data, shown))
@@ -155,6 +156,7 @@ def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Sp
     Events do not name their spans, so the own turns of the trajectory are taken in order, after the fork of a branch.
     """
     fork = tree.trajectories[number].fork_span
+    # without a leaf there is no path: index -1 would be that of the last span
     path = tree.path(number) if tree.trajectories[number].leaf >= 0 else []
     own = iter([span for span in path if span.kind == "model" and (fork is None or span.index > fork)])
     results = {span.parent: span for span in path if span.kind == "environment"}
@@ -170,6 +172,7 @@ def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Sp
 def _event(event: Event, span: Span | None) -> list[Any]:
     """Return an event as a row: kind, start, seconds, seconds waited, name, status, tokens, cached, context, span."""
     times = (event.start, event.end - event.start, waiting_seconds(event))
+    # a list without names keeps the page small: a step may have thousands of events
     row = [event.kind, *(round(value, _DIGITS) for value in times), event.name, event.status]
     return [*row, event.tokens, event.cached, event.context, None if span is None else span.index]
 

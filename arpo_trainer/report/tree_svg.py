@@ -60,9 +60,11 @@ def _rows(tree: RolloutTree) -> dict[int, int]:
 
 def _box(span: Span, x: float, y: float, wide: float) -> str:
     shown, room = _shown(span), int((wide - 8) / CHARACTER)
+    # where at most two characters fit, a cut text would tell nothing
     label = shown if len(shown) <= room else f"{shown[: room - 1]}…" if room > 2 else ""
     fill = _colour(statistics.fmean(span.entropies)) if span.kind == "model" else _RESULT
     title = f"{span.kind}, {len(span.ids)} tokens\n{span.text.strip()}"
+    # at least 2 pixels, so that a span of few tokens stays visible
     box = f'x="{x:.1f}" y="{y}" width="{max(2, wide - 2):.1f}" height="{BOX}" rx="3" fill="{fill}"'
     return f'<g><title>{escape(title)}</title><rect class="{span.kind}" {box}/>{_text(x + 4, y + 15, label)}</g>'
 
@@ -70,6 +72,7 @@ def _box(span: Span, x: float, y: float, wide: float) -> str:
 def _shown(span: Span) -> str:
     """Return what a box says: the call or the answer of a turn, or the result of a tool, without tags."""
     text = span.text.rpartition("</think>")[2] if span.kind == "model" else span.text
+    # a turn that ends with its thought has nothing after it: the thought is shown then
     words = " ".join(_TAG.sub(" ", text or span.text).split())
     return f"{span.tool['name']}: {words}" if span.tool else words
 

@@ -186,6 +186,7 @@ def batch_settings(
             whole number of updates; the error lists numbers that fit.
     """
     for name, size in (("num_generations", num_generations), ("per_device_train_batch_size", micro_batch)):
+        # these are settings of ARPOConfig, which has not checked them yet
         if type(size) is not int or size < 1:
             raise ValueError(f"{name} must be a whole number, at least 1; got {size!r}")
     if prompts_per_update < 1 or prompts_per_rollout % prompts_per_update:
@@ -202,11 +203,13 @@ def batch_settings(
         )
     accumulation = rows // (micro_batch * processes)
     updates = prompts_per_rollout // prompts_per_update
+    # TRL counts both in micro-batches of one process
     return {"gradient_accumulation_steps": accumulation, "steps_per_generation": accumulation * updates}
 
 
 def _sizes_that_fit(rows: int, micro_batch: int, processes: int) -> str:
     if rows % processes:
+        # the largest number that divides the rows leaves the fewest GPUs idle
         fitting = [number for number in range(processes, 0, -1) if rows % number == 0]
         return f"{processes} processes cannot share the rows evenly: start {fitting[0]}, or change prompts_per_update"
     share = rows // processes
@@ -233,6 +236,7 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
             known_id(env_id)
     _warn_about_processes(run, values)
     if not torch.cuda.is_available():
+        # without it transformers refuses bf16, TRL's default, where there is no GPU
         values.setdefault("use_cpu", True)
     values.setdefault("report_to", [])
     args = ARPOConfig(**values)

@@ -20,6 +20,7 @@ from arpo_trainer.rollout.rendering import Renderer
 from envs_registry import TaskSource
 
 IGNORED = -100
+# several wordings: the demonstrations teach the tags, and not one sentence by heart
 _PLANS = {
     "python": ("I will compute it.", "Let me use Python.", "I run some code.", "Python can do this."),
     "search": ("I look it up.", "Let me search.", "I have to find this first.", "A search will tell."),
@@ -77,6 +78,7 @@ def demonstrations(
         ids = renderer.prompt_ids(info["messages"], env.schemas)
         example: Example = {"input_ids": list(ids), "labels": [IGNORED] * len(ids)}
         cells = source.solution(index) if rng.random() < tool_share else ()
+        # turns and results are tokenised one by one, as in a rollout: no token crosses the border of a turn
         for text in _turns(source.solution_tool, cells, task.answers[0], rng):
             turn = tokenizer(text, add_special_tokens=False)["input_ids"]
             example["input_ids"] += turn
@@ -169,6 +171,7 @@ def _padded(examples: Sequence[Example]) -> dict[str, Any]:
     """Return a batch, padded on the right: the first column holds a token of every example."""
     import torch
 
+    # the mask hides the filled positions, so any token id would do for them
     fill = {"input_ids": 0, "labels": IGNORED, "attention_mask": 0}
     rows = [{**example, "attention_mask": [1] * len(example["input_ids"])} for example in examples]
     return {
@@ -197,6 +200,7 @@ def _packed_head(model: Any) -> Iterator[Callable[..., Any]]:
     from arpo_trainer.packing import packed_logps
 
     def loss(model: Any, inputs: dict[str, Any], **_: Any) -> Any:
+        # the first token, which nothing predicts, is the prompt; all others are the completion
         labels = inputs["labels"][:, 1:]
         scored = packed_logps(model, inputs["input_ids"], inputs["attention_mask"], labels.shape[1])
         return -scored.logps[labels != IGNORED].mean()

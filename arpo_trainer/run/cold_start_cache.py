@@ -90,6 +90,7 @@ def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int, pro
     """Return the cache folder of the cold-started model for exactly these settings."""
     cold = [entry.name for entry in dataclasses.fields(run) if entry.name.startswith("cold")]
     names = ("env", "env_kwargs", *(name for name in cold if name != "cold_start_seed"))
+    # the seed is added as it is used, since `cold_start_seed` may be None
     facts = {name: getattr(run, name) for name in names} | {"model": model, "prompt": prompt, "seed": seed}
     if protocol != "arpo-tags":  # a reference algorithm shows other results after the same prompt
         facts["protocol"] = protocol

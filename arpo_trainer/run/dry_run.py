@@ -60,9 +60,10 @@ def dry_run(
         missing: list[str] = []
         environments = _environments(run, missing)
         missing += _missing(args, environments)
+        # this machine's lack of a GPU decides for one process only; several, and vLLM, may be planned for another one
         on_cpu = bool(settings.get("use_cpu")) or (count == 1 and not args.use_vllm and not torch.cuda.is_available())
         costs = _estimate(run, args, environments, layout, on_cpu)
-        return costs, list(dict.fromkeys(missing))
+        return costs, list(dict.fromkeys(missing))  # training and evaluation may lack the same
 
 
 def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironments) -> dict[str, Any]:
@@ -107,8 +108,10 @@ def _missing(args: ARPOConfig, environments: RunEnvironments) -> list[str]:
             env.check()
         except (RuntimeError, ValueError, OSError) as error:  # no search, no key, no judge
             missing.append(str(error))
+    # a checkpoint that does not exist is an error here as in the run
     find_checkpoint(args.resume_from_checkpoint, args.output_dir)
     environments.check_settings(args)
+    # an environment without its tasks would fail these checks for the wrong reason
     if not missing and not any(isinstance(env, UnloadedEnv) for env in environments.played()):
         environments.check_tasks(args)
     return missing
@@ -138,6 +141,7 @@ def _published_size(run: RunArguments) -> int | None:
     """Return the number of tasks that a data set's description states; None if it states none."""
     spec = get_spec(run.env)
     split = run.env_kwargs.get("split") or next(iter(spec.splits), "train")
+    # sizes read like "test 680 / train 14,000", or are one number
     found = re.search(rf"\b{re.escape(split)} ([\d,]+)", spec.size) or re.fullmatch(r"([\d,]+)", spec.size)
     if found is None:
         return None

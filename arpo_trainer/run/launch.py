@@ -22,7 +22,7 @@ from arpo_trainer.validation import check_name
 
 CONFIGS = Path(__file__).parents[1] / "accelerate_configs"
 _FLAGS = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port")
-_ALONE = {"num_machines": 1, "machine_rank": 0}
+_ALONE = {"num_machines": 1, "machine_rank": 0}  # what these flags are if they are not given
 
 
 def add_launch_flags(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +32,7 @@ def add_launch_flags(parser: argparse.ArgumentParser) -> None:
     def add(flag: str, metavar: str, purpose: str, **form: Any) -> None:
         parser.add_argument(flag, metavar=metavar, help=purpose, **form)
         underscored = "--" + flag[2:].replace("-", "_")
+        # both spellings store one value, so only the first may have a default
         parser.add_argument(underscored, help=argparse.SUPPRESS, **{**form, "default": argparse.SUPPRESS})
 
     add("--accelerate-config", "NAME", f"start several processes: {names}, or a file")
@@ -51,6 +52,7 @@ def check_launch_flags(arguments: argparse.Namespace) -> None:
     for name in ("num_processes", "num_machines"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise ValueError(f"{_flag(name)} must be at least 1, got {value}")
+    # a dry run takes the number of processes without starting any
     given = [_flag(name) for name in _FLAGS if getattr(arguments, name) != _ALONE.get(name)]
     if given and not arguments.accelerate_config and not (arguments.dry_run and given == ["--num-processes"]):
         raise ValueError(f"{', '.join(given)} without --accelerate-config starts nothing: add it, such as ddp")
@@ -73,6 +75,7 @@ def launch(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if "LOCAL_RANK" in os.environ:
         raise ValueError("--accelerate-config starts the processes itself: leave it out under a launcher")
     command = launch_command(arguments, argv)
+    # execv discards what is still in Python's buffers
     sys.stdout.flush()
     os.execv(sys.executable, command)
 
@@ -127,6 +130,7 @@ def shards(args: object) -> bool:
 
 
 def _without_launch_flags(argv: Sequence[str]) -> list[str]:
+    # parsed like the command line itself: flags may be shortened, or written as --flag=value
     parser = argparse.ArgumentParser(add_help=False)
     add_launch_flags(parser)
     return parser.parse_known_args(list(argv))[1]

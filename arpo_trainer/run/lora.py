@@ -46,5 +46,6 @@ def save_adapters(trainer: Any, folder: str | Path) -> None:
         merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
         merged.save_pretrained(folder / "model")
         trainer.processing_class.save_pretrained(folder / "model")
+    # no process goes on before the model is complete on disk
     trainer.accelerator.wait_for_everyone()
     logger.info("model: %s, its adapter alone: %s", folder / "model", folder / "adapter")

@@ -21,6 +21,7 @@ def known_id(env_id: str) -> str:
     from envs_registry import get_spec, resolve_id
 
     known = resolve_id(env_id)
+    # an environment may be registered with Gymnasium alone; for unknown ids `get_spec` raises the error
     return known if known in gymnasium.registry else get_spec(env_id).id
 
 
@@ -36,6 +37,7 @@ def make_env(env_id: str, options: dict[str, Any]) -> ToolEnv:
 
     import arpo_env
 
+    # Gymnasium puts wrappers around it that lack the methods of a ToolEnv
     made = gymnasium.make(known_id(env_id), **options).unwrapped
     if not isinstance(made, arpo_env.ToolEnv):
         raise ValueError(f"{env_id} is a {type(made).__name__}, not a ToolEnv with text turns; `arpo envs` lists them")

@@ -114,6 +114,7 @@ def _read_file(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
     base = settings.pop("base", None)
     if not base:
         return settings
+    # a file beside this one comes first; else the base is a path or the name of a recipe
     beside = path.parent / str(base)
     return _merge(_read_file(str(beside if beside.is_file() else base), (*above, path)), settings)
 

@@ -55,6 +55,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         self.folder, self.trace_every = Path(folder), trace_every
         self.folder.mkdir(parents=True, exist_ok=True)
         checkpoint = Path(resume).resolve() if resume else None
+        # a checkpoint in another folder says nothing about the records in this one
         self._resume = checkpoint if checkpoint and checkpoint.parent == self.folder.resolve() else None
         if self._resume is None:
             self._cut(None)
@@ -70,6 +71,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def write_facts(self, **more: Any) -> None:
         """Add facts to run.json."""
         self._facts.update(more, seconds=round(time.time() - self._began, 1), spent=self.spent.as_dict())
+        # settings may hold URLs with passwords or keys, and run.json is meant to be shown
         text = redact_urls(json.dumps(self._facts, indent=2, ensure_ascii=False, default=str))
         (self.folder / "run.json").write_text(text + "\n", encoding="utf-8")
 
@@ -79,6 +81,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     def has_evaluation(self, name: str) -> bool:
         """Return whether eval.jsonl has an evaluation of this name."""
+        # as of a running run: one that was killed may have left half a line
         lines = lines_of(self.folder / "eval.jsonl", running=True)
         return any(json.loads(line)["name"] == name for _, line in lines)
 
@@ -110,6 +113,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Append a training step's numbers to metrics.jsonl, also if it used an earlier step's rollout."""
+        # evaluations, and the summary at the end of training, are logged as well
         if not logs or "loss" not in logs:
             return
         row: dict[str, Any] = {"step": state.global_step}
@@ -118,6 +122,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
                 row[key.removeprefix(_PREFIX)] = value
         row["seconds_step"] = self._step_seconds
         spent = row.get("seconds_rollout", 0.0) + row.get("seconds_score", 0.0)
+        # a step that reuses a rollout logs none of its seconds, and all of the step is update
         row["seconds_update"] = max(0.0, self._step_seconds - spent)
         self._append("metrics.jsonl", row)
 
@@ -205,6 +210,7 @@ def _keep(path: Path, step_of_row: Callable[[dict[str, Any]], int], last: int | 
         for _, line in lines_of(path, running=True):
             if step_of_row(json.loads(line)) <= last:
                 file.write(line)
+    # at the end, so that a crash leaves either the old file or the new one
     scratch.replace(path)
 
 

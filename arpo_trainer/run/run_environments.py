@@ -43,6 +43,7 @@ class RunEnvironments:
         run = self._run
         if not run.eval_tasks:
             return None
+        # "my_envs:mine/Task-v0" and "mine/Task-v0" are the same environment
         if run.eval_env is None or known_id(run.eval_env) == known_id(run.env):
             return self._variant({**run.env_kwargs, **run.eval_env_kwargs})
         return self._make(run.eval_env, run.eval_env_kwargs)
@@ -93,6 +94,7 @@ class RunEnvironments:
             check_solvable(self.cold_start.tasks)
         if self.held_out:
             trained = training_tasks(self.train, args)
+            # only tasks that will be evaluated are held out; others of that source may be trained on
             found = overlap(trained, LimitedSource(self.held_out.tasks, self._run.eval_tasks))
             _report_overlap(found, self._run.overlap)
             # the environment itself changes: everything that trains on it takes its tasks from there

@@ -151,8 +151,10 @@ class TrainingRun:
             path, padding_side="left", revision=revision, trust_remote_code=args.trust_remote_code
         )
         if self.environments.cold_start:
+            # the demonstrations have to show results as the algorithm's rollouts will
             env = as_published(self.environments.cold_start, args.rollout_settings().parts)
             path = str(cold_started_model(run, args, env, path, tokenizer))
+        # a dtype in `model_init_kwargs` replaces that of the run
         args.model_init_kwargs = {"dtype": run.dtype, **(args.model_init_kwargs or {})}
         trainer = ARPOTrainer(
             path,
