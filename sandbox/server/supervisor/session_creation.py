@@ -118,6 +118,7 @@ class SessionCreation:
         handle.spawner = self._zygotes.for_texts([one.fields["code"] for one in handle.queue if one.kind == RUN])
 
     def _begin(self, creation: Creation, handle: SessionHandle) -> None:
+        # before the fork: a process that is older than this moment cannot be the session
         self._table.expect(handle)
         handle.spawner.open(handle)
         # not in `open`, since the time that is spent waiting for a slot does not count
