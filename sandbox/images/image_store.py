@@ -15,6 +15,7 @@ STAGE_LABEL = "arpo.sandbox.stage"
 
 def tag_of(*recipe: str) -> str:
     """Return the tag of an image that is made from this recipe."""
+    # the zeros keep two parts from being taken for other two with the same text
     return f"{REPOSITORY}:{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
 
 
