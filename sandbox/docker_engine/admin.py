@@ -129,6 +129,7 @@ def _info(client: Any, host: Host, found: dict[str, Any]) -> ContainerInfo:
     labels = found["Labels"]
     age = max(0.0, time.time() - found["Created"])
     pid, machine = int(labels.get(f"{_LABEL}.client", 0)), labels.get(f"{_LABEL}.client_host", "")
+    # its client may be about to start a container that is younger
     never_started = found["State"] == "created" and age > _STARTING
     client_gone = machine == socket.gethostname() and not _alive(pid, found["Created"])
     memory = _memory(client, found["Id"]) if found["State"] == "running" else 0
@@ -146,9 +147,11 @@ def _alive(pid: int, before: float) -> bool:
         with open("/proc/uptime") as file:
             booted = time.time() - float(file.read().split()[0])
     except FileNotFoundError:
+        # macOS has no /proc at all; where there is one, the process is gone
         return not os.path.exists("/proc/uptime") and _can_be_signalled(pid)
     except ProcessLookupError:
         return False
+    # 2 s for rounding: the engine reports whole seconds, and the clocks are read one after the other
     return booted + ticks / os.sysconf("SC_CLK_TCK") <= before + 2
 
 
@@ -175,6 +178,7 @@ def _remove(remove: Any, name: str) -> bool:
     import docker.errors
 
     try:
+        # by force only containers: an image that is in use stays
         remove(name, force=remove.__name__ == "remove_container")
     except docker.errors.NotFound:
         return False

@@ -104,6 +104,7 @@ def _explain(error: BaseException, host: str) -> DockerDiagnosis:
             "sudo usermod -aG docker $USER, then log in again",
         )
     detail = f"{host}: {_first_line(error)}" if host else _first_line(error)
+    # another machine: what is installed on this one says nothing about it
     if host and not host.startswith("unix://"):
         return DockerDiagnosis(
             "not_running", detail, f"start the engine there, or name another host; to test: docker -H {host} version"
@@ -129,6 +130,7 @@ def _first_line(error: BaseException) -> str:
 
 def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
     """Look for a kind of error among the causes and, since urllib3 wraps them, among the arguments."""
+    # exceptions can refer to each other in a circle
     seen: set[int] = set()
     waiting: list[Any] = [error]
     while waiting:
