@@ -66,6 +66,7 @@ class FreshInterpreter(Interpreter):
         setup = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
         if self._files:
             steps = [*write_requests(self._files), *setup]
+            # sent together: the server serves them in order, and nothing waits for a reply in between
             opened, *prepared, ran = session.request_all((OPEN, {}), *steps, run)
             self._running.add(session)
             yield opened
@@ -76,6 +77,7 @@ class FreshInterpreter(Interpreter):
         future = session.request(RUN_ONCE, steps=setup, **run[1])
         self._running.add(session)
         reply = yield future
+        # the server has closed it with this reply
         session.mark_closed()
         if reply.pop("step", 0):
             check_step(*setup[0], reply)
