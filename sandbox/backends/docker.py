@@ -158,6 +158,7 @@ def start_docker(options: ServerOptions) -> DockerStream:
             stdin_open=True,
             labels=_labels(),
             host_config=_host_config(client, options, first, info, unenforced),
+            # the proxies of the user's Docker configuration, whose addresses may hold passwords, are not for the code
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
