@@ -38,6 +38,7 @@ class ServerOptions:
             raise ValueError(f"sessions={self.sessions!r}; one container holds 1 to 128, a whole number")
         if not isinstance(self.limits, Limits):
             raise TypeError(f"limits={self.limits!r}; write Limits(...)")
+        # an empty text would be taken for None in some places, and for a name in others
         for name in ("image", "runtime", "host"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
