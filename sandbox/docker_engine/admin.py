@@ -121,6 +121,7 @@ def _client(host: Host) -> Iterator[Any]:
 
 def _containers_of(host: Host) -> list[ContainerInfo]:
     with _client(host) as client:
+        # `all`: also those that do not run
         found = client.api.containers(all=True, filters={"label": f"{_LABEL}=1"})
         return [_info(client, host, one) for one in sorted(found, key=lambda one: one["Created"])]
 
@@ -169,6 +170,7 @@ def _memory(client: Any, container: str) -> int:
     import docker.errors
 
     with contextlib.suppress(docker.errors.DockerException, OSError):
+        # `one_shot`: otherwise the engine waits for a second reading, to compute the use of the CPU
         usage = client.api.stats(container, stream=False, one_shot=True).get("memory_stats", {})
         return int(usage.get("usage", 0))
     return 0

@@ -87,6 +87,7 @@ def connect(host: str | None = None, timeout: float = 60) -> Any:
 
 def _judge(version: dict[str, Any]) -> DockerDiagnosis:
     engine, api = version.get("Version", "of unknown version"), version.get("ApiVersion", "0.0")
+    # compared as numbers: as texts, 1.9 would be newer than 1.40
     if tuple(int(part) for part in api.split(".")) < OLDEST_API:
         return _too_old(f"engine {engine} has API {api}; 1.{OLDEST_API[1]} is needed")
     return DockerDiagnosis("ok", f"engine {engine}")
@@ -97,6 +98,7 @@ def _too_old(detail: str) -> DockerDiagnosis:
 
 
 def _explain(error: BaseException, host: str) -> DockerDiagnosis:
+    # before the others: the engine may well run, and starting it would not help
     if _caused_by(error, PermissionError):
         return DockerDiagnosis(
             "not_permitted",
