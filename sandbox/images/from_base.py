@@ -78,6 +78,7 @@ def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: boo
     announce(_log, "building the sandbox image %s from %s (%s; once, up to a minute)", tag, base, profile)
     python = _look_into(client, base)
     with tempfile.TemporaryDirectory() as scratch:
+        # a folder of its own: the engine is sent all that is in it
         context = Path(scratch)
         for path in (*(profiles.IMAGES / name for name in _RECIPE), profiles.requirements_file(profile)):
             shutil.copy(path, context)
@@ -132,6 +133,7 @@ def _build(client: Any, context: Path, tag: str, arguments: dict[str, str]) -> N
 def _pull(client: Any, base: str) -> None:
     import docker.errors
 
+    # no second pull: it works without a registry, and the same name keeps its meaning
     if exists(client, base):
         return
     announce(_log, "pulling the base image %s", base)

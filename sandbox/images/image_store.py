@@ -48,6 +48,7 @@ def require_image(client: Any, image: str) -> None:
             a limit on their size).
     """
     found = _inspect(client, image)
+    # an engine may leave this field out
     if found.get("Os") not in ("linux", "", None):
         raise SandboxError(f"the image {image!r} is for {found['Os']}; a sandbox needs one for linux")
     if volumes := found["Config"].get("Volumes"):

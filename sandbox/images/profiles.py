@@ -71,6 +71,7 @@ def is_empty(profile: str) -> bool:
 
 def packages_digest(profile: str) -> str:
     """Return a hash of what determines `packages_directory`: the pins, how they are installed, and the Python."""
+    # a change of any of these can change what pip installs
     recipe = (requirements(profile), _PREPARE.read_text(), sys.version, platform.machine(), *platform.libc_ver())
     return hashlib.sha256("\0".join(recipe).encode()).hexdigest()[:16]
 
@@ -88,6 +89,7 @@ def packages_directory(profile: str) -> Path | None:
     if is_empty(profile):
         return None
     digest = packages_digest(profile)
+    # under the lock, since another process may be installing the same packages
     with locked(digest) as cache:
         made = cache / digest
         if not made.is_dir():
