@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 
 HEADER = struct.Struct(">BQI")
+# holds the longest code (8 MiB, see `validation`) even if JSON writes each of its bytes as six
 MAX_FRAME = 64 << 20
 
 # client to supervisor, and back
