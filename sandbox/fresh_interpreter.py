@@ -32,12 +32,14 @@ class FreshInterpreter(Interpreter):
     """
 
     def __init__(self, opener: SessionOpener, setup: str, files: dict[str, bytes]) -> None:
+        # not by `Interpreter.__init__`, which attaches a session
         self.lost_on_fork = {}
         self._opener = opener
         self._setup = setup
         self._files = files
         self._closed = False
         self._running: set[RemoteSession] = set()
+        # checked here, so that a setup of a wrong type or size is refused before the first run
         self._setup_cell = checked_cell(setup, None, opener.limits)
 
     def __repr__(self) -> str:
