@@ -42,11 +42,13 @@ def locked(name: str) -> Iterator[Path]:
     folder = cache_directory() / "sandbox-packages"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # an open file of its own for each call: such locks hold between threads too, and end with the process
         file = open(folder / f".{name}.lock", "w")  # noqa: SIM115
     except OSError as error:
         raise SandboxError(f"{error}; set ARPO_CACHE to a writable folder") from error
     with file:
         try:
+            # tried without waiting first, so that a wait can be announced
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             announce(_log, "waiting for another process that prepares the sandbox")

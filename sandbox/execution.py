@@ -11,8 +11,10 @@ from typing import Any, Literal
 from sandbox.server.wire import MOST_PICTURES, PICTURE_BYTES
 
 Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
+# the signature and the head of the first chunk, which has to be an IHDR of 13 bytes
 _PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _SIZE = struct.Struct(">II")
+# a file of 1 MiB can hold so many pixels of one colour that showing it takes gigabytes
 _MOST_PIXELS = 1 << 24
 
 

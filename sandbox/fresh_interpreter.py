@@ -32,12 +32,14 @@ class FreshInterpreter(Interpreter):
     """
 
     def __init__(self, opener: SessionOpener, setup: str, files: dict[str, bytes]) -> None:
+        # not by `Interpreter.__init__`, which attaches a session
         self.lost_on_fork = {}
         self._opener = opener
         self._setup = setup
         self._files = files
         self._closed = False
         self._running: set[RemoteSession] = set()
+        # checked here, so that a setup of a wrong type or size is refused before the first run
         self._setup_cell = checked_cell(setup, None, opener.limits)
 
     def __repr__(self) -> str:
@@ -66,6 +68,7 @@ class FreshInterpreter(Interpreter):
         setup = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
         if self._files:
             steps = [*write_requests(self._files), *setup]
+            # sent together: the server serves them in order, and nothing waits for a reply in between
             opened, *prepared, ran = session.request_all((OPEN, {}), *steps, run)
             self._running.add(session)
             yield opened
@@ -76,6 +79,7 @@ class FreshInterpreter(Interpreter):
         future = session.request(RUN_ONCE, steps=setup, **run[1])
         self._running.add(session)
         reply = yield future
+        # the server has closed it with this reply
         session.mark_closed()
         if reply.pop("step", 0):
             check_step(*setup[0], reply)

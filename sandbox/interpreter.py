@@ -166,16 +166,19 @@ class Interpreter:
     def _attach(self, session: RemoteSession) -> None:
         self._session = session
         self._finalizer = weakref.finalize(self, session.forget)
+        # at exit the sandbox is closed as a whole, with all its sessions
         self._finalizer.atexit = False
 
     def _request(self, kind: int, **fields: Any) -> Future[Reply]:
         if self._gone:
+            # in a forked process that is the reason to report, whatever has become of the session
             self._session.check_process()
             raise SessionLost(self._gone)
         return self._session.request(kind, **fields)
 
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
         fields = checked_cell(code, timeout, self.limits)
+        # kept, since a restart may put another one in its place while this waits
         session = self._session
         cell = next(_cells)
         future = self._request(RUN, setup=False, cell=cell, **fields)
@@ -232,6 +235,7 @@ class Interpreter:
                 yield future
 
     def _restart(self) -> Steps[None]:
+        # first, since its slot may be the only one; the new session would wait for it
         yield from self._close()
         session = yield from self._opener.open(self._setup, self._files)
         try:

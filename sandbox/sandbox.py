@@ -23,6 +23,7 @@ from sandbox.sync_async import Steps, finish, finish_async
 
 BACKEND_VARIABLE = "ARPO_SANDBOX"
 _ANSWER_SECONDS = 30.0
+# weak, so that a forgotten sandbox is collected, and closed by its finalizer
 _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _default_lock = threading.Lock()
 _default: Sandbox | None = None
@@ -201,6 +202,7 @@ class Sandbox:
 
     async def close(self) -> None:
         """End all sessions and containers; may be called twice."""
+        # closing waits for containers, and the event loop has other tasks
         await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
@@ -220,6 +222,7 @@ class Sandbox:
         self.close_sync()
 
     def _start(self) -> Steps[None]:
+        # taking a slot starts the first container; the slot is given back at once
         group = yield from self._pool.acquire()
         group.leave()
 
@@ -251,6 +254,7 @@ def _renew_default_lock() -> None:
 
 def _close_all() -> None:
     for sandbox in list(_open):
+        # a process that was forked from the owner must not close the owner's containers
         if sandbox._pool.state.is_own_process():
             sandbox.close_sync()
 

@@ -38,6 +38,7 @@ async def finish_async(steps: Steps[T]) -> T:
         future = next(steps)
         while True:
             try:
+                # a future that is done takes no round of the event loop
                 result = future.result() if future.done() else await asyncio.wrap_future(future)
             except BaseException as error:  # see `finish`
                 future = steps.throw(error)

@@ -24,6 +24,7 @@ def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, 
     """
     if not isinstance(code, str):
         raise TypeError(f"code has to be a str, not {type(code).__name__}")
+    # ASCII, the usual case, is measured without encoding it
     size = len(code) if code.isascii() else len(code.encode("utf-8", "surrogatepass"))
     if size > _LONGEST_CODE:
         raise ValueError(f"{size} bytes of code; at most {_LONGEST_CODE} can be sent; use `put` for data")
@@ -95,6 +96,7 @@ def _checked_path(name: str | PurePath) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name of a file has to be a str or a path, not {type(name).__name__}")
     try:
+        # a str with lone surrogates has no UTF-8
         name.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{name!r} is not a file name: {error.reason}") from error

@@ -29,6 +29,7 @@ _ROOT = "/slots"
 _PACKAGES = "/opt/packages"
 _SYS_NICE = 1 << 23
 
+# for root, the trial also changes the user, as the server will have to
 _TRIAL = """
 import os, sys
 if os.getuid() == 0:
@@ -97,13 +98,16 @@ def _command(options: ServerOptions, packages: Path | None = None) -> list[str]:
         binds += [*_parents(_PACKAGES), "--ro-bind", str(packages), _PACKAGES]
     size = ["--perms", "1733", "--size", str(options.limits.disk)]
     if os.geteuid() == 0:
+        # users of the groups may pass through /slots, and cannot list it
         slots = ["--perms", "0711", "--size", str(1 << 20), "--tmpfs", _ROOT]
         for number in range(options.sessions):
             slots += [*size, "--tmpfs", f"{_ROOT}/{number}"]
     else:
         slots = [*size, "--tmpfs", _ROOT]
     slots += ["--perms", "1733", "--size", str(shared_memory(options)), "--tmpfs", "/dev/shm"]
+    # sessions keep their own directory open as descriptor 200
     links = ["--symlink", "/proc/self/fd/200", "/work", "--symlink", "/work", "/tmp"]
+    # bubblewrap works in this order: / becomes read-only when everything in it exists
     rest = ["--proc", "/proc", "--dev", "/dev", *slots, *links, "--remount-ro", "/", "--chdir", "/"]
     return ["bwrap", *namespaces, *rights, *binds, *rest, "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]
 
@@ -117,6 +121,7 @@ def _may_set_priorities() -> bool:
 
 def _bind(path: str) -> list[str]:
     if os.path.islink(path):
+        # a link such as /bin -> usr/bin stays one, so that paths mean the same as on this machine
         return ["--symlink", os.readlink(path), path]
     return [*_parents(path), "--ro-bind", path, path]
 

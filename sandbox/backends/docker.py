@@ -32,6 +32,7 @@ _ROOT = "/slots"
 _INODES = 16_384
 _MOST_PROCESSES, _LEAST_PROCESSES = 16_384, 256
 _DEFAULT_PIDS, _PIDS_OF_A_CPU, _MEMORY_OF_A_THREAD = 32_768, 1024, 128 << 10  # as the kernel chooses its limits
+# System V shared memory and message queues would be common to all sessions, and no limit counts them by group
 _SYSCTLS = {
     "kernel.shmmni": "0",
     "kernel.msgmni": "0",
@@ -157,6 +158,7 @@ def start_docker(options: ServerOptions) -> DockerStream:
             stdin_open=True,
             labels=_labels(),
             host_config=_host_config(client, options, first, info, unenforced),
+            # the proxies of the user's Docker configuration, whose addresses may hold passwords, are not for the code
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
@@ -209,6 +211,7 @@ def most_processes(options: ServerOptions, info: Mapping[str, Any]) -> int:
         machine.append(max(_DEFAULT_PIDS, _PIDS_OF_A_CPU * int(info.get("NCPU") or 0)))
         machine.append(int(info.get("MemTotal") or 0) // _MEMORY_OF_A_THREAD or _DEFAULT_PIDS)
     share = max(min(machine) // 2 // options.containers, _LEAST_PROCESSES)
+    # 64 for the server itself: supervisor, zygotes, and what empties slots
     return min(options.sessions * options.limits.processes + 64, _MOST_PROCESSES, share)
 
 
@@ -243,6 +246,7 @@ def _host_config(
         ipc_mode="private",
         log_config={"Type": "none", "Config": {}},  # the stream would be written to disk
         sysctls=_SYSCTLS,
+        # 1 byte: with 0 the kernel would still start the program of a core_pattern that is a pipe
         ulimits=[{"Name": "core", "Soft": 1, "Hard": 1}],
         runtime=options.runtime,
         tmpfs={

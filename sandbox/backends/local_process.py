@@ -57,6 +57,7 @@ class ProcessStream:
                     stderr=self._log,
                     env=_CLEAN,
                     cwd="/",
+                    # Ctrl-C in a terminal is for this program, which then ends the server in order
                     start_new_session=True,
                 )
             except OSError as error:
@@ -75,6 +76,7 @@ class ProcessStream:
     def post_mortem(self) -> str:
         """Return the exit code and the last line of stderr."""
         with contextlib.suppress(subprocess.TimeoutExpired):
+            # the stream may end a moment before the process
             self._process.wait(1)
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 2000))
@@ -120,6 +122,7 @@ def random_uids(least: int = 1 << 20, most: int = 1 << 31) -> int:
 
     The kernel counts processes by user across containers, so that two servers must not share one.
     """
+    # in steps of 256: ranges of two servers, of at most 128 users each, are the same or do not overlap
     return secrets.randbelow((most - least) >> 8) * 256 + least
 
 

@@ -22,6 +22,7 @@ _REASONS = {
     "controller",
 }
 _CONTROLLERS = {"cpus": ("CpuCfsPeriod", "CpuCfsQuota"), "memory": ("MemoryLimit",), "pids": ("PidsLimit",)}
+# shared by all containers of this program, so that each limit is warned of once
 _warned: set[str] = set()
 
 
@@ -66,6 +67,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("session_memory", "processes", "disk", "file_size", "cpu_seconds", "output_bytes", "output_limit"):
             _at_least(name, getattr(self, name), 1, whole=True)
+        # a session keeps the descriptors 199 and 200, and the code needs some above them
         _at_least("open_files", self.open_files, 256, whole=True)
         _at_least("grace", self.grace, 0.01)
         _at_least("timeout", self.timeout, 0.01)
@@ -77,6 +79,7 @@ class Limits:
 
 def _at_least(name: str, value: float, least: float, whole: bool = False) -> None:
     kinds = (int,) if whole else (int, float)
+    # True is an int; and NaN fails the comparisons
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
         raise ValueError(f"Limits.{name} is {value!r}; it has to be a {'whole ' * whole}number, at least {least}")
 
@@ -103,6 +106,7 @@ def unenforced_limits(backend: str, info: Mapping[str, Any] | None = None) -> di
     if info is None:
         missing = ["cpus"]
     else:
+        # only an explicit False counts: engines that do not report a field may well have the controller
         missing = [name for name, fields in _CONTROLLERS.items() if any(info.get(field) is False for field in fields)]
     where = "the engine's kernel" if info is not None else backend
     return {name: _REASONS[name].format(backend=where) for name in missing}

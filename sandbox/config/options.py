@@ -38,6 +38,7 @@ class ServerOptions:
             raise ValueError(f"sessions={self.sessions!r}; one container holds 1 to 128, a whole number")
         if not isinstance(self.limits, Limits):
             raise TypeError(f"limits={self.limits!r}; write Limits(...)")
+        # an empty text would be taken for None in some places, and for a name in others
         for name in ("image", "runtime", "host"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
@@ -71,5 +72,6 @@ class PoolPlan:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}; it has to be a whole number, at least 1")
+        # `not ... > 0` instead of `<= 0`, so that NaN is refused as well
         if isinstance(self.wait, bool) or not isinstance(self.wait, (int, float)) or not self.wait > 0:
             raise ValueError(f"wait={self.wait!r}; it has to be a positive number of seconds")

@@ -121,6 +121,7 @@ def _client(host: Host) -> Iterator[Any]:
 
 def _containers_of(host: Host) -> list[ContainerInfo]:
     with _client(host) as client:
+        # `all`: also those that do not run
         found = client.api.containers(all=True, filters={"label": f"{_LABEL}=1"})
         return [_info(client, host, one) for one in sorted(found, key=lambda one: one["Created"])]
 
@@ -129,6 +130,7 @@ def _info(client: Any, host: Host, found: dict[str, Any]) -> ContainerInfo:
     labels = found["Labels"]
     age = max(0.0, time.time() - found["Created"])
     pid, machine = int(labels.get(f"{_LABEL}.client", 0)), labels.get(f"{_LABEL}.client_host", "")
+    # its client may be about to start a container that is younger
     never_started = found["State"] == "created" and age > _STARTING
     client_gone = machine == socket.gethostname() and not _alive(pid, found["Created"])
     memory = _memory(client, found["Id"]) if found["State"] == "running" else 0
@@ -146,9 +148,11 @@ def _alive(pid: int, before: float) -> bool:
         with open("/proc/uptime") as file:
             booted = time.time() - float(file.read().split()[0])
     except FileNotFoundError:
+        # macOS has no /proc at all; where there is one, the process is gone
         return not os.path.exists("/proc/uptime") and _can_be_signalled(pid)
     except ProcessLookupError:
         return False
+    # 2 s for rounding: the engine reports whole seconds, and the clocks are read one after the other
     return booted + ticks / os.sysconf("SC_CLK_TCK") <= before + 2
 
 
@@ -166,6 +170,7 @@ def _memory(client: Any, container: str) -> int:
     import docker.errors
 
     with contextlib.suppress(docker.errors.DockerException, OSError):
+        # `one_shot`: otherwise the engine waits for a second reading, to compute the use of the CPU
         usage = client.api.stats(container, stream=False, one_shot=True).get("memory_stats", {})
         return int(usage.get("usage", 0))
     return 0
@@ -175,6 +180,7 @@ def _remove(remove: Any, name: str) -> bool:
     import docker.errors
 
     try:
+        # by force only containers: an image that is in use stays
         remove(name, force=remove.__name__ == "remove_container")
     except docker.errors.NotFound:
         return False

@@ -87,6 +87,7 @@ def connect(host: str | None = None, timeout: float = 60) -> Any:
 
 def _judge(version: dict[str, Any]) -> DockerDiagnosis:
     engine, api = version.get("Version", "of unknown version"), version.get("ApiVersion", "0.0")
+    # compared as numbers: as texts, 1.9 would be newer than 1.40
     if tuple(int(part) for part in api.split(".")) < OLDEST_API:
         return _too_old(f"engine {engine} has API {api}; 1.{OLDEST_API[1]} is needed")
     return DockerDiagnosis("ok", f"engine {engine}")
@@ -97,6 +98,7 @@ def _too_old(detail: str) -> DockerDiagnosis:
 
 
 def _explain(error: BaseException, host: str) -> DockerDiagnosis:
+    # before the others: the engine may well run, and starting it would not help
     if _caused_by(error, PermissionError):
         return DockerDiagnosis(
             "not_permitted",
@@ -104,6 +106,7 @@ def _explain(error: BaseException, host: str) -> DockerDiagnosis:
             "sudo usermod -aG docker $USER, then log in again",
         )
     detail = f"{host}: {_first_line(error)}" if host else _first_line(error)
+    # another machine: what is installed on this one says nothing about it
     if host and not host.startswith("unix://"):
         return DockerDiagnosis(
             "not_running", detail, f"start the engine there, or name another host; to test: docker -H {host} version"
@@ -129,6 +132,7 @@ def _first_line(error: BaseException) -> str:
 
 def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
     """Look for a kind of error among the causes and, since urllib3 wraps them, among the arguments."""
+    # exceptions can refer to each other in a circle
     seen: set[int] = set()
     waiting: list[Any] = [error]
     while waiting:

@@ -62,6 +62,7 @@ class Host:
         if self.name is None or not self.name.startswith("ssh://"):
             return self.name
         with self._lock:
+            # under the lock, since two containers that start at once would each open a tunnel
             if self._tunnel is None or not self._tunnel.alive():
                 self._close_tunnel()
                 self._tunnel = Tunnel(self.name)
@@ -101,6 +102,7 @@ def hosts_of(names: Sequence[str] | None) -> list[Host]:
         raise ValueError(f"hosts={names!r}; it has to be a list, such as [{names!r}]")
     if names is None:
         given = os.environ.get("DOCKER_HOST", "")
+        # one engine is left to the Docker SDK, which reads its variables itself; for ssh:// it would need paramiko
         if "," not in given and not given.startswith("ssh://"):
             return [Host(None)]
         names = [name.strip() for name in given.split(",") if name.strip()]
@@ -162,6 +164,7 @@ class Tunnel:
 
     def _command(self) -> list[str]:
         parts = urlsplit(self._name)
+        # no questions to a user, no connection that another program owns, and an end if the tunnel cannot be made
         options = ["-T", "-o", "ExitOnForwardFailure=yes", "-o", "BatchMode=yes", "-o", "ControlPath=none"]
         options += ["-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15"]
         if parts.port:

@@ -54,6 +54,7 @@ def read_file(send: SendRequest, name: str | PurePath, limit: int | None, defaul
         check_size(name, reply["size"], most)
         piece = base64.b64decode(reply["data"])
         content += piece
+        # once more, since the session may send more than the size that it has reported
         check_size(name, len(content), most)
         if len(piece) < _PIECE or len(content) >= reply["size"]:  # a short piece is the last one
             return bytes(content)

@@ -61,6 +61,7 @@ def _read(name: str, path: Path, most: int) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"the content of the file {name!r}: {str(path)!r} is not a regular file")
+        # one byte more tells that it is too large; the reported size alone does not, since files of /proc have none
         content = file.read(most + 1)
         check_size(name, max(len(content), os.fstat(file.fileno()).st_size), most)
         return content

@@ -60,9 +60,11 @@ class JsonHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Read the body, and answer."""
         announced = self.headers.get("Content-Length", "")
+        # few ASCII digits only: `isdigit` accepts others as well, and `int` refuses thousands of them with an exception
         length = int(announced) if announced.isascii() and announced.isdigit() and len(announced) < 12 else -1
         status, why = self._refusal(length)
         if status:
+            # the body that is not read would be taken for the next request
             self.close_connection = True
             self._answer(status, self.fault(why))
             self.rfile.read(
@@ -109,6 +111,7 @@ class JsonServer(ThreadingHTTPServer):
     """Serves with one thread per connection."""
 
     daemon_threads = True
+    # a batch of rollouts connects at once; the default is 5
     request_queue_size = 1024
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -137,4 +140,5 @@ def _token_of(authorization: str) -> str:
 
 
 def _same(given: str, token: str) -> bool:
+    # takes the same time for any wrong token; as bytes, since texts have to be ASCII for it
     return hmac.compare_digest(given.encode("latin-1", "replace"), token.encode())

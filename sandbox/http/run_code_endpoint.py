@@ -22,6 +22,7 @@ from sandbox.interpreter import SyncInterpreter
 from sandbox.sandbox import Sandbox
 
 _INPUT = ".stdin"
+# sessions have no standard input, so it comes as a file; the code finds neither the file nor these imports
 _READ_INPUT = f"""
 import os, sys
 os.dup2(os.open({_INPUT!r}, os.O_RDONLY), 0)
@@ -75,6 +76,7 @@ def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
             _prepare(python, sandbox, request, uploads)
             execution = python.run(code, timeout)
             files = _fetch(python, wanted) if execution.alive else {}
+    # a SandboxError too, but the client can try again: it gets a status of its own
     except SandboxFull:
         raise
     except (SandboxError, OSError) as error:
@@ -156,8 +158,10 @@ def _return_code(execution: Execution) -> int | None:
     if execution.status in ("ok", "timeout"):
         return 0 if execution.status == "ok" else None
     if execution.status == "exit":
+        # as Python does: only the lowest byte of a number counts, and a text means 1
         code = (execution.error or "SystemExit: 0").removeprefix("SystemExit: ")
         return int(code) % 256 if re.fullmatch(r"-?[0-9]{1,9}", code) else 1
+    # what is left was stopped or killed, and is reported like a SIGKILL
     return 1 if execution.status == "error" else -9
 
 
@@ -180,6 +184,7 @@ class _Handler(JsonHandler):
             return 200, run_code(self.sandbox, request)
         except SandboxFull as error:
             return 504, self.fault(str(error))
+        # malformed JSON and BadRequest are ValueErrors; deep nesting is a RecursionError
         except (ValueError, RecursionError) as error:
             return 400, self.fault(str(error))
 
@@ -197,6 +202,7 @@ def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080, tok
         ValueError: the address can be reached by others and there is no token, or a header cannot hold the token.
     """
     _check_token(host, token)
+    # the values go into a class, since the server makes a new handler for each connection
     return JsonServer((host, port), type("Handler", (_Handler,), {"sandbox": sandbox, "token": token}))
 
 
@@ -219,6 +225,7 @@ def _is_loopback(host: str) -> bool:
 
 def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessions: int = 64, token: str = "") -> None:
     """Serve until interrupted; see `make_server`."""
+    # before containers are started, which takes seconds
     _check_token(host, token)
     with Sandbox.open_sync(containers=containers, sessions=sessions) as sandbox:
         server = make_server(sandbox, host, port, token)

@@ -42,11 +42,13 @@ def build_image(
     """
     import docker.errors
 
+    # refuses an unknown profile before anything is asked of Docker
     requirements(profile)
     diagnosis = check_docker(host)
     if diagnosis.state != "ok":
         raise SandboxUnavailable(str(diagnosis))
     base = base or os.environ.get(BASE_VARIABLE) or None
+    # an import or a build may take minutes before the engine answers
     client = connect(host, timeout=600)
     try:
         tag = host_tag(profile, plain_tmp) if base is None else base_tag(client, base, profile, plain_tmp)

@@ -61,14 +61,17 @@ def _bundled_wheel() -> str | None:
 def _pip_of_base() -> str | None:
     """Return the folder with pip of the Python that this environment was made from."""
     python = getattr(sys, "_base_executable", sys.executable)
+    # without a virtual environment, the base is this Python, which has no pip
     if sys.prefix == sys.base_prefix or not os.path.exists(python):
         return None
+    # isolated, so that neither PYTHONPATH nor the working directory can answer for that Python
     found = subprocess.run([python, "-I", "-c", _WHERE], capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
 
 
 def _uv() -> str | None:
     beside = Path(sys.executable).with_name("uv")
+    # uv sets this variable for the programs that it runs
     return os.environ.get("UV") or shutil.which("uv") or (str(beside) if beside.exists() else None)
 
 

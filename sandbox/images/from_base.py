@@ -30,6 +30,7 @@ _PROBE = (
     "print(json.dumps([list(sys.version_info[:2]), platform.machine(), list(platform.libc_ver()), "
     "importlib.util.find_spec('pip') is not None]))"
 )
+# manylinux_2_5, the same as manylinux1, is the oldest tag of PEP 600
 _MANYLINUX_SINCE = 5
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class _Python:
         name, number = self.libc
         if name != "glibc":
             return [f"musllinux_1_{minor}_{self.machine}" for minor in (1, 2)]
+        # wheels for an older glibc work with a newer one
         minors = range(_MANYLINUX_SINCE, int(number.split(".")[1]) + 1)
         return [f"manylinux2014_{self.machine}", *(f"manylinux_2_{minor}_{self.machine}" for minor in minors)]
 
@@ -62,6 +64,7 @@ def base_tag(client: Any, base: str, profile: str, plain_tmp: bool) -> str:
     require_image(client, base)
     recipe = [(profiles.IMAGES / name).read_text() for name in _RECIPE]
     pins = (profile, profiles.requirements(profile), ",".join(profiles.preload(profile)))
+    # the id of the base and not its name, which may come to mean a newer image
     return tag_of(*recipe, client.api.inspect_image(base)["Id"], *pins, str(plain_tmp))
 
 
@@ -75,6 +78,7 @@ def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: boo
     announce(_log, "building the sandbox image %s from %s (%s; once, up to a minute)", tag, base, profile)
     python = _look_into(client, base)
     with tempfile.TemporaryDirectory() as scratch:
+        # a folder of its own: the engine is sent all that is in it
         context = Path(scratch)
         for path in (*(profiles.IMAGES / name for name in _RECIPE), profiles.requirements_file(profile)):
             shutil.copy(path, context)
@@ -129,6 +133,7 @@ def _build(client: Any, context: Path, tag: str, arguments: dict[str, str]) -> N
 def _pull(client: Any, base: str) -> None:
     import docker.errors
 
+    # no second pull: it works without a registry, and the same name keeps its meaning
     if exists(client, base):
         return
     announce(_log, "pulling the base image %s", base)
@@ -145,6 +150,7 @@ def _pull(client: Any, base: str) -> None:
 def _look_into(client: Any, base: str) -> _Python:
     code, words = _run_once(client, base)
     with contextlib.suppress(ValueError):
+        # only the last line, since the image's Python may print something of its own before
         version, machine, libc, pip = json.loads(words.strip().rpartition("\n")[2])
         if tuple(version) >= _OLDEST:
             return _Python((version[0], version[1]), machine, (libc[0], libc[1]), pip)
@@ -173,6 +179,7 @@ def _run_once(client: Any, base: str) -> tuple[int, str]:
         code = client.api.wait(container)["StatusCode"]
         return code, client.api.logs(container).decode("utf-8", "replace")
     except docker.errors.APIError as error:
+        # as a shell reports a program that is missing: usually there is no python3
         return 127, str(error.explanation or error)
     finally:
         client.api.remove_container(container, force=True)

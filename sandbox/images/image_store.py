@@ -15,6 +15,7 @@ STAGE_LABEL = "arpo.sandbox.stage"
 
 def tag_of(*recipe: str) -> str:
     """Return the tag of an image that is made from this recipe."""
+    # the zeros keep two parts from being taken for other two with the same text
     return f"{REPOSITORY}:{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
 
 
@@ -47,6 +48,7 @@ def require_image(client: Any, image: str) -> None:
             a limit on their size).
     """
     found = _inspect(client, image)
+    # an engine may leave this field out
     if found.get("Os") not in ("linux", "", None):
         raise SandboxError(f"the image {image!r} is for {found['Os']}; a sandbox needs one for linux")
     if volumes := found["Config"].get("Volumes"):

@@ -71,6 +71,7 @@ def is_empty(profile: str) -> bool:
 
 def packages_digest(profile: str) -> str:
     """Return a hash of what determines `packages_directory`: the pins, how they are installed, and the Python."""
+    # a change of any of these can change what pip installs
     recipe = (requirements(profile), _PREPARE.read_text(), sys.version, platform.machine(), *platform.libc_ver())
     return hashlib.sha256("\0".join(recipe).encode()).hexdigest()[:16]
 
@@ -88,14 +89,17 @@ def packages_directory(profile: str) -> Path | None:
     if is_empty(profile):
         return None
     digest = packages_digest(profile)
+    # under the lock, since another process may be installing the same packages
     with locked(digest) as cache:
         made = cache / digest
         if not made.is_dir():
             started = time.monotonic()
             announce(_log, "installing the packages of the sandbox's profile %s (once, up to a minute)", profile)
             part = cache / f".{digest}.part"
+            # of an installation that was interrupted
             shutil.rmtree(part, ignore_errors=True)
             _install(profile, part)
+            # in one step, so that a directory of this name is always complete
             part.rename(made)
             announce(_log, "installed the packages in %.1f s", time.monotonic() - started)
     return made
@@ -122,6 +126,7 @@ def download_wheels(
         SandboxError: pip cannot download them, or there are none for that Python.
     """
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    # the pins are complete, so nothing is resolved; and no package's own code runs, as a source build would
     command += ["--no-deps", "--only-binary", ":all:", "--dest", str(target)]
     command += ["--python-version", f"{version[0]}.{version[1]}"]
     command += [argument for tag in platforms for argument in ("--platform", tag)]
@@ -135,6 +140,7 @@ def _run_pip(profile: str, command: list[str]) -> None:
     )
     try:
         with pip_environment() as environment:
+            # other users read the packages, whatever the caller's umask is
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "umask": 0o022, "cwd": "/", "env": environment}
             result = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     except SandboxError as error:

@@ -93,6 +93,7 @@ else:
     sys.modules["sandbox.server.session.zygote"].serve_zygote(config)
 """
 
+# a zygote does not load these: its sessions inherit everything that is in its memory
 _SUPERVISOR_ONLY = _MODULES[_MODULES.index("supervisor.event_loop") :]
 
 
@@ -108,4 +109,5 @@ def greeting(config: dict[str, Any]) -> bytes:
     """Return the bytes to send first: the script and its configuration."""
     text = script()
     known = json.dumps({**config, "role": "supervisor", "bootstrap": BOOTSTRAP}).encode()
+    # lengths are decimal numbers of fixed width, since BOOTSTRAP knows no frames yet
     return b"%016d" % len(text) + text + b"%016d" % len(known) + known

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 
 HEADER = struct.Struct(">BQI")
+# holds the longest code (8 MiB, see `validation`) even if JSON writes each of its bytes as six
 MAX_FRAME = 64 << 20
 
 # client to supervisor, and back
@@ -88,6 +89,7 @@ class Frames:
         frames: list[Frame] = []
         while len(self._buffer) >= HEADER.size:
             kind, number, length = HEADER.unpack_from(self._buffer)
+            # refused at the header, before any of the payload is kept
             if length > self._limit:
                 raise WireError(f"a frame of {length} bytes is announced; at most {self._limit} are accepted")
             end = HEADER.size + length
@@ -123,6 +125,7 @@ def unpack_pictures(data: bytes) -> tuple[list[bytes], int]:
             at += PICTURE.size + length
     except struct.error as error:
         raise WireError("malformed pictures") from error
+    # a last picture that is shorter than announced leaves `at` beyond the end
     if at != len(data) or len(pictures) > MOST_PICTURES or sum(map(len, pictures)) > PICTURE_BYTES:
         raise WireError("malformed pictures")
     return pictures, left_out

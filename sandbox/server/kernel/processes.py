@@ -45,6 +45,7 @@ def _field(pid: int, number: int) -> int:
     """Return a field of /proc/PID/stat by its number in proc(5), -1 if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
+            # the program's name before the bracket may itself contain spaces and brackets
             return int(file.read().rpartition(")")[2].split()[number - 3])
     except (OSError, IndexError, ValueError):
         return -1
@@ -90,6 +91,7 @@ def user_of(pid: int) -> int:
 
 def now_in_ticks() -> int:
     """Return the start time that a process would have if it started now, or a little earlier."""
+    # one tick less, so that rounding never makes a new process older than the moment of this call
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS) - 1
 
 
@@ -143,6 +145,7 @@ def send_signal(pid: int, number: int) -> None:
 
 def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
     """Return how often the kernel has killed in this container for lack of memory; 0 where that cannot be read."""
+    # version 2 of control groups, then version 1
     for name in ("memory.events", "memory/memory.oom_control"):
         try:
             with open(os.path.join(root, name)) as file:
@@ -167,6 +170,7 @@ class ProcessUsage(NamedTuple):
 def usage_of(place: str) -> ProcessUsage | None:
     """Return the usage of a process or a thread ("7", "7/task/9"); None if it is gone."""
     try:
+        # without a file object, to save time: this is done for every process in each round
         fd = os.open(f"/proc/{place}/stat", os.O_RDONLY)
     except OSError:
         return None
@@ -198,6 +202,7 @@ def roots_of(processes: Mapping[int, ProcessUsage], roots: Container[int]) -> di
     for pid in processes:
         path: list[int] = []
         at = pid
+        # bounded: processes end and numbers are reused while /proc is read, so that parents can form a circle
         while at not in known and at not in roots and at in processes and len(path) < len(processes):
             path.append(at)
             at = processes[at].parent

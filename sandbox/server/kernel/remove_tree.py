@@ -51,6 +51,7 @@ def _enter(place: int, name: str) -> int:
     """
     path = os.open(name, _PLACE, dir_fd=place)
     try:
+        # by way of /proc, since fchmod refuses an O_PATH descriptor, and the name may mean something else by now
         os.chmod(f"/proc/self/fd/{path}", 0o700)
         return os.open(f"/proc/self/fd/{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     finally:
@@ -61,6 +62,7 @@ def _empty(root: int) -> None:
     """Empty a directory, one subdirectory at a time."""
     moved = _take_apart(root, root, 0)
     while True:
+        # listed again in each round, since emptying a directory moves its subdirectories up to here
         inner = [name for name in os.listdir(root) if name.startswith(_MOVED)]
         if not inner:
             return
@@ -84,8 +86,10 @@ def _take_apart(root: int, directory: int, moved: int) -> int:
         if not _is_directory(directory, name):
             os.unlink(name, dir_fd=directory)
             continue
+        # gives it permissions: to move a directory, the kernel demands write access to it, since ".." changes
         os.close(_enter(directory, name))
         moved += 1
+        # the code may have used such names itself
         while _exists(root, f"{_MOVED}{moved}"):
             moved += 1
         os.rename(name, f"{_MOVED}{moved}", src_dir_fd=directory, dst_dir_fd=root)

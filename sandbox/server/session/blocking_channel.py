@@ -92,5 +92,6 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     for fd in fds:
+        # received descriptors are inheritable; programs that the code starts must not get them
         os.set_inheritable(fd, False)
     return list(fds)

@@ -122,6 +122,7 @@ def _copied(session: ForkableSession, origin: _Origin, index: int, directory: st
         os.mkdir(directory, 0o700)
         copy_tree(old, directory)
         separate(origin.files, old, directory, {session.channel.fileno(), *waiting}, session.outputs)
+        # after the files are copied, since mappings of them move to the copies
         own_memory(old, directory)
         _forget_tracker()
         session.directory = directory
@@ -146,6 +147,7 @@ def _copied(session: ForkableSession, origin: _Origin, index: int, directory: st
 def _until_done(waiting: tuple[int, int], copies: int) -> None:
     """Wait until every copy has reported that it needs the original no more, or all have ended."""
     done, pending = waiting
+    # else the pipe would not end when all copies have ended without a word
     os.close(pending)
     while copies > 0:
         said = os.read(done, copies)

@@ -68,12 +68,14 @@ def _drawn(figure: Any) -> bytes:
 
 def _own_picture(value: Any) -> Iterator[bytes]:
     """Yield a value's picture, as notebooks do. If it has none, or fails, its `repr` is shown."""
+    # asked of the type, since some objects claim to have any attribute
     if not hasattr(type(value), "_repr_png_"):
         return
     try:
         picture = value._repr_png_()
     except Exception:
         return
+    # IPython allows a pair of picture and metadata
     if isinstance(picture, tuple) and picture:
         picture = picture[0]
     if isinstance(picture, bytes) and picture:

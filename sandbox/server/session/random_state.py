@@ -26,8 +26,10 @@ def reseed(seed: str | None) -> None:
         seed: any text; None uses the system's randomness. Generators that the code has created are not changed.
     """
     random = sys.modules.get("random")
+    # without a seed nothing is left to do for `random`: Python has seeded it anew in the forked child
     if random is not None and seed is not None:
         random.seed(seed)
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
+        # numpy's old interface takes 32 bits
         numbers.seed(None if seed is None else int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big"))

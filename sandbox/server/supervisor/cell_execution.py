@@ -67,6 +67,7 @@ class CellExecution:
         Raises:
             OSError: the session has closed its channel.
         """
+        # only during cells: between them, a background process that writes for ever fills its pipe and waits
         for fd in handle.outputs:
             self._loop.watch(fd, self._output_reader(handle, request, fd))
         kind = SETUP if request.fields["setup"] else CELL
@@ -128,6 +129,7 @@ class CellExecution:
     def _drop_waiting(self, handle: SessionHandle, name: int | None) -> bool:
         for cell in handle.queue:
             if cell.kind == RUN and name is not None and cell.fields.get("cell") == name:
+                # it is answered out of turn, since the cell that runs may take long
                 handle.queue.remove(cell)
                 self._control.answer(handle, cell, {**killed("interrupted", _NOT_BEGUN), "alive": True}, False)
                 return True
@@ -157,6 +159,7 @@ class CellExecution:
     def cut_off(self, handle: SessionHandle, request: ClientRequest, cause: str, why: str) -> None:
         """Answer for a cell during which the session has ended."""
         handle.drain()
+        # the interrupt itself may have ended the process; then the limit is the cause, and not the exit
         if request.stopped and cause == "killed":
             cause, why = request.stopped, self._reason(request, _ENDED)
         self._answer(handle, request, killed(cause, why))
@@ -194,6 +197,7 @@ def outcome_fields(payload: bytes) -> dict[str, Any]:
         raise WireError("an outcome that is too short")
     status, flags, value, error = OUTCOME.unpack_from(payload)
     texts, rest = payload[OUTCOME.size :][: value + error], payload[OUTCOME.size + value + error :]
+    # the session is not trusted: the announced lengths have to agree with what has come
     if status >= len(STATUSES) or len(texts) != value + error:
         raise WireError("a malformed outcome")
     fields: dict[str, Any] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+# in pairs: the name in version 2 of control groups, then in version 1; `_KERNEL` is of version 1 only
 _USAGE = ("memory.current", "memory/memory.usage_in_bytes")
 _STAT = ("memory.stat", "memory/memory.stat")
 _KERNEL = ("memory/memory.kmem.usage_in_bytes", "memory/memory.kmem.tcp.usage_in_bytes")
@@ -51,6 +52,7 @@ class CgroupUsage:
         total = "total_" if "total_inactive_file" in fields else ""  # version 1: includes child groups
         names = next((names for names in _PROGRAMS if total + names[0] in fields), ())
         kernel = fields.get("kernel", sum(fields.get(name, 0) for name in _KERNEL_FIELDS))
+        # version 1 counts this memory in files of their own
         if self._stat == _STAT[1]:
             kernel = sum(_first_number(_text(os.path.join(self._root, name))) for name in _KERNEL)
         return {
@@ -84,6 +86,7 @@ def available_memory() -> int:
 
 def others_running() -> bool:
     """Whether anything besides this process is running or runnable on this machine."""
+    # the fourth word is "runnable/all"; this process itself is running while it reads it
     words = _text("/proc/loadavg").split()
     return len(words) < 4 or _first_number(words[3].replace("/", " ")) > 1
 

@@ -68,6 +68,7 @@ class ClientStream:
         for kind, number, payload in self._incoming.feed(data):
             try:
                 self._on_request(ClientRequest(kind, number, json.loads(payload)))
+            # a request without any reply would make its caller wait for ever
             except Exception as error:
                 traceback.print_exc()
                 self.fail(number, "SandboxError", f"the request failed: {type(error).__name__}: {error}")

@@ -49,6 +49,7 @@ class FileRequests:
         elif request.kind == LIST:
             kind, payload = LOOK, path
         else:
+            # a zero ends the path, since no path contains one
             data = base64.b64decode(fields["data"])
             kind, payload = STORE, FILE_REQUEST.pack(fields["offset"], 0) + path + b"\0" + data
         self._channels.send(handle, kind, request.number, payload)
@@ -70,6 +71,7 @@ class FileRequests:
         code, size = FILE_REPLY.unpack_from(payload)
         data = payload[FILE_REPLY.size :]
         if code:
+            # an arbitrary number could pass for an error that callers handle in a special way
             code = code if code in _ALLOWED_ERRORS else errno.EIO
             self._control.answer(handle, request, {"errno": code}, False)
         elif request.kind in (READ, LIST):

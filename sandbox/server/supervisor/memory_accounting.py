@@ -53,6 +53,7 @@ class MemoryAccounting:
 
     def initial_sizes(self, zygote: int) -> _Sizes:
         """Return what every session of a zygote begins with: the sizes of the zygote."""
+        # a zygote that was started again has another process id, so it is measured anew
         if not self._zygotes.get(zygote, {}).get("RssAnon"):
             self._zygotes = {pid: sizes_of(pid) for pid in self._zygote_pids()}
         return self._zygotes.get(zygote, {})
@@ -79,8 +80,10 @@ class MemoryAccounting:
             held[number].kernel += _DESCRIPTOR_BYTES * max(0, descriptors_of(pid) - _IDLE_DESCRIPTORS)
         shared = _owned_shared_memory()
         for number, group in enumerate(held):
+            # a shared page becomes a process's own only by a page fault: faults bound what it may hold of them
             group.pages = min(group.pages, max(0, written[number])) + mapped[number]
             slot = groups[number][0].home
+            # only such a slot is a file system of its own; elsewhere the files of groups cannot be told apart
             if slot.uid:
                 group.sure += files_in(slot.path) + shared.get(slot.uid, 0)
         return held

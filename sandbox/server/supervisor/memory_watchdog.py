@@ -122,6 +122,7 @@ class MemoryWatchdog:
         for handle in self._table.sessions.values():
             if not handle.slot or (self._ended and handle is self._ended[0]):
                 continue
+            # after its end: until its slot is swept; before it is reported: while the kernel takes the process down
             if handle.home.sweeping if handle.lost else handle.pid and not alive(handle.pid):
                 self._ended, self._patience = (handle, handle.home), time.monotonic() + _PATIENCE
                 return True

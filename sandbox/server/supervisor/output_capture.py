@@ -37,4 +37,5 @@ class OutputCapture:
         tail = self._tail[-self._half :]
         left_out = self.total - len(self._head) - len(tail)
         note = f"\n... [{left_out} bytes left out] ...\n"
+        # each cut may fall within a character; half of one is replaced
         return self._head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace")

@@ -78,6 +78,7 @@ class SessionRequests:
             self._creation.open(request, key)
             return
         handle = self._table.sessions.get(key)
+        # before the check for closed sessions: for those the answer is that nothing was running, and no error
         if request.kind == INTERRUPT:
             self._cells.interrupt(handle, request)
         elif handle is None:
@@ -96,6 +97,7 @@ class SessionRequests:
             return
         request = handle.current = handle.queue.popleft()
         request.started = time.monotonic()
+        # else the request would wait for the CPU until the next division of it
         if handle.idle:
             restore_priority(handle)
         try:
@@ -154,6 +156,7 @@ class SessionRequests:
             cause: the status of the current cell.
             why: the reason, as text.
         """
+        # the first cause counts: what comes later is mostly its consequence
         if handle.cause or handle.lost:
             return
         handle.cause, handle.why = cause, why
@@ -185,8 +188,10 @@ class SessionRequests:
         if request and run:
             self._cells.cut_off(handle, request, cause, why)
         waiting = list(handle.queue)
+        # a fork is answered by `on_parent_exit`, when its copies have been dealt with as well
         if request and not run and request.kind != FORK:
             waiting.insert(0, request)
+        # before the answers, which read `handle.lost`
         self.discard(handle, lost)
         for late in waiting:
             self._loop.cancel(late.timer)

@@ -37,10 +37,12 @@ class SessionChannels:
     def _send_rest(self, handle: SessionHandle) -> None:
         try:
             done = handle.channel.flush()
+        # the session has closed its end, which reading reports
         except OSError:
             done = True
         if done:
             self.listen_to(handle)
+        # always, since the loop calls back once for both directions
         self._on_readable(handle)
 
     def close(self, handle: SessionHandle) -> None:

@@ -102,6 +102,7 @@ class SessionCreation:
             self._table.sessions.pop(key)
             self._client.fail(request.number, "SandboxError", f"no session could be opened: {error}")
             return
+        # queued now: they start as soon as the session has reported, without another message of the client
         if request.kind == RUN_ONCE:
             self._queue_run_once(handle, request)
         self._channels.listen_to(handle)
@@ -117,8 +118,10 @@ class SessionCreation:
         handle.spawner = self._zygotes.for_texts([one.fields["code"] for one in handle.queue if one.kind == RUN])
 
     def _begin(self, creation: Creation, handle: SessionHandle) -> None:
+        # before the fork: a process that is older than this moment cannot be the session
         self._table.expect(handle)
         handle.spawner.open(handle)
+        # not in `open`, since the time that is spent waiting for a slot does not count
         self.start_clock(creation)
 
     def start_clock(self, creation: Creation) -> None:
@@ -169,6 +172,7 @@ class SessionCreation:
 
     def enrol(self, handle: SessionHandle, creation: Creation, pid: int) -> None:
         """Note the process of a session that was checked."""
+        # taken before `settle`, which drops such statuses when nothing else is being created
         status = self._table.exited.pop(pid, None)
         handle.pid = pid
         handle.inherited = sizes_of(pid)["RssAnon"] if creation.parent else 0
@@ -218,10 +222,12 @@ class SessionCreation:
 
     def _complete(self, creation: Creation) -> None:
         self._loop.cancel(creation.request.timer)
+        # leftovers of a fork end before any of its sessions can go on
         if creation.before_answer:
             creation.before_answer(creation)
         if creation.error:
             self._undo(creation)
+        # a RUN_ONCE is answered with the outcome of its code
         elif creation.request.kind != RUN_ONCE:
             self._client.reply(creation.request.number, {"losses": creation.losses})
         if creation.parent and creation.parent.current is creation.request:

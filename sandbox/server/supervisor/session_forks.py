@@ -135,6 +135,7 @@ class SessionForks:
         if len(message.fds) != 1:
             raise WireError("a channel is missing")
         if handle.control is not None:
+            # first, since `adopt` closes it, and its number may then be that of another file
             self._loop.unwatch(handle.control.fileno())
         handle.adopt(message.fds.pop(), message.pid)
         self._channels.listen_to(handle)
@@ -148,8 +149,10 @@ class SessionForks:
         """
         if not creation.losses["threads"]:
             raise WireError("a session that was not to be replaced")
+        # the replacement is forked after the copies were expected; nothing older can be it
         old, parent.created_after = parent.pid, creation.handles[0].created_after
         self._creation.check(parent, message.pid, message.uid, os.getpid())
+        # before the old process is killed, so that its end is not taken for that of the session
         self._table.by_pid.pop(old, None)
         parent.pid = message.pid
         self._table.by_pid[parent.pid] = parent
@@ -168,6 +171,7 @@ class SessionForks:
         if kind == UNABLE:
             creation.error = _reason(payload)  # replaces those of its copies, since it is the first cause
             creation.refused = True
+            # the session goes on as if nothing had happened, and its workers with it
             for pid in creation.workers:
                 send_signal(pid, signal.SIGCONT)
         else:

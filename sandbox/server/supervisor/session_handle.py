@@ -12,6 +12,7 @@ from sandbox.server.supervisor.output_capture import OutputCapture
 from sandbox.server.supervisor.session_socket import ControlSocket, adopted
 from sandbox.server.wire import GIVE, LARGEST_PIECE, PICTURE_BYTES, WireError
 
+# room in a frame for the structs around texts, data and pictures
 _SLACK = 4096
 _READS_AT_ONCE = 32
 
@@ -144,6 +145,7 @@ class SessionHandle:
             WireError: it is not a valid name.
         """
         text = name.decode("ascii", "replace")
+        # the name comes from the session; with a "/" or ".." in it, another directory would be removed later
         if len(text) != 32 or set(text) - set("0123456789abcdef"):
             raise WireError("a malformed name of a directory")
         self.directory = os.path.join(self.home.path, text)
@@ -199,6 +201,7 @@ class SessionHandle:
 
     def release(self) -> None:
         """Close the session's ends of its channels, once the session has them."""
+        # else the supervisor itself would keep the channel and the pipes open, and never see their end
         for fd in self.given:
             os.close(fd)
         self.given = ()

@@ -75,6 +75,7 @@ class SessionMessages:
         try:
             self._dispatch(handle, message)
         finally:
+            # descriptors that nobody has taken; otherwise a session could fill the supervisor's table
             for fd in message.fds:
                 os.close(fd)
 
@@ -95,6 +96,7 @@ class SessionMessages:
 
     def _on_frame(self, handle: SessionHandle, kind: int, number: int, payload: bytes, message: Message) -> None:
         request = handle.current
+        # an earlier frame of the same message may have ended it
         if handle.cause or handle.lost:
             return
         if not handle.pid and kind == READY:

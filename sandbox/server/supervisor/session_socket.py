@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sandbox.server.wire import Frame, Frames, WireError, pack
 
 _CREDENTIALS = struct.Struct("3i")
+# room for one descriptor, which is all that any message needs; the kernel closes those that do not fit
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(array.array("i").itemsize)
 _NOW = socket.MSG_DONTWAIT
 _MOST_IGNORED = 1 << 20
@@ -91,6 +92,7 @@ class ControlSocket:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
                 pid, uid, _ = _CREDENTIALS.unpack_from(content)
             elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                # a list that was cut off may end within a number
                 fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
         return Message(data, pid, uid, list(fds)) if data else None
 

@@ -66,6 +66,7 @@ class SessionTable:
     def settled(self, handle: SessionHandle) -> None:
         """Note that a session has started, or never will."""
         self.creating.discard(handle)
+        # nobody will ask for these any more, and their numbers may be given to other processes
         if not self.creating:
             self.exited.clear()
 

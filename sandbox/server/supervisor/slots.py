@@ -57,6 +57,7 @@ class Slots:
         own_directories = bool(first or config["harden"])
         numbers = range(config["sessions"])
         places = [(os.path.join(root, str(k)) if own_directories else root, first + k if first else 0) for k in numbers]
+        # with users, the backend has made the directories
         if own_directories and not first:
             for path, _ in places:
                 os.mkdir(path, 0o700)
@@ -79,6 +80,7 @@ class Slots:
     def _advance(self) -> None:
         while self._waiting and self._free:
             handle, granted = self._waiting.popleft()
+            # a session that was closed while it waited takes no slot
             if not handle.lost:
                 self.join(handle, self._free.popleft())
                 granted()
@@ -138,6 +140,7 @@ class Slots:
             return
         last = len(slot.leftovers) <= _AT_ONCE  # only a sweep of everything counts as a try
         self._loop.watch(done.fileno(), lambda: self._on_progress(slot, done, last))
+        # a socket that is closed has the number -1: that sweep has ended in time
         self._loop.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
 
     def _on_progress(self, slot: Slot, done: socket.socket, last: bool) -> None:

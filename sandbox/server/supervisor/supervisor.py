@@ -83,6 +83,7 @@ class Supervisor:
 
     def serve(self) -> None:
         """Start the zygotes, then serve until the client is gone."""
+        # first: a zygote may end at once, and without the handler its exit would go unnoticed
         self._watch_children()
         self._client.open()
         self._zygotes.start()
@@ -124,6 +125,7 @@ class Supervisor:
 
     def _reap(self, reading: int) -> None:
         os.read(reading, 1 << 12)
+        # signals merge: one wakeup can stand for many children, so all that have ended are collected
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -143,6 +145,7 @@ class Supervisor:
     def _end(self) -> None:
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
+            # in rounds, since descendants whose parents end become children of this process
             kill_trees(lambda: children(os.getpid()))
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -162,6 +165,7 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
     config["own_root"] = config["root"] is None
     if config["root"] is None:
         config["root"] = tempfile.mkdtemp(prefix="sandbox-")
+    # in this order: handing out and hiding need capabilities that are dropped at the end
     if config["first_uid"]:
         os.setgroups([])
         if config["chown"]:
@@ -170,6 +174,7 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
         keep_capabilities(_CAPABILITIES)
     elif config["own_user"]:
         limit_processes(config["limits"]["processes"])
+    # with this link /work is the session's own directory in every session, which has it open as descriptor 200
     config["work"] = os.path.islink("/work") and os.readlink("/work") == "/proc/self/fd/200"
     hide_memory()
     adopt_orphans()  # under bubblewrap and unsafe_local it is not process 1
@@ -181,4 +186,5 @@ def _hand_out_slots(config: dict[str, Any]) -> None:
     for number in range(config["sessions"]):
         path = os.path.join(config["root"], str(number))
         os.chown(path, 0, config["first_uid"] + number)
+        # the group may make directories here but cannot list them; sticky: it removes only what is its own
         os.chmod(path, 0o1730)
