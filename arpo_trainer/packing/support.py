@@ -17,7 +17,7 @@ DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob")
 # not as the ways of others: their masks are made in their layers, or their positions do not begin at 0
 OWN_WAYS = ("doge", "falcon", "bert", "camembert", "data2vec-text", "electra", "ernie", "roberta",
             "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl")  # fmt: skip
-# tests/packing/test_forward.py compares each of these with flat rows
+# tests/arpo_trainer/packing/test_forward.py compares each of these with flat rows
 PROVEN = ("gemma", "glm4", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
           "smollm3")  # fmt: skip
 
