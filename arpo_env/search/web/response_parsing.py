@@ -150,7 +150,7 @@ def one_line(text: str) -> str:
 
 def number(value: Any) -> float | None:
     """Return a finite number, or None for anything else."""
-    # bool is a subclass of int; NaN and infinity are no JSON and could not be recorded.
+    # bool is a subclass of int; NaN and infinity are no valid JSON.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
