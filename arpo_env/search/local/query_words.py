@@ -83,7 +83,7 @@ def grams(run: str, size: int) -> Iterator[str]:
 def _names(words: list[str]) -> Iterator[tuple[str, int]]:
     for start, first in enumerate(words):
         for end in range(start + 1, min(start + LONGEST_NAME, len(words)) + 1):
-            # Titles do not end in a stop word, and begin with one only if it is "a" or "the".
+            # Hardly any title ends in a stop word, or begins with one other than "a" or "the".
             if words[end - 1] not in STOP_WORDS and (first not in STOP_WORDS or first in ("a", "the")):
                 yield " ".join(words[start:end]), end - start
 

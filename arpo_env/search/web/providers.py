@@ -65,7 +65,7 @@ def register_provider(row: ProviderRow) -> None:
     """Make a web search service of your own available by its name, for `search=` and the list of providers."""
     _BY_NAME[row.name] = row
     make = functools.partial(make_provider, row.name)
-    # The backend is registered twice: for a replay it is made without its key.
+    # Two factories, since for a replay the backend is made without its key.
     register_backend(row.name, make, functools.partial(make_provider, row.name, asked=False))
 
 
