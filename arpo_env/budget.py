@@ -62,6 +62,7 @@ class Budget:
         Raises:
             ValueError: a limit is invalid, or names a tool that is not among `tools`.
         """
+        # A spec may limit tools that this environment leaves out; only names that the caller gave can be mistakes.
         unknown = ", ".join(sorted((calls_of or {}).keys() - set(tools)))
         if unknown:
             raise ValueError(f"tool_limits names {unknown}; the tools are {', '.join(tools) or 'none'}")
@@ -77,12 +78,14 @@ class Budget:
         used = episode.tools_used
         if len(used) >= self.calls:
             return NO_CALLS
+        # A tool without a limit of its own gets one that it cannot reach.
         if used.count(tool) >= self.calls_of.get(tool, len(used) + 1):
             return NO_CALLS_OF.format(tool=tool)
         return None
 
     def notice(self, episode: Episode) -> str | None:
         """Return the notice that is added to a result if the next turn must be the answer, else None."""
+        # The current turn is in the list already, so that exactly one is left then.
         last = len(episode.turns) == self.turns - 1
         return LAST_TURN if last or self._left(episode) < self.answer_tokens else None
 
@@ -91,6 +94,7 @@ class Budget:
         return len(episode.turns) >= self.turns or self._left(episode) <= 0
 
     def _left(self, episode: Episode) -> float:
+        # The count of a rollout engine is exact and wins over the estimate.
         if episode.tokens_left is not None:
             return episode.tokens_left
         if self.tokens is None:

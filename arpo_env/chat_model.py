@@ -113,6 +113,7 @@ class ChatModel:
             try:
                 text = await self._once({**body, **_response_format(form, schema)})
             except ServiceError as error:
+                # The server may not know this form; the last one is no form at all and has no successor.
                 if form and error.status in (400, 422):
                     continue
                 raise
@@ -122,6 +123,7 @@ class ChatModel:
         raise AssertionError("unreachable")
 
     async def _once(self, body: Mapping[str, Any]) -> str:
+        # Checked only when a request is made, so that a replay needs no key.
         if not self._key and self.base_url == _OPENAI:
             message = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
             raise ServiceError(self._http.service, message)

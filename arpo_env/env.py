@@ -117,10 +117,12 @@ class ToolEnv(gymnasium.Env[str, str]):
         check_choice("language", language, (None, *get_args(Language)))
         check_choice("prompt", prompt, get_args(Style))
         self.render_mode = render_mode
+        # What remains in `options` belongs to the task source, which rejects unknown names.
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
         self.language, self.prompt = language or spec.language, prompt
         self.protocol = make_protocol(protocol or spec.protocol)
         self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
+        # The tasks of an endless source are checked one by one, at each reset.
         for index in range(self.tasks.size or 0):
             check_setup(self.tasks.task(index))
         self._toolbox = Toolbox(
@@ -204,6 +206,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         task = self._choose(options or {})
         check_setup(task)
+        # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
         for tool in self.tools.values():
             await tool.reset(task.setup)
@@ -242,6 +245,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         copies = []
         for tools in await fork_tools(self.tools, n):
             twin = self._twin()
+            # With one generator for all, the tasks of one copy would depend on the resets of the others.
             twin._np_random = copy.deepcopy(self._np_random)
             twin.tools, twin._episode = tools, episode.copy()
             copies.append(twin)
@@ -257,6 +261,7 @@ class ToolEnv(gymnasium.Env[str, str]):
     def spawn(self) -> ToolEnv:
         """Return a new environment with the same settings that shares the loaded tasks; call `reset` before use."""
         fresh = self._twin()
+        # It gets a generator of its own at its first reset, and so does not depend on the resets of this one.
         fresh._np_random, fresh._np_random_seed, fresh._episode = None, None, None
         fresh.tools = self._toolbox.make()
         return fresh
@@ -282,6 +287,7 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     def _twin(self) -> ToolEnv:
         twin = copy.copy(self)
+        # Spaces hold random generators as well.
         twin.observation_space, twin.action_space = copy.deepcopy((self.observation_space, self.action_space))
         return twin
 
@@ -323,6 +329,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         Args:
             action: the part of a turn that was cut off, if any.
         """
+        # At least one turn, since the infos describe the last one.
         if action or not self.episode.turns:
             self.episode.turns.append(Turn(action))
         self.episode.outcome = "truncated"
@@ -353,6 +360,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         if "task" in options:
             given: Task = options["task"]
             return given
+        # An endless source has a task for every number, so that any range will do.
         size = self.tasks.size
         index = options.get("index")
         task: Task = self.tasks.task(int(self.np_random.integers(size or 2**31)) if index is None else int(index))
@@ -360,6 +368,7 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     async def _end(self, episode: Episode) -> tuple[str, float, bool, bool, dict[str, Any]]:
         texts = [turn.text for turn in episode.turns]
+        # All turns count: a good last turn does not make up for a malformed one.
         well_formed = episode.malformed == 0 and self.protocol.well_formed(texts)
         graded = await grade_episode(episode, well_formed, self.grader, self.rewards)
         info = {**self._info(episode), "answer": episode.answer, "reward_components": graded.components}

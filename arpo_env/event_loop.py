@@ -35,6 +35,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         RuntimeError: it was called on the background loop itself, which would deadlock.
     """
     if threading.current_thread() is _thread:
+        # Otherwise Python warns that the coroutine was never awaited.
         coroutine.close()
         raise RuntimeError(
             "a synchronous method was called on the event loop that runs it; use the asynchronous methods there "
@@ -45,6 +46,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return future.result()
     except BaseException:
+        # Mostly a KeyboardInterrupt; if the coroutine itself raised, `done` is set and nothing waits.
         future.cancel()
         done.wait(CLEANUP_TIMEOUT)
         raise

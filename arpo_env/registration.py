@@ -55,6 +55,7 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
     made = _spec(spec, tasks, parts)
     content = content_of((made, tasks))
     if made.id in gymnasium.registry and not overwrite:
+        # Environments that were not registered here, such as the built-in ones, have no stored content.
         known = _contents.get(made.id) or (content_of((get_spec(made.id), None)) if has_spec(made.id) else None)
         if same_content(content, known):
             return get_spec(made.id)
@@ -62,7 +63,9 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
             f"{made.id!r} is already registered with different content: register under another id, such as "
             f"{_next_version(made.id)!r}, or give overwrite=True to replace it"
         )
+    # Before anything is changed: if the tasks have a wrong form, the old environment stays.
     loader = None if tasks is None else own_loader(made, tasks)
+    # The listener behind `add_specs` adds only ids that Gymnasium does not know.
     gymnasium.registry.pop(made.id, None)
     add_specs([made])
     if loader is not None:
@@ -105,11 +108,13 @@ def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -
     if isinstance(given, EnvSpec):
         values = {name: getattr(given, name) for name in _PARTS}
     values |= parts
+    # A spec is immutable, so that its fields are tuples.
     if isinstance(values.get("tools"), list):
         values["tools"] = tuple(values["tools"])
     if isinstance(values.get("tool_limits"), Mapping):
         values["tool_limits"] = tuple(values["tool_limits"].items())
     if tasks is not None:
+        # The splits of a copied spec belong to its own tasks and not to these.
         values["source"] = env_id
         values["splits"] = parts.get("splits", own_splits(tasks))
     elif not has_source(values.get("source", "")):

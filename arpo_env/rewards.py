@@ -108,6 +108,7 @@ def reference_reward(text: str, golds: str | Sequence[str]) -> ReferenceReward:
     f1 = reward_f1(answer, [golds] if isinstance(golds, str) else golds)
     if f1 <= 0:
         return ReferenceReward(0.0, "wrong", answer)
+    # As published: the tags count wherever they are, even in the result of a tool.
     if "</search>" in text and "</python>" in text:
         return ReferenceReward(f1 + MULTI_TOOL_BONUS, "multi_tool", answer, f1)
     return ReferenceReward(f1, "correct", answer, f1)
@@ -139,6 +140,7 @@ def _call_fault(text: str, tool: str) -> str:
             return f"{tool}_incomplete"
         if not start < end < result < close:
             return f"{tool}_order"
+        # Behind the result, since the tags of this tool within it are no further calls.
         position = close
     return ""
 
@@ -171,6 +173,7 @@ class Rewards:
         if len(set(names)) < len(names):
             raise ValueError(f"each reward term needs its own name, got {', '.join(names)}")
         for term in terms:
+            # One NaN or infinite weight would make every reward useless for training.
             if not math.isfinite(term.weight):
                 raise ValueError(f"the weight of reward term {term.name!r} must be a finite number, got {term.weight}")
         self.terms = tuple(terms)
@@ -190,6 +193,7 @@ class Rewards:
             return PaperRewards()
         if what == "reference":
             return cls([RewardTerm("reference", _reference_term)])
+        # An empty dict is an error, since every reward would be 0.
         if isinstance(what, Mapping) and what:
             return cls([_term(name, weight) for name, weight in what.items()])
         hint = nearest_hint(what, ("paper", "reference"))
@@ -209,6 +213,7 @@ class Rewards:
         components = _base_components(episode, score, format_ok)
         total = 0.0
         for term in self.terms:
+            # By identity, since a term of the user's may have the name of a built-in one.
             if term.function is _builtin:
                 value = _component(term.name, components, episode)
             else:
@@ -242,6 +247,7 @@ async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rew
         GradingError: the answer could not be graded; the sample is void.
     """
     answer = episode.answer
+    # Without an answer the grader, which may be another model, is not asked.
     score = Score(0.0) if answer is None else await grader.grade(answer, episode.task)
     return await rewards(episode, score, answer is not None and well_formed)
 
@@ -254,7 +260,9 @@ def is_correct(answer: str, task: Task) -> bool:
 
 
 def _base_components(episode: Episode, score: Score, format_ok: bool) -> dict[str, float]:
+    # Only calls that ran without an error earn the bonus.
     worked = {call.name for turn in episode.turns for call in turn.calls if call.status == "ok"}
+    # A superset, so that further tools do not lose the bonus.
     multi = worked >= MULTI_TOOLS
     return {"format": float(format_ok), "accuracy": score.value, "multi_tool": float(multi), **score.parts}
 

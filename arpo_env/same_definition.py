@@ -15,6 +15,7 @@ def content_of(value: Any, _above: tuple[int, ...] = (), _deep: bool = True) -> 
     The attributes of an object are compared as well; of objects that these or a function refer to, only the type is
     compared, since they may be anything, such as a client with open connections.
     """
+    # A cycle, such as an object whose attribute refers back to it.
     if id(value) in _above:
         return "..."
     inner = functools.partial(content_of, _above=(*_above, id(value)), _deep=_deep)
@@ -22,6 +23,7 @@ def content_of(value: Any, _above: tuple[int, ...] = (), _deep: bool = True) -> 
     if inspect.ismethod(value):
         return (inner(value.__func__), inner(value.__self__))
     if inspect.isfunction(value):
+        # Two functions of the same code differ by their defaults, and closures by the values that they enclose.
         defaults = (value.__defaults__, value.__kwdefaults__)
         return (
             value.__qualname__,
@@ -42,6 +44,7 @@ def content_of(value: Any, _above: tuple[int, ...] = (), _deep: bool = True) -> 
         return (type(value).__qualname__, [inner(getattr(value, field.name)) for field in dataclasses.fields(value)])
     if inspect.ismodule(value):
         return value.__name__
+    # Without an equality of its own, an object would differ from its twin after every reload.
     if getattr(type(value), "__eq__", None) is getattr(object, "__eq__", None):
         return (type(value).__qualname__, held(getattr(value, "__dict__", None)) if _deep else None)
     return value
@@ -56,6 +59,7 @@ def same_content(one: Any, other: Any) -> bool:
 
 
 def _code(code: Any) -> Any:
+    # With types, since 1 == 1.0 == True; without lines and file names, which every notebook cell changes.
     constants = [_code(one) if inspect.iscode(one) else (type(one), one) for one in code.co_consts]
     return (code.co_code, constants, code.co_names, code.co_varnames)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from arpo_env.pages.cached_pages import CachedPages, PageSource
     from arpo_env.pages.page_summary import PageSummariser
 
+# Factories of tools take no arguments, so the cache reaches them through the context.
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
 PAGES = ("snippets", "passages", "summaries")
 
@@ -88,6 +89,7 @@ class Services:
             if self.cache_mode in (None, "live"):
                 return None
             raise ValueError(f"cache_mode={self.cache_mode!r} needs cache=..., the file of the record")
+        # Imported at need, here and below: an environment without external services loads none of this.
         from arpo_env.cache.cache import Cache
 
         if isinstance(self.cache, str | Path):
@@ -131,6 +133,7 @@ class Services:
         from arpo_env.search import default_search, open_search
         from arpo_env.search.cached_search import CachedSearch
 
+        # A replay asks nobody, so it has to work without a key.
         asked = self.record is None or self.record.mode != "replay"
         backend = default_search(asked=asked) if self.search is None else open_search(self.search, asked=asked)
         return backend if self.record is None else CachedSearch(backend, self.record)
@@ -152,6 +155,7 @@ class Services:
         Raises:
             ModuleNotFoundError: a library is missing; the message says how to install it.
         """
+        # A replay reads recorded pages only, and a reader of the user's own has its own needs.
         recorded = self.record is not None and self.record.mode == "replay"
         if self.pages == "snippets" or self.page_reader is not None or recorded:
             return

@@ -98,6 +98,7 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
             if values is not None and len(values) != self.num_envs:
                 raise ValueError(f"{name} must have one entry for each of {self.num_envs} episodes, got {len(values)}")
         each = [given if tasks is None else {**given, "task": task} for task in tasks or [None] * self.num_envs]
+        # Before any episode begins, so that a mistake leaves the running ones untouched.
         for one in each:
             check_reset_options(one)
         infos: dict[str, Any] = {}
@@ -160,6 +161,7 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
             return step
         start = await _started(env)
         self._waiting[i] = start.error is not None
+        # Reward and flags belong to the episode that ended, text and info to the new one.
         return start.text, *step[1:4], {**start.info, "final_obs": step[0], "final_info": step[4]}
 
     def _check_open(self) -> None:

@@ -102,6 +102,7 @@ class WorkerPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             for worker in self._workers:
+                # Busy ones, too: the threads that wait for them see the end of the output and stop.
                 worker.process.kill()
             idle, self._idle = self._idle, []
         for worker in idle:
@@ -118,12 +119,15 @@ class WorkerPool:
         try:
             reply = worker.run(job, self._seconds)
         except BaseException as error:
+            # After a failed job it may still be at work, or hold half of a reply.
             self._discard(worker)
+            # `close` killed the process, so the job did not crash it.
             if self._closed and isinstance(error, WorkerDied):
                 raise PoolClosed("the pool was closed") from None
             raise
         worn_out = self._worn_out(worker.jobs, reply)
         with self._lock:
+            # Decided under the lock, so that `close` misses no process that becomes idle.
             keep = not (self._closed or worn_out)
             if keep:
                 self._idle.append(worker)
@@ -147,6 +151,7 @@ class WorkerPool:
     def _start(self) -> _Worker:
         worker = _Worker(self._command, self._environment)
         with self._lock:
+            # Listed before it is ready, so that `close` can kill it while it starts.
             self._workers.append(worker)
         try:
             worker.wait_until_ready()
@@ -200,6 +205,7 @@ class _Worker:
 
     def kill(self) -> None:
         self.process.kill()
+        # Collects the exit status, so that no zombie is left.
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:

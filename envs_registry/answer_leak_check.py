@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from envs_registry.task import Task
 
 _LEAST = 4  # letters and digits; shorter answers occur by chance
+# Long enough to be distinctive, but they occur in ordinary code as well.
 _COMMON = frozenset({"true", "false", "none", "zero", "null"})
 _TELLING = re.compile(
     r"(?:^|_)(?:answers?|golds?|golden|solutions?|expected|truth|correct|secret|hidden)(?:_|$)", re.IGNORECASE
@@ -62,8 +63,10 @@ def _literals(tree: ast.AST) -> Iterator[tuple[object, int]]:
         match node:
             case ast.Constant(value):
                 yield value, line
+            # Python's syntax has no negative literals: -5 is a minus in front of 5.
             case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
                 yield -number, line
+            # Each half alone says nothing, so the sum is one more literal to look at.
             case ast.BinOp(ast.Constant(str() as left), ast.Add(), ast.Constant(str() as right)):
                 yield left + right, line
             case ast.Name(name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(name):
@@ -88,6 +91,7 @@ def _is_telling(node: ast.AST) -> bool:
 
 def _called(target: ast.AST) -> bool:
     names = [getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(target)]
+    # A subscript names its target by a string, as in facts["answer"] = 5.
     names += [str(node.value) for node in ast.walk(target) if isinstance(node, ast.Constant)]
     return any(_TELLING.search(name) for name in names)
 
@@ -102,9 +106,11 @@ def _holds(value: object, answer: str) -> bool:
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
         wanted, text = _words(answer), _words(value)
+        # An answer of signs alone, such as "+", has no words to compare.
         if not wanted:
             return answer.strip() in value
         return any(text[start : start + len(wanted)] == wanted for start in range(len(text) - len(wanted) + 1))
+    # Before the numbers: bool is a subclass of int, and True would equal the answer 1.
     if isinstance(value, bool) or value is None:
         return str(value).casefold() == answer.strip().casefold()
     if isinstance(value, int | float):

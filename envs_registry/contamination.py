@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from envs_registry.sources import ListSource, TaskSource
 from envs_registry.task import Task
 
+# Sources write the same minus with different characters.
 _DASHES = re.compile("[\u2010-\u2015\u2212]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# A sign counts only where it belongs to a number: 3-2 is not 32, but "x-ray" is "x ray".
 _SIGNS = re.compile(r"[*/^_](?=[\s({\\]*\d)|(?<![^\W\d_])(?<![^\W\d_]\s)-(?=[\s({\\]*\d)|(?<=\d)\.(?=\d)")
 _BETWEEN_NUMBERS = re.compile(r" +(?!\d)|(?<!\d) +(?=\d)")  # white space that does not separate two numbers
 GRAM = 13  # words; the customary length, as in the GPT-3 report
@@ -77,6 +79,7 @@ def overlap(train_source: TaskSource, eval_source: TaskSource) -> Overlap:
         ValueError: one of the sources is endless.
     """
     evaluation = list(_tasks(eval_source))
+    # Both tables are indexed by content, so that the tasks are not compared pair by pair.
     same, grams = defaultdict(list), defaultdict(set)
     sizes = []
     for number, task in enumerate(evaluation):
@@ -91,8 +94,10 @@ def overlap(train_source: TaskSource, eval_source: TaskSource) -> Overlap:
         key, own = _key(task), _grams(task)
         exact += [(task, other) for other in same.get(key, ())]
         shared = Counter(number for gram in own for number in grams.get(gram, ()))
+        # The shorter question decides; the share of a long one would hide a question that it contains.
         close = [number for number, count in shared.items() if count >= NEAR * min(len(own), sizes[number])]
         others = [evaluation[number] for number in sorted(close)]
+        # Equal keys are counted as exact already; with another setup the same words are another question.
         near += [(task, other) for other in others if _key(other) != key and other.setup == task.setup]
     return Overlap(tuple(exact), tuple(near), len(evaluation))
 
@@ -117,6 +122,7 @@ def _tasks(source: TaskSource) -> Iterator[Task]:
 
 
 def _key(task: Task) -> tuple[str, str]:
+    # Questions without a single letter or number have an empty key, which would make them all equal.
     return question_key(task.question) or task.question, task.setup
 
 

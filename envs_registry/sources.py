@@ -68,6 +68,7 @@ class LimitedSource:
     def _order(self) -> list[int]:
         if self.seed is None or self.tasks.size is None:
             return []
+        # Numbers are shuffled, not tasks: a source may make its tasks only when they are asked for.
         return random.Random(self.seed).sample(range(self.tasks.size), self.tasks.size)
 
 
@@ -131,12 +132,15 @@ def load_source(
     loader = _loader(name)
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ValueError(f"limit must be a whole number of at least 1, got {limit!r}")
+    # Read from the signature, since nothing is loaded yet that could tell its size.
     generated = "seed" in inspect.signature(loader).parameters
     if generated and shuffle:
         raise ValueError(f"{name} is endless and cannot be shuffled; use another `seed` to get other tasks")
+    # Accepting the seed would suggest that it chose other tasks.
     if seed and not generated and not shuffle:
         raise ValueError(f"{name} has a fixed order: seed={seed} has an effect only with shuffle=True")
     chosen = {"split": split, "data": data, "seed": seed if generated else None}
+    # Only what the caller gave: the defaults of a loader are its own, and it may lack these parameters.
     given = {key: value for key, value in chosen.items() if value is not None}
     _check_names(name, loader, options)
     _check_taken(name, loader, given)

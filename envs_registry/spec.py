@@ -84,6 +84,7 @@ def register(specs: Iterable[EnvSpec]) -> None:
     This is the low-level function: `arpo_env.register` validates its arguments and accepts tasks and tools as well.
     """
     for spec in specs:
+        # Listeners first: if one rejects the spec by raising, it does not enter the table.
         for listener in _LISTENERS:
             listener(spec)
         _SPECS[spec.id] = spec
@@ -119,6 +120,7 @@ def get_spec(env_id: str) -> EnvSpec:
     folded = {key.lower(): key for key in _SPECS}
     short = {key.split("/")[-1].rsplit("-v", 1)[0].lower(): key for key in _SPECS}
     wanted = known.lower()
+    # The whole id finds misspellings; the bare name also finds other namespaces and versions.
     near = [folded[key] for key in difflib.get_close_matches(wanted, folded, n=3, cutoff=0.5)]
     near += [short[key] for key in difflib.get_close_matches(wanted.split("/")[-1].rsplit("-v", 1)[0], short, n=3)]
     names = list(dict.fromkeys(near)) or sorted(_SPECS)
@@ -151,6 +153,7 @@ def import_module(module: str) -> None:
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # at the end, so that a local file never shadows an installed module
+    # Importing a path such as envs/mine.py would fail with a message that does not help.
     if not all(part.isidentifier() for part in module.split(".")):
         raise _no_module(module, here)
     try:

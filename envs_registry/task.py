@@ -39,6 +39,7 @@ class Task:
     def __post_init__(self) -> None:
         if not self.question.strip():
             raise ValueError(f"task {self.id!r} has a blank question")
+        # A string would pass for a sequence of answers of one letter each.
         if not isinstance(self.answers, tuple):
             raise ValueError(f"task {self.id!r}: answers is a tuple, as in ('Paris',); got {self.answers!r:.80}")
         if self.kind not in get_args(Kind):

@@ -33,12 +33,14 @@ def own_loader(spec: EnvSpec, tasks: Tasks) -> Loader:
         return _by_split(spec, tasks)
     if isinstance(tasks, str | Path):
         return _file(spec, tasks)
+    # Before functions and iterables, since a source may be callable or iterable as well.
     if _is_source(tasks):
         source: Any = tasks
         return lambda: source
     if callable(tasks):
         return _function(spec, tasks)
     if isinstance(tasks, Iterable):
+        # Listed once and now: an iterator can be read only once, and faults show at registration.
         held = _listed(spec.id, tasks)
         return lambda: held
     raise ValueError(
@@ -70,9 +72,11 @@ def _by_split(spec: EnvSpec, tasks: Mapping[str, Any]) -> Loader:
 
 
 def _file(spec: EnvSpec, path: str | Path) -> Loader:
+    # A grader object, or a scorer such as "judge", does not tell the kind.
     kind = dict(_KINDS).get(spec.scorer, "qa") if isinstance(spec.scorer, str) else "qa"
     whole = not Path(path).expanduser().is_dir()
     splits = ("train",) if whole else _FOLDER_SPLITS
+    # Own files are read like a published set; the hub and the limits of play are not used.
     data_set = DataSet(
         name=spec.id,
         description=spec.description,
@@ -88,6 +92,7 @@ def _file(spec: EnvSpec, path: str | Path) -> Loader:
         kinds=_KINDS,
     )
 
+    # Two functions, since options are read from the signature, and a single file has no splits.
     def load_folder(*, split: str | None = None, data: str | Path = path, level: int | str | None = None) -> TaskSource:
         return load(data_set, split=split, data=data, level=level)
 
@@ -103,15 +108,18 @@ def _function(spec: EnvSpec, function: Callable[..., Any]) -> Loader:
         made = function(**options)
         return made if _is_source(made) else _listed(spec.id, made)
 
+    # The parameters of the function become options of the environment, so they have to show through.
     load_made.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # a class has one, too
     return load_made
 
 
 def _is_source(tasks: object) -> bool:
+    # A class of sources has these attributes as well, but is a function that makes a source.
     return not inspect.isclass(tasks) and hasattr(tasks, "size") and callable(getattr(tasks, "task", None))
 
 
 def _listed(env_id: str, tasks: Any) -> ListSource:
+    # Both are iterable, but would give letters and keys.
     if isinstance(tasks, str | Mapping) or not isinstance(tasks, Iterable):
         raise ValueError(f"the function with the tasks of {env_id} gave {tasks!r:.80}, not a list of Task or a source")
     held = list(tasks)

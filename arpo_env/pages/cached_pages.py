@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from arpo_env.cache.cache import Cache
 from arpo_env.pages.page import Page, PageError
 
+# The words are those of the reasons in this package. Statuses 408, 425 and 429 pass with time.
 _LASTING = re.compile(
     r"\(status 4(?!08|25|29)\d\d\)|holds no text|is no page of text|is larger than|robots\.txt does not allow"
 )
@@ -64,6 +65,7 @@ class CachedPages:
         try:
             found = await self.cache.through(*what, lambda: self._read(address), negative=_failed)
         except PageError as error:
+            # A replay has to fail here as well, or its episode would go another way.
             await self.cache.note(*what, {"reason": error.reason})
             raise
         if _failed(found):

@@ -63,6 +63,7 @@ class _SocketWatch:
         with self._lock:
             self.over = True
             for duplicate in self._sockets:
+                # shutdown and not close: it also ends a call that is blocked on the socket in another thread.
                 with contextlib.suppress(OSError):
                     duplicate.shutdown(socket.SHUT_RDWR)
 

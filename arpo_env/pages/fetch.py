@@ -117,6 +117,7 @@ def fetch(address: Address, seconds: float, limits: FetchLimits, cookies: Any = 
     except TooLarge as error:
         raise PageError(address.url, f"the page is larger than {limits.max_bytes:,} bytes") from error
     except requests.exceptions.SSLError as error:
+        # An SSLError is a RequestException, too, so it has to come before those.
         raise PageError(address.url, "no secure connection could be made (its certificate may not be valid)") from error
     except (requests.RequestException, OSError) as error:
         raise PageError(address.url, "the site could not be reached, or broke off") from error
@@ -135,6 +136,7 @@ def _headers(limits: FetchLimits) -> dict[str, str]:
         "User-Agent": limits.user_agent,
         "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/plain;q=0.8,*/*;q=0.5",
         "Accept-Language": "en,*;q=0.5",
+        # Only what `_decoded` can read.
         "Accept-Encoding": "gzip, deflate",
     }
 
@@ -144,6 +146,7 @@ def _read(address: Address, response: requests.Response, limits: FetchLimits, st
     media_type, charset = _content_type(headers.get("Content-Type", ""))
     location = _location(address, headers.get("Location")) if status in _REDIRECTS else None
     body = b""
+    # Nothing in the body of a redirect or an error is used.
     if location is None and status < 400:
         if not limits.any_body:
             _refuse_early(address, media_type, headers.get("Content-Length", ""), limits.max_bytes)
@@ -183,6 +186,7 @@ def _body(address: Address, response: requests.Response, limits: FetchLimits) ->
             if len(body) > limits.max_bytes:
                 raise TooLarge
     except TooLarge:
+        # A robots.txt may be cut, so what was read so far will do.
         if not limits.any_body:
             raise
     except (zlib.error, _UnknownCoding) as error:

@@ -65,6 +65,7 @@ class JinaReader:
                 raise PageError(address.url, f"the page could not be read (status {error.status})") from error
             raise
         title, date, text = _content(reply)
+        # Addresses of links are removed, so more is taken first; four times as much bounds the work of the patterns.
         text = strip_targets(text[: 4 * max_characters])[:max_characters].strip()
         if not text:
             raise PageError(address.url, "the page holds no text")

@@ -119,6 +119,7 @@ class PageSummariser:
         if self.cache is None:
             return await self._read(prompt)
         settings = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        # The prompt holds whole pages; its hash keeps the records small.
         digest = hashlib.sha256(canonical(prompt).encode()).hexdigest()
         request = {"query": query, "prompt": digest, **settings, **self.chat.parameters}
         return str(await self.cache.through("summary", self.chat.model, VERSION, request, lambda: self._read(prompt)))
@@ -126,6 +127,7 @@ class PageSummariser:
     async def _read(self, prompt: str) -> str:
         messages = [{"role": "user", "content": prompt}]
         reply = await self.chat.complete(messages, temperature=self.temperature, max_tokens=self.max_tokens)
+        # The last marker counts, since a model may write it in its reasoning as well.
         text = _MARKER.split(reply)[-1].strip()
         if not text:
             raise ServiceError(f"chat model {self.chat.model}", "wrote nothing after **Final Information**")
@@ -168,6 +170,7 @@ def reasoning_context(steps: Sequence[str]) -> str:
     """
     lines: list[str] = []
     for number, step in enumerate(steps, 1):
+        # The first step is always kept, so that `lines` is never empty below.
         near = number == 1 or number > len(steps) - (_KEPT_STEPS - 1)
         if len(steps) <= _KEPT_STEPS or near or _TOOLS.search(step):
             lines.append(
@@ -180,4 +183,5 @@ def reasoning_context(steps: Sequence[str]) -> str:
 
 def _is_chinese(text: str) -> bool:
     letters = sum(character.isalpha() for character in text)
+    # A third of the letters is enough, since Chinese queries often hold Latin names.
     return not _KANA.search(text) and 3 * len(_HAN.findall(text)) >= max(1, letters)

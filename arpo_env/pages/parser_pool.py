@@ -13,6 +13,7 @@ from arpo_env.errors import ServiceError
 from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
 
 _SCRIPT = Path(__file__).with_name("parser_process.py")
+# A process that reads foreign pages gets no keys from the environment.
 _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 _CURE = "reading pages needs more packages: pip install 'arpo-gym[search]'"
 _MOST_JOBS = 500  # per process; lxml does not give back all its memory
@@ -46,6 +47,7 @@ class PageParser:
     def __init__(self, processes: int = 2, seconds: float = 15.0, memory: int = 1 << 30) -> None:
         self._seconds = seconds
         self._pool = WorkerPool(
+            # -P keeps the script's folder off the path, where our modules could shadow libraries.
             [sys.executable, "-P", "-B", str(_SCRIPT), str(seconds), str(memory)],
             processes=processes,
             seconds=seconds + _GRACE,

@@ -35,6 +35,7 @@ def passage(text: str, snippet: str, characters: int = 3000) -> str:
             best, place = score, (start, end)
     if place is None:
         return text[: 2 * characters]
+    # White space after the sentence is no part of it, so that the context on both sides is equally long.
     start, end = place[0], place[0] + len(text[place[0] : place[1]].rstrip())
     return text[max(0, start - characters) : end + characters]
 

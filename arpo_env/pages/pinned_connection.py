@@ -41,6 +41,7 @@ def pinned_session(seconds: float, allow_private: bool, proxy: str | None) -> It
         raise ModuleNotFoundError("requests is not installed: pip install 'arpo-gym[search]'") from error
 
     with deadline(seconds), requests.Session() as session:
+        # A netrc would send passwords to sites that were found on the web.
         session.trust_env = False
         if proxy is not None:
             session.proxies = {"http": proxy, "https": proxy}
@@ -57,6 +58,7 @@ def _adapter(end: float, allow_private: bool) -> Any:
     from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
     def checked(connection: HTTPConnection) -> socket.socket:
+        # The user trusts the proxy, which may be private; it looks the names up itself.
         if connection.proxy is not None:
             opened = HTTPConnection._new_conn(connection)
         else:
@@ -81,6 +83,7 @@ def _adapter(end: float, allow_private: bool) -> Any:
     class Adapter(HTTPAdapter):
         def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
             super().init_poolmanager(*arguments, **options)
+            # The pools open the connections, so the checked ones have to be named there.
             self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
         def proxy_manager_for(self, *arguments: Any, **options: Any) -> Any:

@@ -152,6 +152,7 @@ class PageReader:
 
         visit = _Visit(address.url, self.timeout, RequestsCookieJar())  # some sites redirect until a cookie comes back
         try:
+            # Twice as long, since the wait for a turn is not part of the time limit and may take as long.
             async with asyncio.timeout(2 * self.timeout) as limit:
                 for _ in range(_REDIRECTS + 1):
                     try:
@@ -162,6 +163,7 @@ class PageReader:
                     except PageError as error:
                         raise visit.fault(error) from error
         except TimeoutError as error:
+            # A TimeoutError of something else is no fault of the page.
             if not limit.expired():
                 raise
             raise PageError(visit.url, "no complete answer within the time limit") from error
@@ -176,6 +178,7 @@ class PageReader:
         fetched = await asyncio.get_running_loop().run_in_executor(
             self._threads, fetch, address, visit.left(), self._limits, visit.cookies
         )
+        # Only the request itself counts, not the wait for a turn or a thread.
         visit.seconds -= fetched.seconds
         if fetched.location is None and not 200 <= fetched.status < 300:
             raise PageError(address.url, explain_status(fetched.status))
@@ -215,6 +218,7 @@ class PageReader:
             loop = asyncio.get_running_loop()
             markup = await loop.run_in_executor(self._threads, decode, body, fetched.charset)
             if kind == "text":
+                # Cleaning removes characters, so more than the limit is kept until then.
                 return {"title": "", "date": "", "text": markup[: 2 * self.max_characters]}
             body = markup.encode("utf-8", "replace")
         try:

@@ -96,6 +96,7 @@ class RobotsCache:
         """Return a future with the rules of an address's site."""
         with self._lock:
             until, known = self._known.get(address.origin, (0.0, None))
+            # A file that is still being fetched is shared by all who wait for it.
             if known is not None and (not known.done() or (time.monotonic() < until and not known.cancelled())):
                 return known
             future = self._threads.submit(self._load, address)

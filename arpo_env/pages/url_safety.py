@@ -83,6 +83,7 @@ def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
     scheme = parts.scheme.lower()
     if scheme not in _DEFAULT:
         raise PageError(url, "only addresses that start with http:// or https:// can be read")
+    # "https://known.org@other.org" looks like another site than it is.
     if "@" in parts.netloc:
         raise PageError(url, "addresses with a user name or password are not read")
     host = _ascii_host(url, host)
@@ -90,6 +91,7 @@ def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
     if ports is not None and port not in ports:
         raise PageError(url, f"port {port} is not read; allowed are {', '.join(map(str, sorted(ports)))}")
     netloc = (f"[{host}]" if ":" in host else host) + ("" if port == _DEFAULT[scheme] else f":{port}")
+    # Put together again, so that what is requested is exactly what was checked.
     return Address(urlunsplit((scheme, netloc, parts.path or "/", parts.query, "")), scheme, host, port)
 
 
@@ -118,6 +120,7 @@ def _ascii_host(url: str, host: str) -> str:
 def public(address: IP) -> bool:
     """Return whether an address, and every IPv4 address embedded in it, is public."""
     inside = _embedded(address)
+    # A gateway may deliver to the IPv4 address inside, so that one decides.
     if inside:
         return all(map(public, inside))
     return (

@@ -45,6 +45,7 @@ def open_search(where: SearchBackend | str | Path, *, asked: bool = True) -> Sea
     if isinstance(where, str) and name in _factories:  # a registered name has precedence over a file of that name
         factory = _factories[name]
         return factory(address or None) if asked else _unasked.get(factory, factory)(address or None)
+    # Paths come last, and a `Path` is never taken for a name.
     path = os.path.expanduser(where)
     if os.path.exists(path) or isinstance(where, Path):
         return _local(path)
@@ -94,6 +95,7 @@ def _unknown(where: str, name: str) -> Exception:
     shown = printable_address(where)
     if name in ("http", "https"):  # an address alone does not tell the protocol of the server
         return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
+    # It was meant as a path; a list of backends would not help.
     if "/" in name or where.endswith(SUFFIXES):
         return FileNotFoundError(f"there is no index and no corpus at {where}")
     hint = nearest_hint(name.lower(), _factories, "did you mean {!r}? ")

@@ -86,6 +86,7 @@ class CachedSearch(SearchBackend):
             lambda: self._ask(query, k),
             negative=lambda hits: not hits,  # "nothing found" is kept for a shorter time
         )
+        # A recording may hold more hits than are asked for now.
         return [Hit.from_dict(hit) for hit in found[:k]]
 
     async def _ask(self, query: str, k: int) -> list[dict[str, Any]]:

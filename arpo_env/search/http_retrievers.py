@@ -72,6 +72,7 @@ class Retriever(SearchBackend):
 
     def __init__(self, name: str, address: str, protocol: _Protocol, http: Http) -> None:
         self.name = name
+        # For messages and the keys of the cache, where no password may stand.
         self._address = without_login(address)
         self._url, self._protocol = with_path(address, protocol.path), protocol
         key = os.environ.get(protocol.key, "").strip() if protocol.key else ""
@@ -104,6 +105,7 @@ class Retriever(SearchBackend):
         except ValueError as error:
             raise reply.fault(str(error)) from None
         hits = [passage(document, score) for document, score in found]
+        # Single passages without text are skipped, but a reply of nothing else has another format.
         if hits and not any(hits):
             raise reply.fault(f"answered passages without text; the first is {json_kind(found[0][0])}")
         return [hit for hit in hits if hit is not None]
@@ -147,6 +149,7 @@ def _search_r1_found(data: Any) -> list[tuple[Any, Any]]:
 
 
 def _scored(item: Any) -> tuple[Any, Any]:
+    # Some servers leave the scores out and send the documents alone.
     if isinstance(item, dict) and "document" in item:
         return item["document"], item.get("score")
     return item, item.get("score") if isinstance(item, dict) else None

@@ -30,6 +30,7 @@ PRICES = {
     "serper": SearchPrice(1.0, "https://serper.dev", "2026-08"),
     "tavily": SearchPrice(8.0, "https://docs.tavily.com/documentation/api-credits", "2026-11"),
 }
+# Backends that the user runs, that need no key, or that replay a recording.
 UNPAID = frozenset(
     ["ddgs", "elasticsearch", "flashrag", "local", "opensearch", "recorded", "search-r1", "searxng", "world"]
 )

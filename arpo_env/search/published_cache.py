@@ -57,6 +57,7 @@ def import_arpo_json(cache: Cache, path: str | os.PathLike[str], provider: str =
     entries = _read_entries(Path(path))
     found: dict[str, list[Hit]] = {}
     for query, text in entries.items():
+        # The first entry of a normalised query wins, so that an import always gives the same records.
         found.setdefault(normalise_query(query), _hits(text))
     records = (
         _permanent(cache, provider, search_request(query, ARPO_RESULTS, {}), [hit.as_dict() for hit in hits])
@@ -87,6 +88,7 @@ def _hits(text: str) -> list[Hit]:
     snippets: list[str] = []
     for line in () if text == _NOTHING else text.splitlines():
         match = _LINE.fullmatch(line)
+        # A snippet may contain line breaks; a first line without the prefix still begins a snippet.
         if match or not snippets:
             snippets.append(match[1] if match else line)
         else:
@@ -95,4 +97,5 @@ def _hits(text: str) -> list[Hit]:
 
 
 def _permanent(cache: Cache, provider: str, request: dict[str, Any], hits: list[dict[str, Any]]) -> Record:
+    # The recorded service cannot be asked again, so that even "nothing found" must not expire.
     return replace(cache.record("search", provider, 1, request, hits, nothing=not hits), expires=None)

@@ -19,6 +19,7 @@ from arpo_env.search.search_backend import Hit, SearchBackend
 from sandbox.http.json_server import JsonHandler, JsonServer
 
 DEFAULT_TOPK = 3
+# One request must not keep the server busy for long, as it has no authentication.
 MOST_TOPK = 1000
 MOST_QUERIES = 4096
 _log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
         raise BadRequest("'queries' has to be a list of strings")
     if len(queries) > MOST_QUERIES:
         raise BadRequest(f"{len(queries)} queries; at most {MOST_QUERIES} are taken at once")
+    # bool is a subclass of int: true would pass for 1.
     if isinstance(topk, bool) or not isinstance(topk, int) or not 0 < topk <= MOST_TOPK:
         raise BadRequest(f"'topk' has to be a whole number up to {MOST_TOPK}, or null")
     if not isinstance(scored, bool | None):
@@ -67,6 +69,7 @@ def _document(hit: Hit) -> dict[str, Any]:
 
 
 def _scored(hit: Hit) -> dict[str, Any]:
+    # Clients of the protocol expect a number, and some backends have no score.
     return {"document": _document(hit), "score": hit.score or 0.0}
 
 

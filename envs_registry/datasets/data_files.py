@@ -49,6 +49,7 @@ def column(row: Row, names: tuple[str, ...], where: str) -> str:
         value = field(row, name)
         if value is not None and str(value).strip():
             return str(value)
+        # A blank in the preferred column is a fault of the row; the next column may mean something else.
         if name in row:
             raise DataFileError(f"{where}, column {name!r}: is blank")
     raise DataFileError(f"{where}: no column {' or '.join(map(repr, names))}; it has {', '.join(map(repr, row))}")
@@ -56,6 +57,7 @@ def column(row: Row, names: tuple[str, ...], where: str) -> str:
 
 def field(row: Row, name: str) -> Any:
     """Return a column, or for "column.name" a field of a record column; None if it is missing."""
+    # A column whose own name has a dot comes before a field of a record.
     if name in row or "." not in name:
         return row.get(name)
     head, _, rest = name.partition(".")
@@ -65,6 +67,7 @@ def field(row: Row, name: str) -> Any:
 
 def _read_jsonl(file: Path) -> Rows:
     rows: Rows = []
+    # Not splitlines(), which also splits at characters that JSON allows within a string, such as U+2028.
     for number, line in enumerate(file.read_text(encoding=_ENCODING).split("\n"), start=1):
         if line.strip():
             rows.append((f"line {number}", _object(file, line, number)))
@@ -85,6 +88,7 @@ def _read_json(file: Path) -> Rows:
     try:
         value = json.loads(file.read_text(encoding=_ENCODING))
     except json.JSONDecodeError as error:
+        # A second value on a later line: JSON Lines under the name .json.
         if error.msg == "Extra data" and error.lineno > 1:
             return _read_jsonl(file)
         raise DataFileError(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}") from error
@@ -96,11 +100,13 @@ def _read_json(file: Path) -> Rows:
 
 
 def _read_csv(file: Path) -> Rows:
+    # newline="" leaves line ends to the csv module, since a quoted cell may contain some.
     with file.open(encoding=_ENCODING, newline="") as handle:
         reader = csv.DictReader(handle, strict=True)
         rows: Rows = []
         try:
             for row in reader:
+                # DictReader puts surplus cells under the key None, and the value None where cells are missing.
                 if None in row or None in row.values():
                     got, wanted = sum(value is not None for value in row.values()), len(reader.fieldnames or ())
                     raise DataFileError(f"{file}, line {reader.line_num}, column {got}: expected {wanted} columns")

@@ -99,4 +99,5 @@ class DataSet:
     def columns(self) -> set[str]:
         """Columns that are needed to convert rows into tasks."""
         named = {*self.question, *self.answers, *self.reads, self.row_id, self.level, self.kind_column}
+        # A dotted name is a field of a column or a column of that name; both are read.
         return {name.partition(".")[0] for name in named if name} | named

@@ -53,6 +53,7 @@ def decrypted(row: Row, repairs: Repairs) -> Row:
     """Undo xbench's encryption: base64, then XOR with the row's own canary, repeated. Plain rows pass."""
     canary, prompt = str(row.get("canary") or ""), str(row.get("prompt") or "")
     try:
+        # A prompt that decodes and encodes back to itself is base64; a plain question is not.
         if not canary or not prompt or base64.b64encode(base64.b64decode(prompt, validate=True)).decode() != prompt:
             return row
     except (binascii.Error, ValueError):
@@ -64,6 +65,7 @@ def decrypted(row: Row, repairs: Repairs) -> Row:
 def _decrypt(text: str, key: str, name: str) -> str:
     try:
         cipher = base64.b64decode(text, validate=True)
+        # The key repeats without end, so the lengths always differ.
         return bytes(one ^ other for one, other in zip(cipher, itertools.cycle(key.encode()), strict=False)).decode()
     except ValueError as error:
         raise ValueError(f"column {name!r}: cannot be decrypted with the row's canary ({error})") from error
@@ -97,6 +99,7 @@ DEEP_SEARCH_SETS = (
         row_id="task_id",
         level="Level",
         levels=("1", "2", "3"),
+        # Has an effect with files=True only; otherwise the filter drops these rows.
         steps=(name_file,),
         filters=(("files", without_file),),
         reads=("file_name",),
@@ -112,6 +115,7 @@ DEEP_SEARCH_SETS = (
         gated="https://huggingface.co/datasets/cais/hle",
         kind_column="answer_type",
         kinds=(("exactMatch", "qa"), ("multipleChoice", "mcq")),
+        # Pictures are never loaded, so a policy could only guess.
         filters=(("images", without_image),),
         reads=("image",),
     ),

@@ -57,12 +57,14 @@ def _explain(error: Exception, hub: str, split: str, source: str, gated: str) ->
             f"{hub} is gated: accept its terms at {gated}, then set HF_TOKEN to a token of the same account "
             f"(or log in with `hf auth login`). {local}"
         )
+    # A gated set may fail in other ways as well, such as without a token, so the cure is named in any case.
     terms = f" It is gated: accept its terms at {gated} and set HF_TOKEN." if gated else ""
     return f"could not load {hub}, split {split!r}, from the hub ({type(error).__name__}: {error}).{terms} {local}"
 
 
 def _is_gate(error: BaseException | None) -> bool:
     """Return whether an error or one of its causes is the hub's refusal of a gated set (huggingface_hub >= 0.20)."""
+    # `datasets` raises an error of its own around that of the hub client.
     while error is not None:
         if type(error).__name__ == "GatedRepoError" or "gated dataset" in str(error):
             return True

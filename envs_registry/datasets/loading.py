@@ -23,6 +23,7 @@ from envs_registry.spec import EnvSpec, register
 from envs_registry.task import Kind, Task
 
 _CHINESE = re.compile("[\u3400-\u9fff]")
+# A LaTeX command is matched as a whole, so that it can be told from a word.
 _LATIN = re.compile(r"\\[a-zA-Z]+(?:\{[a-z*]+\})?|[a-zA-Z]{2,}")
 CHINESE_SHARE = (
     0.5  # Chinese characters divided by Chinese characters and Latin words; LaTeX commands do not count as words
@@ -95,10 +96,12 @@ def load(
     for name in options:
         if name not in own:
             raise UnknownOptionError(data_set.name, name, ("split", "data", "level", *own))
+    # A filter runs unless its option is on: the option admits the rows that the filter drops.
     steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
     origin, rows = _read(data_set, split, data)
     repairs: Repairs = Counter()
     tasks = list(_tasks(data_set, split, rows, steps, repairs))
+    # After all rows were converted, so that a message can name the levels that exist.
     if levels:
         tasks = _of_levels(tasks, levels, data_set, origin)
     counts = {name: count for name, count in sorted(repairs.items()) if count}
@@ -122,11 +125,13 @@ def _tasks(data_set: DataSet, split: str, rows: Rows, steps: tuple[Step, ...], r
         try:
             task = _task(data_set, split, number, where, row, steps, repairs)
         except DataFileError:
+            # It names the file and the row already.
             raise
         except ValueError as error:
             raise DataFileError(f"{where}, {error}") from error
         if task is None:
             continue
+        # The key of the comparison with other sets, so that punctuation alone makes no new question.
         key = question_key(task.question) if "duplicate question" in data_set.drops else ""
         if key and key in seen:
             repairs["left out: duplicate question"] += 1
@@ -152,6 +157,7 @@ def _task(
         repairs[f"question in column {used!r}"] += 1
     kind = _kind(data_set, row)
     golds = answers((look_up(row, name) for name in data_set.answers), kind, repairs)
+    # No right answer equals a formula that was cut off, so the task could only punish.
     fault = "no answer" if not golds else "cut-off answer" if kind == "math" and cut_off(golds[0]) else ""
     if fault in data_set.drops:
         repairs[f"left out: {fault}"] += 1
@@ -185,10 +191,12 @@ def _kind(data_set: DataSet, row: Row) -> Kind:
 def _language(question: str) -> str:
     chinese = len(_CHINESE.findall(question))
     words = sum(not word.startswith("\\") for word in _LATIN.findall(question))
+    # A question of formulas alone has neither characters nor words, and is not Chinese.
     return "zh" if chinese and chinese >= CHINESE_SHARE * (chinese + words) else "en"
 
 
 def _level(value: Any) -> str:
+    # Sets write "Level 5", "5" or 5.
     return "" if value is None else str(value).strip().lower().removeprefix("level").strip()
 
 

@@ -34,6 +34,7 @@ def place_of(source: str, names: Sequence[str], data: str | Path | None) -> Path
     """
     if data is not None and not str(data).strip():
         raise ValueError("data is blank; name a file or a folder, or leave it out")
+    # The narrowest setting wins: the argument, the variable of the set, then the common folder.
     for origin, value in (("data", data), (variable(source), os.environ.get(variable(source)))):
         if value:
             path = Path(value).expanduser()
@@ -52,6 +53,7 @@ def place_of(source: str, names: Sequence[str], data: str | Path | None) -> Path
             f"{ROOT_VARIABLE}={root!r} is not a folder; give a folder that holds a file or folder per set"
         )
     found = [path for path in sorted(folder.iterdir()) if {path.name.casefold(), path.stem.casefold()} & wanted]
+    # Something of the right name but of another type, such as an archive, is passed over.
     return next((path for path in found if path.is_dir() or path.suffix in READERS), None)
 
 
@@ -67,6 +69,7 @@ def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
         return [place]
     files = sorted(path for path in place.rglob("*") if path.suffix in READERS and path.is_file())
     mine = [path for path in files if _begins(path, split)]
+    # A split may consist of several files, as the shards of the hub do.
     if mine:
         return mine
     if len(files) == 1 and not any(_begins(files[0], other) for other in splits):

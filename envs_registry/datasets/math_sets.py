@@ -21,6 +21,7 @@ def rationale(row: Row, repairs: Repairs) -> Row:
     if not mark or not answer.strip():
         raise ValueError("column 'answer': should end in '#### ' and the number")
     repairs["rationale before the answer"] += 1
+    # The commas only separate thousands.
     return {**row, "answer": answer.strip().replace(",", "")}
 
 
@@ -37,6 +38,7 @@ MATH_SETS = (
         name="AIME24",
         description="American Invitational Mathematics Examination 2024",
         hub="HuggingFaceH4/aime_2024",
+        # The hub calls its only split "train"; here these are questions for evaluation.
         splits=(("test", "train"),),
         play=PLAY,
         size="test 30",

@@ -35,6 +35,7 @@ MULTIHOP_SETS = (
         name="HotpotQA",
         description="two-hop questions and comparisons over Wikipedia",
         hub="hotpotqa/hotpot_qa",
+        # The hub's configurations differ in their paragraphs, which are not loaded.
         configs=("distractor",),
         splits=(("train", "train"), ("validation", "validation")),
         play=PLAY,

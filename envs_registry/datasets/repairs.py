@@ -27,6 +27,7 @@ _COMMANDS = {
     "\v": ("v", r"ec\b|ert|dots|arepsilon|arphi|arnothing|ee\b"),
 }
 _READ_WRONGLY = re.compile("|".join(f"{control}(?={rest})" for control, (_, rest) in _COMMANDS.items()))
+# In this order: a carriage return is a line break, the other control characters mean nothing.
 _CHANGES = (
     (re.compile(r"\r\n?"), "\n", "carriage return"),
     (re.compile(r"[\x00-\x08\x0b-\x1f\x7f]"), "", "control character"),
@@ -37,6 +38,7 @@ _CHANGES = (
 
 def clean(text: str, repairs: Repairs) -> str:
     """Return the repaired text and count the repairs."""
+    # Before the other changes, which delete the control characters that mark the damaged commands.
     mended = _READ_WRONGLY.sub(lambda match: "\\" + _COMMANDS[match[0]][0], text)
     repairs["backslash read as a control character"] += mended != text
     for pattern, replacement, name in _CHANGES:
@@ -66,6 +68,7 @@ def boxed(text: str) -> str | None:
     if start < 0:
         return None
     rest = text[start:].split("box", 1)[1].removeprefix("ed")
+    # TeX needs no braces around a single token; the end is then a space, a dollar sign or a full stop.
     if not rest.lstrip().startswith("{"):
         return re.split(r"[\s$.]", rest.strip(), maxsplit=1)[0] or None
     depth, body = 0, rest.lstrip()
@@ -78,6 +81,7 @@ def boxed(text: str) -> str | None:
 
 def cut_off(answer: str) -> bool:
     r"""Return whether the brackets of a formula do not match, as in "1}^N"."""
+    # Round and square brackets are counted together: the interval [0, 1) is whole.
     braces = answer.count("{") - answer.count("}")
     return braces != 0 or sum(map(answer.count, "([")) != sum(map(answer.count, ")]"))
 
@@ -85,6 +89,7 @@ def cut_off(answer: str) -> bool:
 def _parts(value: Any, repairs: Repairs) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
+    # Only a list of quoted texts: [1, 2] may itself be the answer.
     if isinstance(value, str) and re.fullmatch(r"\s*\[\s*(['\"]).*\1\s*\]\s*", value, re.DOTALL):
         try:
             parts = ast.literal_eval(value.strip())
@@ -97,6 +102,7 @@ def _parts(value: Any, repairs: Repairs) -> list[Any]:
 
 
 def _text(value: Any) -> str:
+    # Columns of numbers may be stored as floats; the answer 5.0 means 5.
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -105,6 +111,7 @@ def _bare(text: str, repairs: Repairs) -> str:
     if inside is not None:
         repairs["sentence around a \\boxed answer"] += 1
         text = inside.strip()
+    # "$x$ and $y$" are two formulas, not one between dollar signs.
     if len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]:
         repairs["$ around an answer"] += 1
         text = text[1:-1].strip()

@@ -12,6 +12,7 @@ from envs_registry.datasets.data_files import Row
 from envs_registry.datasets.data_set import DataSet, Play
 from envs_registry.datasets.repairs import Repairs
 
+# Limits of training; the papers allow more calls at evaluation.
 REASONING = Play(
     tools=("search", "python"), scorer="auto", max_turns=5, max_tool_calls=3, tool_timeout=30.0, max_tokens=4096
 )

@@ -76,10 +76,13 @@ class ArithmeticSource:
 
     def _draft(self, index: int) -> tuple[int, _Draft]:
         level = self.levels[index % len(self.levels)]
+        # A generator of its own for each task: the task does not depend on which others were drawn before.
         rng = random.Random(f"arithmetic/{self.seed}/{self.split}/{level}/{index}")
+        # One draft in ten belongs to the test split, so about ten are drawn for a task of it.
         while True:
             draft = rng.choice(_DRAFTS[level])(rng)
             shown = shown_answer(draft.setup, (str(draft.answer),))  # by chance, as a number among others
+            # The setup counts as well, since the words of a question about a variable are the same for all numbers.
             if shown is None and _belongs(draft.question + draft.setup, self.split):
                 return level, draft
 
@@ -96,6 +99,7 @@ def _levels(level: int | str) -> list[int]:
 
 
 def _belongs(text: str, split: str) -> bool:
+    # A checksum and not hash(), whose value for a text differs between processes.
     in_test = zlib.crc32(text.encode()) % TEST_SHARE == 0
     return in_test == (split == "test")
 
@@ -118,6 +122,7 @@ def _chain(rng: random.Random) -> _Draft:
 
 
 def _crates(rng: random.Random) -> _Draft:
+    # At least 23 * 112 things are there, more than are ever used up.
     thing, boxes, each = rng.choice(_THINGS), rng.randint(23, 98), rng.randint(112, 480)
     used = rng.randint(100, 999)
     question = f"{boxes} boxes hold {each} {thing} each. {used} {thing} are used up. How many {thing} are left?"
@@ -146,6 +151,7 @@ def _note_product(rng: random.Random) -> _Draft:
 
 
 def _note_difference(rng: random.Random) -> _Draft:
+    # The ranges do not overlap, so the answer is always positive.
     place, a, b = rng.choice(_PLACES), rng.randint(5000, 9999), rng.randint(1000, 4999)
     note = f"The {place} had {a}. It sold {b}."
     question = "Read the text in the variable note. How many are left?"
@@ -155,6 +161,7 @@ def _note_difference(rng: random.Random) -> _Draft:
 def _prices(rng: random.Random) -> _Draft:
     numbers = [rng.randint(1000, 9999) for _ in range(4)]
     question = "The variable prices is a list. What is the sum of all prices?"
+    # The first call fails on purpose, as the obvious code of a policy does.
     cells = ("sum(prices)", "sum(map(int, prices))")
     return _Draft(question, sum(numbers), cells, f"prices = {[str(number) for number in numbers]!r}")
 

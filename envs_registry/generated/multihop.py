@@ -124,6 +124,7 @@ class MultiHopSource:
     def _draft(self, index: int) -> Draft:
         hops, number = self._place(index)
         drafts = self._drafts[hops]
+        # In order from the first, since whether a question is new depends on all that were drawn before.
         while len(drafts) <= number < DIFFERENT and hops not in self._exhausted:
             self._add_new(hops, drafts)
         return drafts[number] if 0 <= number < len(drafts) else next(self._draws(hops, number))
@@ -174,6 +175,7 @@ def _levels(level: int | str) -> list[int]:
 
 
 def _belongs(form: Form, split: str) -> bool:
+    # A checksum and not hash(), whose value for a text differs between processes.
     in_test = zlib.crc32(_asked(form).encode()) % TEST_SHARE == 0
     return in_test == (split == "test")
 

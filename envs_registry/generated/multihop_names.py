@@ -86,6 +86,7 @@ class NameMaker:
         self._rng, self._half = rng, half
         self._given_out: set[str] = set()
         self._words: set[str] = set()
+        # Fewer words than things, so that several things have similar names.
         self._shared = {
             "given": [self._word() for _ in range(max(8, size // 10))],
             "surname": [self._word() for _ in range(max(8, size // 6))],
@@ -106,12 +107,14 @@ class NameMaker:
         parts: dict[str, str] = {key: self._rng.choice(pool) for key, pool in self._shared.items()}
         parts |= {"noun": self._rng.choice(_NOUNS), "bird": self._rng.choice(_BIRDS)}
         parts |= {"epithet": self._rng.choice(_EPITHETS), "colour": self._rng.choice(_COLOURS)}
+        # A new word is used up for good, so it is only made for a pattern that needs one.
         return pattern.format(word=self._word() if "{word}" in pattern else "", **parts)
 
     def _word(self) -> str:
         return _unseen(self._words, self._of_this_half)
 
     def _of_this_half(self) -> str:
+        # A checksum divides the words without a list of them, and the same way in every process.
         while True:
             word = self._syllables()
             if zlib.crc32(word.encode()) % 2 == self._half:
@@ -130,6 +133,7 @@ class NameMaker:
 def _unseen(seen: set[str], make: Callable[[], str]) -> str:
     while True:
         text = make()
+        # Search ignores case: names that differ in nothing else could not be told apart.
         if text.casefold() not in seen:
             seen.add(text.casefold())
             return text

@@ -79,6 +79,7 @@ _MOST_SUBJECTS = 4  # how many things one search has to tell apart, in a Meet
 
 def draw(world: World, hops: int, rng: random.Random) -> Draft | None:
     """Draw a question with this number of hops; None if the draw was a dead end."""
+    # A Meet has at least one fact on the first path and two on the second.
     forms = [form for form in _WEIGHTS if hops > 2 or form != "meet"]
     (form,) = rng.choices(forms, [_WEIGHTS[form] for form in forms])
     if form == "chain":
@@ -109,6 +110,7 @@ def _along(world: World, walk: _Walk, relation: str, rng: random.Random) -> _Wal
     fact = world.facts[walk.at.id, relation]
     chain = Chain(walk.chain.start, (*walk.chain.steps, Step(relation)))
     hops = (*walk.hops, Hop(fact, _read(world, fact, walk.known[0])))
+    # Only the name in the passage is known from here on; it may be an alias.
     return _Walk(chain, world.entities[fact.object], noun.format(s=walk.phrase), (fact.mention,), hops)
 
 
@@ -118,6 +120,7 @@ def _against(world: World, walk: _Walk, kind: str, relation: str) -> _Walk:
     fact, entity = world.facts[subject, relation], world.entities[subject]
     chain = Chain(walk.chain.start, (*walk.chain.steps, Step(relation, kind)))
     hops = (*walk.hops, Hop(fact, _found(world, fact)))
+    # The search finds the passage about the subject, which gives all its names.
     return _Walk(chain, entity, _described("the", kind, relation, walk.phrase), entity.names, hops)
 
 
@@ -152,6 +155,7 @@ def _chain(world: World, hops: int, rng: random.Random) -> Draft | None:
         if relation == "year" and not kind:
             return _ask_year(world, walk, rng)
         walk = _against(world, walk, kind, relation) if kind else _along(world, walk, relation, rng)
+        # A chain that returns would ask about something that it has visited already.
         if walk.at.id in seen:
             return None
         seen.add(walk.at.id)
@@ -167,6 +171,7 @@ def _ways(world: World, walk: _Walk, last: bool) -> list[tuple[str, str]]:
     ways = []
     for kind, name in _LEADING_TO.get(walk.at.kind, ()):
         subjects = world.subjects.get((kind, name, walk.at.id), ())
+        # The passage must call the object by a known name, or the search for it finds nothing.
         if len(subjects) == 1 and world.facts[subjects[0], name].mention in walk.known:
             ways.append((kind, name))
     if not (walk.chain.steps and walk.chain.steps[-1].inverse):
@@ -183,11 +188,13 @@ def _ask_year(world: World, walk: _Walk, rng: random.Random) -> Draft:
 
 
 def _compare(world: World, hops: int, rng: random.Random) -> Draft | None:
+    # With more than two hops an arm is described by a relation, so some relation has to lead to the kind.
     kind = rng.choice([name for name in KINDS if hops == 2 or name in _LEADING_TO])
     arms = [_arm(world, kind, longer, rng) for longer in (hops > 2, hops > 3)]
     rng.shuffle(arms)
     first, second = arms
     ends = {arm.chain.start for arm in arms} | {arm.at.id for arm in arms}
+    # Equal years have no winner, and arms that share a thing need fewer hops.
     if first.at.year == second.at.year or len(ends) < hops:
         return None
     earlier = rng.random() < 0.5
@@ -217,10 +224,12 @@ def _meet(world: World, hops: int, rng: random.Random) -> Draft | None:
         return None
     conditions = tuple((tuple(fact.relation for fact in path), path[-1].object) for path in paths)
     one, other = (_holders(world, entity.kind, path, target) for path, target in conditions)
+    # Each condition alone has to leave several things, or the other one would not be needed.
     if one & other != {entity.id} or len(one) < 2 or len(other) < 2:
         return None
     described = [_condition(world, path) for path in paths]
     question = f"Which {KINDS[entity.kind].noun} {described[0]}, and also {described[1]}?"
+    # The first condition is searched backwards to the candidates; the second one confirms the answer.
     found = [Hop(fact, _found(world, fact)) for fact in reversed(paths[0])]
     known = (entity.name, paths[1][0].mention)
     checked = [Hop(fact, _read(world, fact, name)) for fact, name in zip(paths[1], known, strict=True)]

@@ -68,6 +68,7 @@ def _seat(verb: str) -> Relation:
     return _relation("town", nouns, f"{verb} in {{o}}", f"It is in {{o}} that {{s}} {verb}.")
 
 
+# The gap makes a founder an adult when the thing begins.
 _FOUNDER = _relation(
     "person",
     "the founder of {s} | the person who founded {s}",
@@ -79,6 +80,7 @@ _OWNER = _relation(
     "bank", "the bank that owns {s} | the owner of {s}", "is owned by {o}", "{o} bought {s} and owns it to this day."
 )
 
+# The shares add up to less than 100: the rest of the passages are chronicles.
 KINDS = {
     "country": _kind(
         "country",
@@ -101,6 +103,7 @@ KINDS = {
             ),
         },
     ),
+    # All towns are older than whatever else is in them, so that `_seat` needs no gap.
     "town": _kind(
         "town",
         12,
@@ -138,6 +141,7 @@ KINDS = {
                 "the school attended by {s}",
                 "studied at {o}",
                 "At {o}, {s} studied for four years.",
+                # Negative: a school may be up to 16 years younger than its pupil.
                 gap=-16,
             ),
             "teacher": _relation(

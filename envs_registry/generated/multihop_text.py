@@ -46,9 +46,11 @@ def write_passages(seed: int, size: int) -> tuple[Passage, ...]:
     world = make_world(seed, size)
     rng = random.Random(f"multihop/text/{seed}/{size}")
     passages = [_about(rng, entity, world) for entity in world.things]
+    # The same half of the words as the world, so that worlds of the other half share no title with it.
     names = NameMaker(rng, size, seed % 2)
     for number in range(size - len(passages)):
         passages.append(_chronicle(rng, f"chronicle-{number}", names.names("chronicle")[0], world.things))
+    # The place of a passage should not tell what it is about.
     rng.shuffle(passages)
     return tuple(passages)
 
@@ -62,6 +64,7 @@ def _about(rng: random.Random, entity: Entity, world: World) -> Passage:
         fact = world.facts[entity.id, name]
         sentences.append(_capital(rng.choice(relation.sentences).format(s=subject, o=fact.mention)))
     other = rng.choice(world.by_kind[entity.kind])
+    # With the opening and the filler a passage has at most six sentences.
     if other is not entity and len(sentences) < 5:
         sentences.append(_capital(rng.choice(kind.fillers).format(s=f"the {noun}", m=other.name)))
     rng.shuffle(sentences)

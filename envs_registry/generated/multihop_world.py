@@ -104,6 +104,7 @@ def check_size(size: int) -> None:
         raise ValueError(f"a MultiHop world has {MIN_SIZE:,} to {MAX_SIZE:,} passages, got world_size={size}")
 
 
+# The splits and levels of a seed share one world; the limit bounds the memory.
 @functools.lru_cache(4)
 def make_world(seed: int, size: int) -> World:
     """Return the world of a seed, for `size` passages.
@@ -116,6 +117,7 @@ def make_world(seed: int, size: int) -> World:
     names = NameMaker(rng, size, seed % 2)
     entities = {}
     for kind, description in KINDS.items():
+        # At least three of each kind, so that a relation always finds something other than its subject.
         for number in range(max(3, size * description.share // 100)):
             entity = Entity(f"{kind}-{number}", kind, names.names(kind), rng.randint(*description.years))
             entities[entity.id] = entity
@@ -136,12 +138,14 @@ def _fact(rng: random.Random, subject: Entity, name: str, relation: Relation, by
         return Fact(subject.id, name, str(subject.year), str(subject.year))
     latest = None if relation.gap is None else subject.year - relation.gap
     target = _pick(rng, by_kind[relation.target], latest, subject)
+    # An alias makes the policy connect two names of one thing.
     aliased = len(target.names) > 1 and rng.random() < _ALIAS_MENTIONS
     return Fact(subject.id, name, target.id, rng.choice(target.names[1:]) if aliased else target.name)
 
 
 def _pick(rng: random.Random, pool: list[Entity], latest: int | None, subject: Entity) -> Entity:
     """Pick an entity that began by the year `latest` (or the oldest one), but not the subject itself."""
+    # Pools are sorted by year.
     count = len(pool) if latest is None else bisect.bisect_right(pool, latest, key=lambda entity: entity.year)
     picked = pool[rng.randrange(max(1, count))]
     return picked if picked.id != subject.id else pool[1 if picked is pool[0] else 0]

@@ -66,6 +66,7 @@ def read_corpus(path: str | Path) -> Iterator[Passage]:
             except StopIteration:
                 return
             except (EOFError, gzip.BadGzipFile) as error:
+                # A download that broke off ends within gzip's stream.
                 raise CorpusError(f"{path}: {error} after line {number + 1}; the file is damaged or cut off") from error
             except (ValueError, RecursionError) as error:
                 raise CorpusError(f"{path}, line {number + 1}: {error}") from error
@@ -81,12 +82,14 @@ def _passage(row: Any, number: int) -> Passage:
     if not isinstance(row, dict):
         raise ValueError(f"a row has to be an object such as {{'id', 'title', 'text'}}, not {type(row).__name__}")
     title = _text(row, "title")
+    # The first field that is present counts, even if it is empty.
     key = next((key for key in _TEXTS if row.get(key) is not None), None)
     if key is None and not title:
         raise ValueError(f"a row needs one of 'text', 'contents', 'content' or 'title'; it has {sorted(row)[:8]}")
     text = _text(row, key) if key else ""
     if key == "contents":
         title, text = _split(title, text)
+    # `_id` is the name in the corpora of BEIR.
     name = row.get("id", row.get("_id"))
     return Passage(
         str(number) if name is None else _clean(str(name)), title, text, _text(row, "url"), _text(row, "date")
@@ -99,6 +102,7 @@ def _split(title: str, contents: str) -> tuple[str, str]:
     heading = first.strip()
     if len(heading) > 1 and heading[0] == heading[-1] == '"':
         heading = heading[1:-1].strip()
+    # A first line that differs from the given title belongs to the text.
     if not newline or (title and heading != title):
         return title, contents.strip()
     return heading, rest.strip()
@@ -116,6 +120,7 @@ def _text(row: dict[str, Any], key: str) -> str:
 def _clean(text: str) -> str:
     """Replace lone surrogates, which JSON can hold and UTF-8 cannot."""
     try:
+        # Almost every text passes this test and is not copied.
         text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

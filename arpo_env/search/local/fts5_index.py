@@ -45,6 +45,7 @@ class Fts5Index:
         """Index passages into an empty folder."""
         folder.mkdir()
         with closing(sqlite3.connect(folder / _FILE)) as database:
+            # A build that was interrupted is thrown away, so that nothing has to survive a crash.
             database.executescript("pragma journal_mode = off; pragma synchronous = off;" + _TABLES)
             for number, passage in enumerate(passages):
                 database.execute("insert into passages values (?, ?, ?, ?, ?, ?)", (number, *astuple(passage)))

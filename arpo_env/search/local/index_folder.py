@@ -94,6 +94,7 @@ def build_index(
     engine, folder = choose_engine(engine), Path(folder).expanduser().resolve()
     named = isinstance(corpus, str | Path)
     count = _Count(read_corpus(corpus) if isinstance(corpus, str | Path) else corpus)
+    # Under the lock, so that of two builders the second sees the finished folder and is refused.
     with _building(folder) as place:
         _refuse(folder, replace)
         engine_class(engine).write(place / engine, count)
@@ -101,6 +102,7 @@ def build_index(
             raise CorpusError(f"{corpus if named else 'the corpus'} holds no passage")
         name = Path(str(corpus)).name if named else ""
         info = IndexInfo(FORMAT, engine, name, count.fingerprint, count.passages, count.characters)
+        # Last: a folder without this file counts as no index.
         (place / META).write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
         _open_to_others(place)
         _put(place, folder)
@@ -155,6 +157,7 @@ class _Count:
         for passage in self._source:
             self.passages += 1
             self.characters += len(passage.title) + len(passage.text)
+            # A separator after each field, so that moving text from one field to the next changes the fingerprint.
             self._hash.update("\0".join((*astuple(passage), "\n")).encode("utf-8", "replace"))
             if not self.passages % 1_000_000:
                 _log.info("%d passages", self.passages)
@@ -172,12 +175,14 @@ def _building(folder: Path) -> Iterator[Path]:
         place.mkdir(parents=True, exist_ok=True)
         handle = os.open(place, os.O_RDONLY)
         try:
+            # The lock is on the folder itself and ends with the process, however that ends.
             fcntl.flock(handle, fcntl.LOCK_EX)
             if _same(place, handle):
                 _empty(place)
                 try:
                     yield place
                 finally:
+                    # A build that succeeded has renamed the folder; only what a failed one left is removed.
                     if _same(place, handle):
                         shutil.rmtree(place)
                 return
@@ -199,6 +204,7 @@ def _empty(place: Path) -> None:
 
 def _refuse(folder: Path, replace: bool) -> None:
     """Raise if the folder exists and may not be replaced."""
+    # An empty folder may have been made for the index.
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / META).exists():

@@ -51,6 +51,7 @@ class LocalSearch(SearchBackend):
         self.name = self.info.engine
         self._snippet_characters = snippet_characters
         self._engines: dict[int, Engine] = {}
+        # Opened at once, so that a damaged index shows before an episode begins.
         with self._damage_told():
             self._engine()
 
@@ -93,6 +94,7 @@ class LocalSearch(SearchBackend):
             raise ServiceError(self.name, f"{self.folder} cannot be searched ({error}); build it again") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Open files and locks cannot be pickled; the other process opens the index itself.
         return LocalSearch, (self.folder, self._snippet_characters)
 
 
@@ -107,6 +109,7 @@ def open_local(path: str | Path) -> LocalSearch:
     path = Path(path).expanduser()
     folder = _cached(path) if path.is_file() else path
     state = (folder / META).stat() if (folder / META).exists() else None
+    # An index that was rebuilt in the same place is opened anew.
     key = (str(folder.resolve()), state and (state.st_ino, state.st_mtime_ns))
     found = _opened.get(key)
     if found is None:
@@ -122,6 +125,7 @@ def _cached(corpus: Path) -> Path:
     if not is_corpus(corpus):
         raise CorpusError(f"{corpus} is neither a folder with an index nor a corpus ({' or '.join(SUFFIXES)})")
     state, engine = corpus.stat(), choose_engine(None)
+    # Size and time stand for the content, since hashing a large corpus takes long.
     facts = json.dumps([str(corpus.resolve()), state.st_size, state.st_mtime_ns, FORMAT, engine])
     name = f"{corpus.name.split('.')[0]}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     folder = cache_directory() / "search" / name

@@ -44,6 +44,7 @@ class ParsedQuery:
         """Split a query, which may be any string."""
         text, runs = divide(query[:MOST_CHARACTERS])
         words = words_of(text)[:MOST_WORDS]
+        # A query of stop words alone, such as "the who", keeps them.
         terms = [word for word in words if word not in STOP_WORDS] or words
         pairs = (pair for run in runs for pair in (grams(run, 2) if len(run) > 1 else (run,)))
         return cls(_once(terms), _once(pairs)[:MOST_WORDS], tuple(dict.fromkeys(_names(words))))
@@ -56,6 +57,7 @@ class ParsedQuery:
 
 def divide(text: str) -> tuple[str, list[str]]:
     """Return a text without its CJK characters, and the runs of those; in compatibility form."""
+    # The most common case, without the cost of normalisation.
     if text.isascii():
         return text, []
     text = unicodedata.normalize("NFKC", text)
@@ -81,6 +83,7 @@ def grams(run: str, size: int) -> Iterator[str]:
 def _names(words: list[str]) -> Iterator[tuple[str, int]]:
     for start, first in enumerate(words):
         for end in range(start + 1, min(start + LONGEST_NAME, len(words)) + 1):
+            # Hardly any title ends in a stop word, or begins with one other than "a" or "the".
             if words[end - 1] not in STOP_WORDS and (first not in STOP_WORDS or first in ("a", "the")):
                 yield " ".join(words[start:end]), end - start
 

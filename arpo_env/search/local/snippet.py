@@ -19,8 +19,10 @@ def best_window(text: str, needles: Sequence[str], characters: int) -> str:
     """
     if len(text) <= characters:
         return text
+    # Room for a mark at both ends, whether or not both are needed.
     size = max(1, characters - 2 * len(_MARK))
     first, last = _densest(text, needles, size)
+    # The matches stand in the middle, so that there is context on both sides.
     start = max(0, min(first - (size - (last - first)) // 2, len(text) - size))
     end = min(len(text), start + size)
     if start:
@@ -40,6 +42,7 @@ def _densest(text: str, needles: Sequence[str], size: int) -> tuple[int, int]:
     inside: dict[str, int] = {}
     for right, (_, end, word) in enumerate(found):
         inside[word] = inside.get(word, 0) + 1
+        # The window moves over the matches, so that the time does not grow with their number squared.
         while left < right and end - found[left][0] > size:
             gone = found[left][2]
             inside[gone] -= 1

@@ -92,6 +92,7 @@ def _tantivy(passages: Sequence[PassageLike]) -> _Engine:
         writer.add_document(tantivy.Document(number=number, title=passage.title, text=passage.text))
     writer.commit()
     writer.wait_merging_threads()
+    # Until then a searcher sees the empty index.
     index.reload()
     searcher = index.searcher()
 
@@ -108,12 +109,14 @@ def _tantivy(passages: Sequence[PassageLike]) -> _Engine:
 
 
 def _fts5(passages: Sequence[PassageLike]) -> _Engine:
+    # One connection for all threads, since a second one to ":memory:" would be an empty database.
     database = sqlite3.connect(":memory:", check_same_thread=False)
     database.execute("CREATE VIRTUAL TABLE passages USING fts5(title, text)")
     rows = ((number, passage.title, passage.text) for number, passage in enumerate(passages))
     database.executemany("INSERT INTO passages(rowid, title, text) VALUES (?, ?, ?)", rows)
     lock = threading.Lock()
     statement = (
+        # SQLite's bm25 is lower for better passages.
         f"SELECT rowid, -bm25(passages, {TITLE_WEIGHT}, 1.0) AS score FROM passages "
         "WHERE passages MATCH ? ORDER BY score DESC, rowid LIMIT ?"
     )

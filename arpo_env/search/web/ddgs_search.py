@@ -69,6 +69,7 @@ class Ddgs(SearchBackend):
         except RateLimited:
             rate = f"{self._limiter.per_second:g} per second"
             raise ServiceError(NAME, f"too many searches are waiting for their turn at {rate}") from None
+        # Nothing can interrupt ddgs, and an ordinary thread would keep the interpreter from exiting.
         work = run_in_daemon_thread(lambda: self._found(line, k), "arpo-ddgs")
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(work), self._timeout)

@@ -73,6 +73,7 @@ _SERPAPI = ReplyShape(
         ("knowledge_graph", HitFields(url=("website",), snippet=("type", "description"))),
     ),
 )
+# One service with two engines: the row is made once and varied at the end of the table.
 _BRIGHTDATA = ProviderRow(
     name="brightdata",
     endpoint="https://api.brightdata.com/request",
@@ -81,6 +82,7 @@ _BRIGHTDATA = ProviderRow(
     request=request_formats.bing,
     shape=ReplyShape(("organic",), HitFields(url=("link",), snippet=("description",), markup=True), marker="general"),
     most=50,
+    # Bright Data returns a result page, not the pages behind it.
     takes=_ALL - {"full_text"},
     unpack=request_formats.brightdata_reply,
     timeout=40.0,
@@ -111,6 +113,7 @@ ROWS = (
         ),
         most=20,
         takes=_ALL - {"language"},
+        # The documented limit is per minute.
         per_second=100 / 60,
         characters=400,
         cures={432: "The plan is used up.", 433: "The pay-as-you-go limit is reached: raise it."},
@@ -124,6 +127,7 @@ ROWS = (
         shape=ReplyShape(
             ("web", "results"),
             HitFields(snippet=("description", "extra_snippets"), date=("page_age", "age"), markup=True),
+            # Brave leaves the list out of its reply if nothing was found.
             marker="query",
         ),
         most=20,
@@ -131,6 +135,7 @@ ROWS = (
         per_second=1,
         characters=400,
         words=50,
+        # Brave answers 422 to a wrong key as well as to a wrong parameter.
         cures={422: "Is the key right, and are country and language among those that Brave knows?"},
     ),
     ProviderRow(

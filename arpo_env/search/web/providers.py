@@ -65,6 +65,7 @@ def register_provider(row: ProviderRow) -> None:
     """Make a web search service of your own available by its name, for `search=` and the list of providers."""
     _BY_NAME[row.name] = row
     make = functools.partial(make_provider, row.name)
+    # Two factories, since for a replay the backend is made without its key.
     register_backend(row.name, make, functools.partial(make_provider, row.name, asked=False))
 
 
@@ -100,6 +101,7 @@ def make_provider(
     if name not in known:
         hint = nearest_hint(name, known, "did you mean {!r}?", f"there are {', '.join(known)}")
         raise ValueError(f"no search provider is called {name!r}; {hint}")
+    # `full_text` is off for every service anyway, so False is not counted as an option.
     options = {"country": country, "language": language, "full_text": full_text or None}
     given = {option: value for option, value in options.items() if value is not None}
     takes = duckduckgo.TAKES if name == duckduckgo.NAME else _BY_NAME[name].takes
@@ -141,6 +143,7 @@ class Provider(SearchBackend):
     @property
     def parameters(self) -> dict[str, Any]:
         """What determines the result besides query and k."""
+        # Without the login, as parameters are written into the cache.
         own = {} if self._own is None else {"address": without_login(self._own)}
         return {"language": "by query", **self._options, **own}
 
@@ -154,6 +157,7 @@ class Provider(SearchBackend):
             request.method, self._url, params=request.params, json=request.json, headers=request.headers
         )
         try:
+            # Some services report a failure inside a reply with status 200.
             data = self._row.unpack(reply.json())
         except ValueError as error:
             raise reply.fault(str(error)) from None
@@ -179,6 +183,7 @@ def _key(row: ProviderRow, variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise ValueError(f"{row.name} needs {variable}, which is not set; get one at {row.page}")
+    # A header cannot carry such a key, for example one with a typographic dash.
     if not (key.isascii() and key.isprintable()):
         raise ValueError(f"{variable} holds characters that no key has; copy it again from {row.page}")
     return key

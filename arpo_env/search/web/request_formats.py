@@ -59,6 +59,7 @@ def clean_query(query: str, characters: int = 2000, words: int | None = None) ->
 
     Services refuse longer queries. A model that wrote too much still gets an answer to how its query began.
     """
+    # Lone surrogates could not be sent.
     line = _CONTROL.sub(" ", query.encode("utf-8", "replace").decode()).strip()
     if words is not None:
         line = " ".join(line.split(" ")[:words])
@@ -121,6 +122,7 @@ def serpapi_reply(data: Any) -> Any:
         return data
     state = data.get("search_metadata")
     status = state.get("status") if isinstance(state, dict) else None
+    # Nothing found is an answer, whereas an error would void the episode.
     if status == "Success" and "hasn't returned any results" in str(data.get("error")):
         return {key: value for key, value in data.items() if key != "error"}
     if status not in ("Success", "Cached", None):

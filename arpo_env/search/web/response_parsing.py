@@ -91,6 +91,7 @@ class ReplyShape:
         # Some odd results are skipped, but a list of nothing else is another format.
         if found and not results:
             raise reply.fault(f"answered {json_kind(found[0])} in {self._place}, expected objects")
+        # Direct answers come first, as on the page of the search engine.
         leads = [columns.hit(data[key]) for key, columns in self.leads if isinstance(data.get(key), dict)]
         return [lead for lead in leads if lead.snippet] + with_text(map(self.columns.hit, results))
 
@@ -100,6 +101,7 @@ class ReplyShape:
             found = found.get(key) if isinstance(found, dict) else None
         if isinstance(found, list):
             return found
+        # Before the marker: a reply can hold both, and an error must not look like an empty result.
         said = error_in(data)
         if said:
             raise reply.fault(f"answered an error: {said}")
@@ -132,6 +134,7 @@ def json_text(value: Any) -> str:
         return value.encode("utf-8", "replace").decode().strip()
     if isinstance(value, list):
         return " ".join(filter(None, (json_text(part) for part in value if isinstance(part, str | int | float))))
+    # Such as the attributes in a knowledge graph of Serper.
     if isinstance(value, dict):
         parts = ((key, json_text(part)) for key, part in value.items() if isinstance(part, str | int | float))
         return "; ".join(f"{json_text(key)}: {part}" for key, part in parts if part)
@@ -147,6 +150,7 @@ def one_line(text: str) -> str:
 
 def number(value: Any) -> float | None:
     """Return a finite number, or None for anything else."""
+    # bool is a subclass of int; NaN and infinity are no valid JSON.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
