@@ -377,9 +377,8 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     def _info(self, episode: Episode) -> dict[str, Any]:
         last = episode.turns[-1]
-        tool = (
-            {} if last.tool is None else {"tool": last.tool}
-        )  # omitted rather than None, since infos are batched by key
+        # omitted rather than None, since vector environments batch infos by key
+        tool = {} if last.tool is None else {"tool": last.tool}
         return {
             **tool,
             "outcome": episode.outcome,

@@ -35,9 +35,8 @@ RewardFunction = Callable[[Episode], float | Awaitable[float | None] | None]
 
 @dataclass(frozen=True)
 class Grade:
-    """A reward and what it is made of; `components` holds each term's own value, unweighted."""
-
     """A reward and its parts; `components` contains the unweighted value of each term."""
+
     reward: float
     components: dict[str, float] = field(default_factory=dict)
 

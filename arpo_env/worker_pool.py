@@ -153,10 +153,14 @@ class WorkerPool:
         with self._lock:
             # Listed before it is ready, so that `close` can kill it while it starts.
             self._workers.append(worker)
+            if self._closed:  # `close` has already gone through the list
+                worker.process.kill()
         try:
             worker.wait_until_ready()
-        except BaseException:
+        except BaseException as error:
             self._discard(worker)
+            if self._closed and isinstance(error, WorkerError):
+                raise PoolClosed("the pool was closed") from None
             raise
         return worker
 

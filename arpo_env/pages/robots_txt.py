@@ -37,7 +37,7 @@ class RobotsRules:
     Attributes:
         file: the parsed file, or None if the site has none.
         user_agent: names of the reader, which are looked up in the file.
-        fault: explain_status nothing may be read at all, or "".
+        fault: why nothing may be read at all, or "".
     """
 
     file: protego.Protego | None = None

@@ -25,9 +25,8 @@ from envs_registry.task import Kind, Task
 _CHINESE = re.compile("[\u3400-\u9fff]")
 # A LaTeX command is matched as a whole, so that it can be told from a word.
 _LATIN = re.compile(r"\\[a-zA-Z]+(?:\{[a-z*]+\})?|[a-zA-Z]{2,}")
-CHINESE_SHARE = (
-    0.5  # Chinese characters divided by Chinese characters and Latin words; LaTeX commands do not count as words
-)
+# Chinese characters divided by Chinese characters and Latin words; LaTeX commands do not count as words
+CHINESE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
