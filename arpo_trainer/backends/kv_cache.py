@@ -118,9 +118,8 @@ class SlotCache(Cache):  # type: ignore[misc]
         self.position = lengths[:, None] + torch.arange(width, device=device)
         self.index = torch.arange(first, self.rows, device=device)[:, None]
         mask = torch.arange(self.longest, device=device) <= self.position[..., None]
-        ids = torch.minimum(
-            self.position, (lengths + ends - 1)[:, None]
-        )  # padding gets the last valid position: some models have no later one
+        # padding gets the last valid position: some models have no later one
+        ids = torch.minimum(self.position, (lengths + ends - 1)[:, None])
         return ids, mask[:, None]
 
     def advance(self, first: int, new: Sequence[int]) -> None:
@@ -148,9 +147,8 @@ class PrefixStore:
     capacity: int
 
     def __post_init__(self) -> None:
-        self._entries: OrderedDict[bytes, LayerStates] = (
-            OrderedDict()
-        )  # keyed by the ids as bytes, which compare fastest
+        # keyed by the ids as bytes, which compare fastest
+        self._entries: OrderedDict[bytes, LayerStates] = OrderedDict()
         self._tokens = 0
 
     def put(self, ids: Sequence[int], states: LayerStates) -> None:

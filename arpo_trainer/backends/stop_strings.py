@@ -22,9 +22,8 @@ class StopFinder:
 
     def __init__(self, tokenizer: Any, stop: Sequence[str]) -> None:
         self._tokenizer, self._stop = tokenizer, tuple(stop)
-        self._reach = (
-            max((len(text.encode()) for text in stop), default=0) + 1
-        )  # one more, since some tokenizers drop the space of the first token
+        # one more, since some tokenizers drop the space of the first token
+        self._reach = max((len(text.encode()) for text in stop), default=0) + 1
 
     def end(self, ids: Sequence[int], checked: int = 0) -> int | None:
         """Return how many of `ids` it takes until a stop string is complete, or None if none is.

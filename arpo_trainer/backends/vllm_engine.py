@@ -84,9 +84,8 @@ class VLLMEngineBackend:
         self._numbers = itertools.count()
         self._new: list[_EngineRequest] = []
         self._running: dict[str, _EngineRequest] = {}
-        self._inside: set[str] = (
-            set()
-        )  # requests in the engine, also of other processes; used by the engine's thread only
+        # requests in the engine, also of other processes; used by the engine's thread only
+        self._inside: set[str] = set()
         self._over = True
         self._worker: Worker = None
 

@@ -268,7 +268,6 @@ def _evaluations(
     during = occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
     every = step_interval(args.eval_steps or args.logging_steps, plan)
     repeated = during and str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "steps"
-    known = bool(
-        repeated and plan.steps % every == 0 and not args.load_best_model_at_end
-    )  # then the last one is also the one after training
+    # then the last one is also the one after training
+    known = bool(repeated and plan.steps % every == 0 and not args.load_best_model_at_end)
     return EvaluationCosts(2 + during - known, tasks, episode, service_use(held_out, episode, run.search_price))

@@ -176,9 +176,8 @@ def fork_contrasts(tree: RolloutTree) -> list[bool | None]:
         path = [span.index for span in tree.path(number)]
         for place, span in enumerate(path):
             if span in forks:
-                below = (
-                    path[place + 1] if place + 1 < len(path) else -1 - number
-                )  # a trajectory may end at the fork itself
+                # a trajectory may end at the fork itself
+                below = path[place + 1] if place + 1 < len(path) else -1 - number
                 rewards = siblings.setdefault(span, {}).setdefault(below, [])
                 rewards += [trajectory.reward] if trajectory.reward is not None else []
     return [_differ(list(siblings[fork].values())) for fork in sorted(forks)]

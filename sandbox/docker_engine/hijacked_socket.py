@@ -60,9 +60,8 @@ class HijackedSocket:
         """Signal that nothing more will be sent; receiving goes on."""
         with contextlib.suppress(OSError):
             if isinstance(self._socket, socket.socket):
-                socket.socket.shutdown(
-                    self._socket, socket.SHUT_WR
-                )  # the method of SSLSocket would end receiving as well
+                # the method of SSLSocket would end receiving as well
+                socket.socket.shutdown(self._socket, socket.SHUT_WR)
             else:
                 self._socket.shutdown(socket.SHUT_WR)
 

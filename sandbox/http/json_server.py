@@ -67,9 +67,8 @@ class JsonHandler(BaseHTTPRequestHandler):
             # the body that is not read would be taken for the next request
             self.close_connection = True
             self._answer(status, self.fault(why))
-            self.rfile.read(
-                min(max(length, 0), _DRAINED)
-            )  # otherwise the client may lose the answer with what was not read
+            # otherwise the client may lose the answer with what was not read
+            self.rfile.read(min(max(length, 0), _DRAINED))
             return
         body = self.rfile.read(length)
         if self.path.rstrip("/") == self.post_path:

@@ -82,12 +82,13 @@ _SOCKET_OPTIONS = (  # of SOL_SOCKET: kernel memory that no limit counts, and pr
     *(60, 73),  # SO_ZEROCOPY, SO_RESERVE_MEM
     13,  # SO_LINGER: closing the last descriptor of such a socket waits, also in the supervisor
 )
+# F_OFD_SETLK and SETLKW, whose holder /proc/locks does not name; F_SETLEASE, F_NOTIFY
 _FILE_COMMANDS = (
     37,
     38,
     1024,
     1026,
-)  # F_OFD_SETLK and SETLKW, whose holder /proc/locks does not name; F_SETLEASE, F_NOTIFY
+)
 _PIPE_SIZE, _LARGEST_PIPE = 1031, 1 << 16
 _TCP = (socket.SOCK_STREAM, socket.IPPROTO_TCP)
 _UDP = (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
