@@ -12,7 +12,7 @@ from accelerate import Accelerator
 
 from arpo_trainer.backends import PaddedBackend, TransformersBackend
 from arpo_trainer.backends.base import Generation, Request
-from tests.backends.conformance import rollout
+from tests.arpo_trainer.backends.conformance import rollout
 from tests.conftest import tiny_llama
 
 REQUESTS = [Request(tuple(range(5, 30 + 7 * n)), 6, seed=n) for n in range(3)]

@@ -189,7 +189,7 @@ def test_a_cold_start_is_made_anew_when_your_tasks_have_changed() -> None:
     [
         (["play", "my_env:mine/Capital-v0"], "no module 'my_env'"),
         (["rollout", "my_envs:mine/Capitol-v0", "--model", "m"], "Did you mean: mine/Capital-v0"),
-        (["data", "show", "mine/Nothing-v0"], "one of your own is named with its module"),
+        (["data", "show", "mine/Nothing-v0"], "name your own environment with its module"),
         (["data", "overlap", f"{ID}:tran", ID], "has the splits train, test; not 'tran'"),
         (["envs", "no_such_module"], "no module 'no_such_module'"),
     ],

@@ -18,8 +18,8 @@ from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.packing.support import why_not_proven
 from arpo_trainer.training.run_fingerprint import differences
 from tests.arpo_trainer.byte_policy import write_byte_policy
-from tests.arpo_trainer.test_trl_options import made
-from tests.packing.batches import tiny_model
+from tests.arpo_trainer.packing.batches import tiny_model
+from tests.arpo_trainer.training.test_trl_options import made
 
 
 @pytest.mark.parametrize(
