@@ -33,7 +33,8 @@ def containers_of(pid: int) -> list[str]:
 
     client = docker.from_env()
     try:
-        return [c.id for c in client.containers.list(all=True, filters={"label": f"arpo.sandbox.client={pid}"}, ignore_removed=True)]
+        label = {"label": f"arpo.sandbox.client={pid}"}
+        return [c.id for c in client.containers.list(all=True, filters=label, ignore_removed=True)]
     finally:
         client.close()
 
