@@ -1,6 +1,9 @@
 """Old names of this package's modules, which can be imported for one more version; see `sandbox.moved_names`."""
 
 MOVED = {
+    "packing.leaves": "packing.prefix_tree",
+    "backends.lockstep": "backends.process_sync",
+    "backends.padded": "backends.padded_backend",
     "advantages": "algorithms.advantages",
     "attribution": "algorithms.credit_assignment",
     "backends.choice": "backends.select_transformers",

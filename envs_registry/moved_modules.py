@@ -1,6 +1,7 @@
 """Old names of this package's modules, which can be imported for one more version; see `sandbox.moved_names`."""
 
 MOVED = {
+    "setup_check": "answer_leak_check",
     "arithmetic": "generated.arithmetic",
     "data_set": "datasets.data_set",
     "deep_search_sets": "datasets.deep_search_sets",

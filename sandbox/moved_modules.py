@@ -1,6 +1,7 @@
 """Old names of this package's modules, which can be imported for one more version; see `sandbox.moved_names`."""
 
 MOVED = {
+    "images.prepare": "images.prepare_root_filesystem",
     "admin": "docker_engine.admin",
     "arguments": "validation",
     "base_image": "images.from_base",

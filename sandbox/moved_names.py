@@ -13,10 +13,10 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from types import CodeType, ModuleType
+from typing import Any, cast
 
 
 class _MovedModule(Loader):
@@ -30,6 +30,12 @@ class _MovedModule(Loader):
         module = importlib.import_module(self._new)
         self._spec = module.__spec__
         return module
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the code of the new module, for `python -m OLD_NAME`."""
+        spec = importlib.util.find_spec(self._new)
+        loader = cast(InspectLoader, spec.loader if spec else None)
+        return loader.get_code(self._new)
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # the import system has just replaced it by that of the old name

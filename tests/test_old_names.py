@@ -22,6 +22,8 @@ MEMBERS = [  # a module that is a package now, and one of its former members
     ("arpo_trainer.algorithms", "ALGORITHMS"),
     ("arpo_trainer.cli", "main"),
     ("arpo_trainer.report", "write_report"),
+    ("arpo_trainer.backends", "trainer_backend"),
+    ("arpo_env.search", "SearchTool"),
 ]
 
 
@@ -46,7 +48,7 @@ def test_every_old_module_name_gives_the_new_module(package: str) -> None:
 def test_members_of_modules_that_are_packages_now(package: str, name: str) -> None:
     if package == "arpo_trainer":
         pytest.importorskip("torch")
-    with pytest.warns(DeprecationWarning, match=rf"{package}\.{name} has moved to {package}\.\w+"):
+    with pytest.warns(DeprecationWarning, match=rf"{package}\.{name} has moved to {package.partition('.')[0]}\.\w+"):
         assert getattr(importlib.import_module(package), name) is not None
 
 
@@ -70,3 +72,9 @@ def test_a_name_that_never_was_is_refused_as_ever() -> None:
         importlib.import_module("arpo_env.nothing")
     with pytest.raises(AttributeError, match=r"module 'arpo_env\.cache' has no attribute 'nothing'"):
         _ = importlib.import_module("arpo_env.cache").nothing
+
+
+def test_an_old_module_name_runs_as_a_command() -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "envs_registry.overlap"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from arpo_env.errors import GradingError as GradingError
 from envs_registry import Task
 
 

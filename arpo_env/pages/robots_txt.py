@@ -27,6 +27,7 @@ _KEPT_FAULT = 60.0
 _MANY = 5_000
 _REDIRECTS = 5
 _PRODUCT = re.compile(r"[a-z_-]+(?:/[\w.]*)?", re.IGNORECASE)
+_VERSION = re.compile(r"^(\s*user-?\s?agent\s*:\s*[^\s/#]+)/\S*", re.IGNORECASE)
 _GENERIC = frozenset({"mozilla", "compatible", "http", "https"})
 
 
@@ -64,8 +65,11 @@ def parse_robots(text: str, user_agent: str) -> RobotsRules:
     """
     from protego import Protego
 
-    products = [name for name in _PRODUCT.findall(user_agent) if name.partition("/")[0].lower() not in _GENERIC]
+    names = (name.partition("/")[0] for name in _PRODUCT.findall(user_agent))
+    products = [name for name in names if name.lower() not in _GENERIC]
     lines = (line for line in text.removeprefix("\ufeff").splitlines() if line.partition("#")[0].strip())
+    # RFC 9309 compares product tokens only: a group for another version of a product binds it as well.
+    lines = (_VERSION.sub(r"\1", line) for line in lines)
     # Looking an address up takes time in proportion to the rules, and happens on the event loop.
     file = Protego.parse("\n".join(itertools.islice(lines, _MOST_LINES)))
     return RobotsRules(file, " ".join(products))

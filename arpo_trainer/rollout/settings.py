@@ -44,12 +44,17 @@ def accept_old_names(renamed: dict[str, str]) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
         original = cls.__init__
 
+        def set_state(self: Any, state: dict[str, Any]) -> None:
+            # Pickles of earlier versions hold the old names, behind which the class's defaults would show.
+            self.__dict__.update({renamed.get(name, name): value for name, value in state.items()})
+
         @functools.wraps(original)
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
             for old in [name for name in kwargs if name in renamed]:
                 new = renamed[old]
                 if new in kwargs:
-                    raise ValueError(f"{cls.__name__}: {old} is the old name of {new}; give {new} alone, not both")
+                    # dataclasses.replace passes every field, so it reaches this with the old name alone, too
+                    raise ValueError(f"{cls.__name__}: {old} is the old name of {new}; give only {new}")
                 _warn_renamed(cls, old, new)
                 kwargs[new] = kwargs.pop(old)
             original(self, *args, **kwargs)
@@ -61,6 +66,7 @@ def accept_old_names(renamed: dict[str, str]) -> Callable[[type[T]], type[T]]:
             return getattr(self, renamed[name])
 
         cls.__init__ = init  # type: ignore[method-assign]
+        cls.__setstate__ = set_state  # type: ignore[attr-defined]
         # Python calls it only for names that it does not find, so fields are read as fast as before
         cls.__getattr__ = old_attribute  # type: ignore[attr-defined]
         return cls

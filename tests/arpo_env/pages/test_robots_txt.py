@@ -183,3 +183,9 @@ def _text(site: Site, path: str) -> None:
         answer(handler, b"words of a page", "text/plain")
 
     site.pages[path] = page
+
+
+@pytest.mark.parametrize("line", ["User-agent: arpo-gym/2.0", "user-agent:ARPO-GYM/9 # ours", "User-agent: arpo-gym"])
+def test_a_group_for_any_version_of_ours_binds(line: str) -> None:
+    """Product tokens are compared without versions (RFC 9309)."""
+    assert not parse_robots(f"{line}\nDisallow: /\n", "Mozilla/5.0 (compatible; arpo-gym/0.1)").allows("/a")

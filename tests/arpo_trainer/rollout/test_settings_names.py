@@ -56,7 +56,7 @@ def test_old_names_work_with_a_warning(old: str, new: str) -> None:
     assert getattr(settings, new) == 1
     with pytest.warns(DeprecationWarning, match=rf"RolloutSettings\.{old} is now {new}"):
         assert getattr(settings, old) == 1
-    with pytest.raises(ValueError, match=f"{old} is the old name of {new}; give {new} alone"):
+    with pytest.raises(ValueError, match=f"{old} is the old name of {new}; give only {new}"):
         RolloutSettings(**{old: 1, new: 1})  # type: ignore[arg-type]
 
 
@@ -67,3 +67,18 @@ def test_new_names_give_no_warning() -> None:
         assert pickle.loads(pickle.dumps(settings)) == copy.deepcopy(settings) == settings
     with pytest.raises(AttributeError, match="no attribute 'gamma'"):
         settings.gamma  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_old_names_override_those_of_a_configuration(tmp_path: Path) -> None:
+    args = ARPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+    with pytest.warns(DeprecationWarning, match="tau is now branch_threshold"):
+        assert args.rollout_settings(tau=0.9).branch_threshold == 0.9
+
+
+def test_settings_that_an_earlier_version_pickled_load() -> None:
+    old = {new: name for name, new in RENAMED.items()}
+    settings = RolloutSettings(branch_threshold=0.9, branch_alpha=0.1, max_turn_length=77)
+    state = {old.get(name, name): value for name, value in vars(settings).items()}
+    loaded = RolloutSettings.__new__(RolloutSettings)
+    loaded.__setstate__(state)  # type: ignore[attr-defined]
+    assert loaded == settings
