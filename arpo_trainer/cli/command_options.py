@@ -68,7 +68,11 @@ def read_env_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     old = getattr(arguments, "old_env_set", [])  # commands without an old flag have no such value
     if not old:
-        return parse_assignments(arguments.env_set, "--env-set")
+        options = parse_assignments(arguments.env_set, "--env-set")
+        for name in [name for name, value in options.items() if value == "None"]:  # null in YAML
+            warnings.warn(f"--env-set {name}=None: write YAML, {name}=null", DeprecationWarning, 2)
+            options[name] = None
+        return options
     flag = arguments.old_env_flag
     warn_old_name(flag, "--env-set", "its values are YAML")
     if arguments.env_set:

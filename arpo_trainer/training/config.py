@@ -227,6 +227,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        self.max_turn_length = self.max_turn_length or None  # 0 has always meant the default
         self._check_budget()
         row = get_algorithm(self.algorithm, self.budget, self.branch)
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss

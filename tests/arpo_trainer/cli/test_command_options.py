@@ -145,3 +145,9 @@ def test_a_flag_and_a_setting_reach_the_same_place(tmp_path: Path, capsys: pytes
     assert by_flag == by_set
     assert (by_set["initial_rollouts"], by_set["algorithm"]) == (3, "arpo")
     assert json.dumps(by_set)
+
+
+def test_python_s_none_as_an_environment_option_is_deprecated() -> None:
+    arguments = _parser().parse_args(["play", "arpo/Arithmetic-v0", "--env-set", "cache=None", "level=2"])
+    with pytest.warns(DeprecationWarning, match="write YAML, cache=null"):
+        assert read_env_options(arguments) == {"cache": None, "level": 2}

@@ -82,3 +82,8 @@ def test_settings_that_an_earlier_version_pickled_load() -> None:
     loaded = RolloutSettings.__new__(RolloutSettings)
     loaded.__setstate__(state)  # type: ignore[attr-defined]
     assert loaded == settings
+
+
+def test_a_turn_length_of_0_is_the_default(tmp_path: Path) -> None:
+    args = ARPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, max_turn_length=0)
+    assert args.rollout_settings().max_turn_length == args.max_completion_length
