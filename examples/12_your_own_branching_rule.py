@@ -29,7 +29,7 @@ model = os.environ.get("MODEL", "Qwen/Qwen2.5-0.5B-Instruct")
 tokenizer = AutoTokenizer.from_pretrained(model)
 backend = TransformersBackend(AutoModelForCausalLM.from_pretrained(model), tokenizer)
 env = gym.make("arpo/Arithmetic-v0", level=3)
-settings = RolloutSettings(algorithm="unsure", num_generations=8, initial_rollouts=4, max_turn_tokens=64)
+settings = RolloutSettings(algorithm="unsure", num_generations=8, initial_rollouts=4, max_turn_length=64)
 [tree] = asyncio.run(Engine(backend, tokenizer, env, settings).rollout([env.unwrapped.tasks.task(0)]))
 
 for span in tree.spans:

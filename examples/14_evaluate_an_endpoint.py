@@ -24,7 +24,7 @@ options = parser.parse_args()
 tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
 backend = EndpointBackend(options.name, options.url, tokenizer=tokenizer)
 env = gym.make("arpo/Arithmetic-v0", split="test", level="mixed")
-settings = RolloutSettings(max_turn_tokens=512, max_completion_length=4096)
+settings = RolloutSettings(max_turn_length=512, max_completion_length=4096)
 tasks = [env.unwrapped.tasks.task(number) for number in range(options.tasks)]
 
 result = evaluate(Engine(backend, tokenizer, env, settings), tasks, options.name)
