@@ -48,11 +48,30 @@ from sandbox.cache_directory import cache_directory
 RESULTS = Path(__file__).parent / "results"
 SIDES = ("trl", "flat", "packed")
 CASES = {"plain": None, "tools": 0.0, "slow": 0.5}  # seconds that a call sleeps; None is without tools
-TOPICS = ("a lighthouse", "a river in winter", "two friends on a train", "an old library", "a lost letter",
-          "the first snow", "a market at dawn", "a garden on the moon")  # fmt: skip
-CAPITALS = {"France": "Paris", "Japan": "Tokyo", "Kenya": "Nairobi", "Peru": "Lima", "Norway": "Oslo", "Egypt": "Cairo",
-            "Cuba": "Havana", "Chile": "Santiago", "Spain": "Madrid", "Italy": "Rome", "Ghana": "Accra",
-            "Nepal": "Kathmandu"}  # fmt: skip
+TOPICS = (
+    "a lighthouse",
+    "a river in winter",
+    "two friends on a train",
+    "an old library",
+    "a lost letter",
+    "the first snow",
+    "a market at dawn",
+    "a garden on the moon",
+)
+CAPITALS = {
+    "France": "Paris",
+    "Japan": "Tokyo",
+    "Kenya": "Nairobi",
+    "Peru": "Lima",
+    "Norway": "Oslo",
+    "Egypt": "Cairo",
+    "Cuba": "Havana",
+    "Chile": "Santiago",
+    "Spain": "Madrid",
+    "Italy": "Rome",
+    "Ghana": "Accra",
+    "Nepal": "Kathmandu",
+}
 STORIES = [Task(topic, f"Write a long story about {topic}.", (topic,)) for topic in TOPICS]
 QUESTIONS = [Task(name, f"What is the capital of {name}?", (city,)) for name, city in CAPITALS.items()]
 TEACHING = 64  # demonstrations
@@ -94,8 +113,9 @@ def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
 def make_env(with_tools: bool) -> ToolEnv:
     """The environment of a case; a native protocol renders prompts and tools by the chat template, as TRL does."""
     name = "bench/Capital-v0" if with_tools else "bench/Story-v0"
-    arpo_env.register(name, QUESTIONS if with_tools else STORIES, tools=[capital] if with_tools else [], scorer="qa",
-                      overwrite=True)  # fmt: skip
+    arpo_env.register(
+        name, QUESTIONS if with_tools else STORIES, tools=[capital] if with_tools else [], scorer="qa", overwrite=True
+    )
     return ToolEnv(name, protocol="hermes", max_turns=2 if with_tools else 1)
 
 
@@ -146,16 +166,26 @@ def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, 
 
     with_tools = CASES[case] is not None
     settings: dict[str, Any] = {
-        "output_dir": folder, "learning_rate": 1e-6, "bf16": True, "use_cpu": True, "gradient_checkpointing": False,
-        "save_strategy": "no", "report_to": [], "logging_steps": 1, "seed": 1, "disable_tqdm": True, **size,
-    }  # fmt: skip
+        "output_dir": folder,
+        "learning_rate": 1e-6,
+        "bf16": True,
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "report_to": [],
+        "logging_steps": 1,
+        "seed": 1,
+        "disable_tqdm": True,
+        **size,
+    }
     env = make_env(with_tools)
     parts = {"reward_funcs": reward, "processing_class": tokenizer}
     if side == "trl":
         rows = task_rows(env, QUESTIONS if with_tools else STORIES).select_columns(["prompt"])
         args = GRPOConfig(**settings, max_tool_calling_iterations=1 if with_tools else None)
-        return GRPOTrainer(model, args=args, train_dataset=rows, **parts,
-                           environment_factory=Lookup if with_tools else None)  # fmt: skip
+        return GRPOTrainer(
+            model, args=args, train_dataset=rows, **parts, environment_factory=Lookup if with_tools else None
+        )
     return ARPOTrainer(model, env, args=ARPOConfig(**settings, algorithm="grpo", packing=side == "packed"), **parts)
 
 
@@ -189,8 +219,10 @@ def compare(case: str, folder: Path, rounds: int, size: dict[str, int]) -> dict[
             for side in SIDES[number % 3 :] + SIDES[: number % 3]:
                 found[side].append(pool.submit(measure, side, case, str(folder), size).result())
                 print(f"  {case} {side}: {found[side][-1]}", flush=True)
-    return {side: {name: statistics.median(one[name] for one in every) for name in every[0]}
-            for side, every in found.items()}  # fmt: skip
+    return {
+        side: {name: statistics.median(one[name] for one in every) for name in every[0]}
+        for side, every in found.items()
+    }
 
 
 def keep(facts: dict[str, Any], case: str, medians: dict[str, Any]) -> None:
@@ -213,8 +245,12 @@ def main() -> None:
     arguments = parser.parse_args()
     size = {"max_steps": arguments.steps, "max_completion_length": arguments.tokens, **GROUPS}
     if arguments.quick:
-        size |= {"max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2,
-                 "gradient_accumulation_steps": 1}  # fmt: skip
+        size |= {
+            "max_steps": 1,
+            "num_generations": 2,
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": 1,
+        }
     os.environ["OMP_NUM_THREADS"] = "1"
     base = ensure_model()
     facts = {"rounds": arguments.rounds, "size": size, "threads": 1, "cores": os.cpu_count(), "versions": versions()}
@@ -224,8 +260,11 @@ def main() -> None:
         print(f"{case:<8}{'wall s':>10}{'CPU s':>10}{'tokens':>10}{'calls':>8}{'TRL/ours wall':>16}{'CPU':>8}")
         for side, one in medians.items():
             ratio = [medians["trl"][name] / one[name] for name in ("wall", "cpu")]
-            print(f"{side:<8}{one['wall']:>10.1f}{one['cpu']:>10.1f}{one['tokens']:>10.0f}{one['calls']:>8.0f}"
-                  f"{ratio[0]:>16.2f}{ratio[1]:>8.2f}", flush=True)  # fmt: skip
+            print(
+                f"{side:<8}{one['wall']:>10.1f}{one['cpu']:>10.1f}{one['tokens']:>10.0f}{one['calls']:>8.0f}"
+                f"{ratio[0]:>16.2f}{ratio[1]:>8.2f}",
+                flush=True,
+            )
         if not arguments.quick:
             keep(facts, case, medians)
 
