@@ -2,10 +2,11 @@
 # make test   sets up what it needs and runs the tests
 # make test-pythons   those that need no PyTorch, on Python 3.11, 3.12 and 3.13, as far as they are here
 # make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
+# make adapters   the tests of the adapters for other frameworks, each in an environment of its own (.venv-peers)
 # make site   builds the documentation into build/site; a warning or a broken link fails it
 # make gpu    on a machine with a GPU: measures what needs one, a JSON file for each part in docs/results/gpu
 # Variables:  PYTHON=python3.12   SANDBOX=docker|bubblewrap|unsafe_local   CONFIG=a recipe or file   SET="a=1 b=2"
-#             PARTS="packing-equal demo" (of make gpu)
+#             PARTS="packing-equal demo" (of make gpu)   PEERS="openenv verifiers" (of make adapters)
 #             TESTS=tests/sandbox   WORKERS=0 (processes that run the tests; 0 is this one)
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -20,7 +21,7 @@ export SANDBOX
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 
-.PHONY: help setup setup-vllm sandbox model demo test test-tools test-pythons test-vllm check bench gpu docs site clean
+.PHONY: help setup setup-vllm sandbox model demo test test-tools test-pythons test-vllm adapters check bench gpu docs site clean
 
 help:
 	@sed -n 's/^# //p;/^\.DEFAULT/q' Makefile
@@ -58,6 +59,9 @@ test-vllm: sandbox model setup-vllm
 	@$(WITH_SANDBOX) $(ONE_THREAD) VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind \
 		.venv-vllm/bin/python -m pytest tests/vllm
 
+adapters: sandbox
+	@$(WITH_SANDBOX) $(ONE_THREAD) PYTHON=$(abspath $(PY)) scripts/adapters.sh $(PEERS)
+
 check: setup
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy && echo "== ruff and mypy are content"
 
@@ -76,4 +80,4 @@ site: setup
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.site build/site && echo "== open build/site/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-pythons build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-pythons .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache

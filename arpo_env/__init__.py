@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from arpo_env.cache.cache import Cache, CacheMiss
     from arpo_env.chat_model import ChatModel
     from arpo_env.env import ToolEnv
+    from arpo_env.env_factory import EnvFactory
     from arpo_env.errors import GradingError, ServiceError
     from arpo_env.grading import Grader, Score, make_grader
     from arpo_env.pages import PageReader
@@ -37,6 +38,7 @@ _HOMES = {
     "Cache": "cache.cache",
     "CacheMiss": "cache.cache",
     "ChatModel": "chat_model",
+    "EnvFactory": "env_factory",
     "Grader": "grading",
     "GradingError": "errors",
     "Hit": "search",
@@ -71,6 +73,7 @@ __all__ = [
     "Cache",
     "CacheMiss",
     "ChatModel",
+    "EnvFactory",
     "Grader",
     "GradingError",
     "Hit",

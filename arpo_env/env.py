@@ -31,6 +31,7 @@ from gymnasium.error import ResetNeeded
 
 from arpo_env.apply_turn import act
 from arpo_env.budget import NO_ROOM, Budget
+from arpo_env.env_factory import PicklesAsFactory
 from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
 from arpo_env.grading import Grader, make_grader
@@ -51,7 +52,7 @@ from sandbox import Sandbox
 _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if field.init)
 
 
-class ToolEnv(gymnasium.Env[str, str]):
+class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     """An environment for one `EnvSpec`. Arguments that are None take the value of the spec.
 
     Args:
@@ -274,6 +275,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         """
         fresh = self.spawn()
         fresh.protocol = make_protocol(name)
+        fresh._changed_option("protocol", name)
         fresh.system_prompt = fresh.protocol.system_prompt(fresh.schemas, fresh.language, fresh.prompt)
         fresh._check_reward()
         return fresh
@@ -286,7 +288,7 @@ class ToolEnv(gymnasium.Env[str, str]):
             )
 
     def _twin(self) -> ToolEnv:
-        twin = copy.copy(self)
+        twin = self._shallow_copy()
         # Spaces hold random generators as well.
         twin.observation_space, twin.action_space = copy.deepcopy((self.observation_space, self.action_space))
         return twin

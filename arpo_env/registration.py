@@ -11,12 +11,14 @@ a run can find the environment by name.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import parse_env_id
 
+from arpo_env.env_factory import remember_home
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.same_definition import content_of, same_content
 from envs_registry import EnvSpec, register_source
@@ -71,6 +73,7 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
     if loader is not None:
         register_source(made.source, loader)
     _contents[made.id] = content
+    remember_home(made.id, sys._getframe(1).f_globals.get("__name__", "__main__"))
     return made
 
 

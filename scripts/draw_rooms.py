@@ -35,6 +35,7 @@ FLOORS: dict[str, list[str]] = {
         "timeline validation optional_dependencies",
     ],
     "arpo_env": [
+        "adapters",
         "vector",
         "env",
         "apply_turn",
@@ -45,6 +46,7 @@ FLOORS: dict[str, list[str]] = {
         "search chat_model",
         "net",
         "cache worker_pool registration event_loop budget",
+        "env_factory",
         "episode daemon_threads errors lazy_names nearest_name option_checks same_definition text text_space",
     ],
     "envs_registry": [

@@ -8,6 +8,7 @@ answer. Text before an unopened `</think>` is a thought too, since some template
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -60,6 +61,21 @@ class _ChatTemplate:
     def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
         """Return the text with the `<` of every delimiter of the templates, in any spelling, replaced by `&lt;`."""
         return self._delimiters.sub("&lt;", text)
+
+    def write_calls(self, text: str, calls: Sequence[tuple[Any, Any]]) -> str:
+        """Return a turn with these calls, for a server that has parsed them out of the model's text.
+
+        Args:
+            text: the text before the calls; marks of calls in it are quotations.
+            calls: name and arguments of each; arguments as JSON text pass unchanged, valid or not.
+        """
+        name_key, arguments_key = self._keys[:2]
+        turn = [text.replace(self._opening, "&lt;" + self._opening[1:])]
+        for name, arguments in calls:
+            written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+            head = f'{{"{name_key}": {json.dumps(name)}, "{arguments_key}": {written or "{}"}}}'
+            turn.append(f"{self._opening}{head}{self._closing}")
+        return "".join(turn)
 
     def well_formed(self, turns: Sequence[str]) -> bool:
         """Return whether every thought is closed and the model wrote no tool result itself."""

@@ -87,6 +87,13 @@ class Protocol(TypingProtocol):
         """Return whether the model's turns, taken together, follow the format."""
 
 
+class NativeProtocol(Protocol, TypingProtocol):
+    """A protocol with `native` True that can write calls as well as read them."""
+
+    def write_calls(self, text: str, calls: Sequence[tuple[Any, Any]]) -> str:
+        """Return a turn with a text and these calls: name, and arguments as an object or as JSON text."""
+
+
 _BOX_OR_BRACE = re.compile(r"\\boxed\s*\{|[{}]")
 
 

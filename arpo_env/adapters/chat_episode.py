@@ -1,0 +1,156 @@
+"""`ChatEpisode`: an episode as chat messages, for frameworks that hold the conversation and parse tool calls.
+
+    episode = ChatEpisode(EnvFactory("arpo/GSM8K-v0", protocol="hermes")())
+    messages = await episode.start(index=0)
+    while not episode.done:
+        message = await my_model(messages, tools=episode.tools, stop=episode.stop)
+        messages += [message, *(await episode.reply(message))]
+    print(episode.reward)
+
+If the environment's protocol is native ("hermes", "llama3"), messages may carry `tool_calls` in OpenAI's form, and
+results come back as messages of the role "tool". Otherwise the text holds tags ("arpo-tags"), and results come back as
+messages of the role "user".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from arpo_env.env import ToolEnv
+from arpo_env.protocols.protocol import NativeProtocol
+from arpo_env.tools.function_schema import JsonSchema
+
+Message = dict[str, Any]
+
+
+class ChatEpisode:
+    """One episode of an environment.
+
+    Args:
+        env: the environment; this object uses it alone.
+
+    Attributes:
+        env: the environment.
+        reward: reward of the episode; None until it has ended.
+        info: the last info of the environment.
+        done: whether the episode has ended, by an answer or by a limit.
+        truncated: whether it was ended by a limit.
+    """
+
+    def __init__(self, env: ToolEnv) -> None:
+        self.env = env
+        self.reward: float | None = None
+        self.info: dict[str, Any] = {}
+        self.done = self.truncated = False
+
+    @property
+    def tools(self) -> list[JsonSchema]:
+        """Schemas for the `tools` field of a request; empty if tools are called by tags."""
+        return self.env.schemas if self.env.protocol.native else []
+
+    @property
+    def stop(self) -> list[str]:
+        """Strings at which generation has to stop; the text may end with one or just before it."""
+        return self.env.protocol.stop_strings(self.env.schemas)
+
+    async def start(self, *, index: int | None = None, seed: int | None = None, task: Any = None) -> list[Message]:
+        """Start an episode and return the messages that open it.
+
+        Args:
+            index: number of the task; None lets the environment choose one.
+            seed: seed of the environment's choice.
+            task: an `envs_registry.Task` in place of a number.
+        """
+        self.reward, self.done, self.truncated = None, False, False
+        chosen = {"task": task} if task is not None else {} if index is None else {"index": index}
+        _, self.info = await self.env.areset(seed=seed, options=chosen)
+        return [dict(message) for message in self.info["messages"]]
+
+    async def reply(self, message: Message | str) -> list[Message]:
+        """Take one message of the model and return the messages that answer it; none after the last one.
+
+        Args:
+            message: the assistant's message, or its text.
+
+        Raises:
+            ResetNeeded: there is no running episode.
+            Exception: the infrastructure failed (`arpo_env.adapters.FAULTS`); the episode has no reward.
+        """
+        given = {"content": message} if isinstance(message, str) else message
+        calls = list(given.get("tool_calls") or ()) if self.env.protocol.native else []
+        await self._step(self._turn(given, calls))
+        if self.done:
+            return []
+        turn = self.env.episode.turns[-1]
+        if not calls:
+            return [{"role": "user", "content": turn.result.strip("\n")}]
+        # One unreadable call spoils the whole turn, which then has a single text for all calls.
+        texts = turn.results if len(turn.results) == len(calls) else turn.results[:1] * len(calls)
+        return [
+            {"role": "tool", "tool_call_id": call.get("id") or "", "content": self.env.protocol.defuse(text)}
+            for call, text in zip(calls, texts, strict=True)
+        ]
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | str) -> str:
+        """Execute one tool call as a turn of its own and return the text of its result.
+
+        The text of the limit that was reached, if this ended the episode.
+
+        Args:
+            name: name of the tool.
+            arguments: its arguments, as an object or as JSON text.
+
+        Raises:
+            Exception: the infrastructure failed.
+        """
+        answer = await self.reply({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]})
+        return str(answer[0]["content"]) if answer else "The episode has ended: no more calls are possible."
+
+    async def truncate(self, text: str = "") -> None:
+        """End the episode before its answer, because the context is full or the conversation was broken off."""
+        if not self.done:
+            self._take(await self.env.atruncate(text))
+
+    async def close(self) -> None:
+        """Close the environment."""
+        await self.env.aclose()
+
+    async def _step(self, action: str) -> None:
+        self._take(await self.env.astep(action))
+
+    def _take(self, step: tuple[str, float, bool, bool, dict[str, Any]]) -> None:
+        _, reward, terminated, self.truncated, self.info = step
+        self.done = terminated or self.truncated
+        self.reward = reward if self.done else None
+
+    def _turn(self, message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> str:
+        """Return the message as the turn that the environment's protocol parses."""
+        text = text_of(message.get("content"))
+        thought = message.get("reasoning_content") or message.get("reasoning") or ""
+        if thought and "</think>" not in text:
+            text = f"<think>{thought}</think>{text}"
+        if not self.env.protocol.native:
+            return close_tag(text, self.stop)
+        if not calls:
+            return text
+        functions = [call.get("function") or {} for call in calls]
+        protocol = cast("NativeProtocol", self.env.protocol)
+        return protocol.write_calls(text, [(each.get("name"), each.get("arguments")) for each in functions])
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content, which may be None or a list of parts."""
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""
+
+
+def close_tag(text: str, stop: Sequence[str]) -> str:
+    """Return the text with the stop string that a server cut off: the closing tag of the last tag that is open."""
+    if text.rstrip().endswith(tuple(stop)):
+        return text
+    after_thoughts = text.rfind("</think>") + 1
+    opened = {text.rfind(closing.replace("</", "<"), after_thoughts): closing for closing in stop}
+    position, closing = max(opened.items(), default=(-1, ""))
+    return text + closing if position >= 0 and text.find(closing, position) < 0 else text

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Runs the tests of the adapters with the real frameworks, each in an environment of its own, .venv-peers/NAME: some of
+# them exclude each other, or the versions that this project needs.
+# What a framework needs is in tests/adapters/requirements/NAME.txt; its tests are tests/adapters/test_NAME.py.
+# Usage: scripts/adapters.sh [NAME ...]    (all by default; PYTHON=python3.12 chooses the interpreter)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+NEEDS=tests/adapters/requirements
+# what the environments themselves need, without PyTorch
+BASE=('gymnasium>=1.2,<2' 'docker>=7' 'pyyaml>=6' pytest tantivy httpx2 mpmath)
+
+say() { printf '== %s\n' "$*"; }
+
+install() {  # name: does nothing if that has been done for these pins
+    local folder=.venv-peers/$1 pins
+    pins=$(cat "$NEEDS/$1.txt" constraints.txt scripts/adapters.sh | cksum)
+    [ "$(cat "$folder/.installed" 2>/dev/null)" = "$pins" ] && return
+    say "making $folder"
+    rm -rf "$folder"
+    "${PYTHON:-python3}" -m venv "$folder"
+    # The lines `#! OPTIONS` of a file are further calls of pip, before the file itself: PyTorch first, --no-deps, ...
+    while read -r line; do
+        eval "$folder/bin/pip install --quiet --disable-pip-version-check $line"
+    done < <(sed -n 's/^#! //p' "$NEEDS/$1.txt")
+    "$folder/bin/pip" install --quiet --disable-pip-version-check "${BASE[@]}" -r "$NEEDS/$1.txt"
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps -e .
+    printf '%s' "$pins" > "$folder/.installed"
+}
+
+[ $# -gt 0 ] || set -- $(cd "$NEEDS" && ls -- *.txt | sed 's/\.txt$//')
+failed=()
+for name in "$@"; do
+    if [ ! -f "$NEEDS/$name.txt" ]; then
+        say "there is no adapter '$name'. The adapters are: $(cd "$NEEDS" && ls -- *.txt | sed 's/\.txt$//' | xargs)"
+        exit 2
+    fi
+    install "$name"
+    say "running the tests of the adapter for $name"
+    ".venv-peers/$name/bin/python" -m pytest -q -r fEs "tests/adapters/test_$name.py" || failed+=("$name")
+done
+[ ${#failed[@]} = 0 ] || { say "tests failed for ${failed[*]}"; exit 1; }
