@@ -2,9 +2,10 @@
 
     python benchmarks/trl.py [--rounds 1] [--steps 2] [--cases plain tools slow] [--precision auto] [--quick]
 
-SmolLM2-135M-Instruct, 4 prompts x 8 completions a step, at most 96 tokens each, on one core. The weights are in float32,
-and computations in bf16 if the processor has instructions for it. The sides are `GRPOTrainer` as it comes, and `ARPOTrainer` with `algorithm: grpo` and `packing` False or
-True. Branching would change what is sampled, so it stays out. The cases:
+SmolLM2-135M-Instruct, 4 prompts x 8 completions a step, at most 96 tokens each, on one core. Weights are in float32;
+computations are in bf16 if the processor has instructions for it. The sides are `GRPOTrainer` as it comes, and
+`ARPOTrainer` with `algorithm: grpo` and `packing` False or True. Branching would change what is sampled, so it stays
+out. The cases:
 
     plain   no tools, prompts that ask for long answers
     tools   one call of a tool, then an answer; TRL gets the tool by `environment_factory`
@@ -155,7 +156,7 @@ def ensure_taught(base: Path) -> Path:
         examples.append({"input_ids": ids, "labels": labels})
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     scratch = folder.with_suffix(".unfinished")
-    cold_start(model, tokenizer, examples, scratch, epochs=1, learning_rate=2e-4)
+    cold_start(model, tokenizer, examples, scratch, epochs=1, learning_rate=2e-4, bf16=has_bf16())
     model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
     shutil.rmtree(folder, ignore_errors=True)
