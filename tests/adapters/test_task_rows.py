@@ -1,4 +1,4 @@
-"""Rows of tasks: written, read as each framework reads them, and the task that a row names is the one it was made of."""
+"""Rows of tasks, read as each framework reads them: a row leads back to the task that it was made of."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def read_verl(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
     """As its `RLHFDataset` and its agent loops do; the tools get the same reference."""
     assert row["agent_name"] == "arpo_agent"
     info = row["extra_info"]
-    assert info["need_tools_kwargs"] and info["tools_kwargs"]
+    assert info["need_tools_kwargs"]
+    assert info["tools_kwargs"]
     for given in info["tools_kwargs"].values():
         assert {key: info[key] for key in given["create_kwargs"]} == given["create_kwargs"]
     assert row["reward_model"]["style"] == "rule"
