@@ -26,7 +26,7 @@ _HINTS: dict[str, Any] = {
     "array": list,
     "null": type(None),
 }
-_PLAIN = {"type", "enum", "items", "description", "title", "default"}  # what hints and docstrings convey
+_PLAIN = {"type", "enum", "items", "description", "title"}  # keys that a hint and a docstring convey, or nobody needs
 
 
 def method_class(base: type[T], schemas: Sequence[JsonSchema], reserved: Sequence[str] = ()) -> type[T]:
@@ -101,11 +101,18 @@ def _described(key: str, schema: Mapping[str, Any]) -> str:
 
 def _conveyed(schema: Mapping[str, Any]) -> bool:
     """Return whether a type hint says everything that the schema says."""
-    return set(schema) <= _PLAIN and "type" in schema and _conveyed(schema.get("items") or {"type": "string"})
+    kinds = schema.get("type")
+    known = set(kinds if isinstance(kinds, list) else [kinds]) <= set(_HINTS)
+    enum_known = "enum" not in schema or _has_literals(schema)
+    return known and enum_known and set(schema) <= _PLAIN and ("items" not in schema or _conveyed(schema["items"]))
+
+
+def _has_literals(schema: Mapping[str, Any]) -> bool:
+    return bool(schema.get("enum")) and all(isinstance(value, str | int | None) for value in schema["enum"])
 
 
 def _hint(schema: Mapping[str, Any]) -> Any:
-    if "enum" in schema and all(isinstance(value, str | int | bool | None) for value in schema["enum"]):
+    if _has_literals(schema):
         return Literal[tuple(schema["enum"])]
     kinds = schema.get("type")
     if isinstance(kinds, list):
