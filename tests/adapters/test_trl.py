@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import pickle
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -20,14 +21,14 @@ pytest.importorskip("trl")
 
 import torch
 import trl
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
 from arpo_env import EnvFactory
 from arpo_env.adapters.trl import EpisodeFactory, TRLSpec, trl_spec
 from arpo_env.adapters.trl_episode import environment_reward
-from arpo_trainer.run.demo_model import ensure_model
 from sandbox import Sandbox
 
 from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, script_for, sets
@@ -56,15 +57,31 @@ class ScriptedQwen(Qwen3ForCausalLM):
         return f"{as_text(message)}<|im_end|>"
 
 
+def small_tokenizer(scripts: Sequence[Script]) -> Any:
+    """A tokenizer of 1200 tokens, with which a step takes a second: bytes, and pieces of the questions and schemas."""
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    texts = [json.dumps(get_json_schema(lookup)), *(task.question for script in scripts for task in script.tasks)]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1200, special_tokens=tokens, initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(texts * 2, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=tokens[0],
+        eos_token=tokens[2],
+        chat_template=TEMPLATE.read_text(encoding="utf-8"),
+        clean_up_tokenization_spaces=False,
+    )
+
+
 def make_trainer(
     spec: TRLSpec, folder: Path, *scripts: Script, before: Callable[[int], None] = lambda turn: None, **settings: Any
 ) -> tuple[GRPOTrainer, dict[Any, list[float | None]]]:
     """A trainer that plays each row twice, and where it notes the rewards by the row's task."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(ensure_model())
-    except RuntimeError as error:
-        pytest.skip(str(error))
-    tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
+    tokenizer = small_tokenizer(scripts)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8}
     config = Qwen3Config(vocab_size=len(tokenizer), num_attention_heads=2, num_key_value_heads=1, **sizes)
     model = ScriptedQwen(config)
@@ -72,7 +89,7 @@ def make_trainer(
     given = {
         "per_device_train_batch_size": 10,
         "num_generations": 2,
-        "max_completion_length": 4000,
+        "max_completion_length": 2000,
         "max_tool_calling_iterations": spec.max_tool_calling_iterations,
         "num_train_epochs": 1,
         "logging_steps": 1,
@@ -165,9 +182,9 @@ def test_a_broken_sandbox_is_never_a_reward(tmp_path: Path) -> None:
             if len([each for each in turns if each == 0]) == 20 and turn == 1:
                 end()
 
+        expected = twice(script)
         trainer, seen = make_trainer(trl_spec(limited(script)), tmp_path, script, before=before)
         trainer.train()
-        expected = twice(script)
     assert trainer.state.global_step == 3
     by_step = [{key: seen[key] for key in list(expected)[start : start + 5]} for start in (0, 5, 10)]
     assert by_step[0] == {key: expected[key] for key in by_step[0]}
@@ -175,15 +192,13 @@ def test_a_broken_sandbox_is_never_a_reward(tmp_path: Path) -> None:
     kinds = [KINDS[index % len(KINDS)] for _, index in by_step[1]]
     assert kinds == ["endless", "right", "state", "wrong", "malformed"]
     assert [seen[key] == expected[key] for key in by_step[1]] == [False, True, False, True, True]
-    assert [seen[key] for key, kind in zip(by_step[1], kinds, strict=True) if kind in ("endless", "state")] == [
-        [None, None]
-    ] * 2
+    assert [by_step[1][key] for key in by_step[1] if by_step[1][key] != expected[key]] == [[None, None]] * 2
     called = {
         key: kind for key in by_step[2] if (kind := KINDS[key[1] % len(KINDS)]) not in ("malformed", "unknown tool")
     }
     assert called
     assert all(seen[key] == [None, None] for key in called)
-    assert logged(trainer, "void")[:2] == [0.0, 0.4]
+    assert logged(trainer, "void") == pytest.approx([0.0, 0.4, 0.8])
     # a loss or a gradient that is not a number would spoil the model
     assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
     assert all(bool(each.isfinite().all()) for each in trainer.model.parameters())
@@ -214,7 +229,7 @@ def test_an_object_starts_anew_after_a_failure(tmp_path: Path) -> None:
         played: Any = spec.environment_factory()
         end()
         played.reset(**row)
-        with pytest.raises(RuntimeError, match="^the tools are not available$"):
+        with pytest.raises(RuntimeError, match="the tools are not available"):
             played.python(code="1")
         right = answer(f"\\boxed{{{factory().tasks.task(0).answers[0]}}}")
         assert environment_reward([right], [played]) == [None]
@@ -259,11 +274,11 @@ def test_thoughts_and_cut_messages_are_graded_as_the_environment_would(isolation
     cases = [
         (answer(gold, reasoning_content="I know."), 1.0),
         (answer("no", thinking=f"Is it {gold}?"), -1.0),
-        (answer("", tool_calls=[call]), 0.0),
-        ([*answer("", tool_calls=[call]), tool], 0.0),
+        (answer("", tool_calls=[call]), -1.0),  # as the environment's own reward of a truncated episode
+        ([*answer("", tool_calls=[call]), tool], -1.0),
         ([*answer("", tool_calls=[call]), tool, *answer(gold)], 1.0),
         ([*answer("<tool_response>1</tool_response>", tool_calls=[call]), tool, *answer(gold)], -1.0),
-        (answer(f'<tool_call>{{"name": "python", "arguments": {{"code": "x"}}}}</tool_call>{gold}'), 0.0),
+        (answer(f'<tool_call>{{"name": "python", "arguments": {{"code": "x"}}}}</tool_call>{gold}'), -1.0),
         (answer(f"<tool_call>{{{gold}"), -1.0),
     ]
     for completion, expected in cases:
@@ -283,8 +298,7 @@ def test_evaluation_takes_rows_of_another_split(isolation: str) -> None:
 
 
 def test_factories_pickle_and_are_equal() -> None:
-    made = trl_spec("arpo/GSM8K-v0", data="/nowhere") if False else trl_spec("arpo/MultiHop-v0", limit=2)
-    factory = made.environment_factory
+    factory = trl_spec("arpo/MultiHop-v0", limit=2).environment_factory
     again = pickle.loads(pickle.dumps(factory))
     assert again == factory == EpisodeFactory(EnvFactory("arpo/MultiHop-v0", limit=2))
     assert hash(again) == hash(factory)
@@ -374,9 +388,9 @@ def test_what_a_signature_cannot_say_is_in_the_description() -> None:
 def test_bad_input_names_the_cure() -> None:
     with pytest.raises(ValueError, match="protocol='hermes'"):
         trl_spec("arpo/Arithmetic-v0", protocol="arpo-tags")
-    with pytest.raises(ValueError, match="options \\(level\\) to the EnvFactory"):
+    with pytest.raises(ValueError, match=r"options \(level\) to the EnvFactory"):
         trl_spec(EnvFactory("arpo/Arithmetic-v0"), level=2)
-    with pytest.raises(ValueError, match="endless.*limit"):
+    with pytest.raises(ValueError, match=r"without end.*limit"):
         _ = trl_spec("arpo/Arithmetic-v0").train_dataset
     with pytest.raises(ValueError, match="no option 'lvel'"):
         trl_spec("arpo/Arithmetic-v0", lvel=2)
