@@ -106,7 +106,9 @@ class TRLEpisode:
             await episode.truncate()
 
 
-def environment_reward(completions: Sequence[Any], environments: Sequence[Any], **rest: Any) -> list[float | None]:
+def environment_reward(
+    completions: Sequence[Any], environments: Sequence[Any] | None = None, **rest: Any
+) -> list[float | None]:
     """Return the rewards of the environments, as a reward function of TRL.
 
     None marks a trajectory whose infrastructure failed: TRL leaves it out of its group's mean, and its advantage is 0.
@@ -116,7 +118,15 @@ def environment_reward(completions: Sequence[Any], environments: Sequence[Any], 
         completions: the messages of each trajectory after its prompt.
         environments: the object of each trajectory.
         rest: what else TRL passes.
+
+    Raises:
+        ValueError: TRL did not pass the environments.
     """
+    if environments is None:
+        raise ValueError(
+            "TRL did not pass the environments: give GRPOTrainer the environment_factory too, as in **spec.kwargs "
+            "(AsyncGRPOTrainer never passes them)"
+        )
     rewards = run(_grade_all(completions, environments))
     void = [each.fault is not None for each in environments if isinstance(each, TRLEpisode)]
     if void and "log_metric" in rest:

@@ -394,6 +394,8 @@ def test_bad_input_names_the_cure() -> None:
         _ = trl_spec("arpo/Arithmetic-v0").train_dataset
     with pytest.raises(ValueError, match="no option 'lvel'"):
         trl_spec("arpo/Arithmetic-v0", lvel=2)
+    with pytest.raises(ValueError, match="give GRPOTrainer the environment_factory too"):
+        environment_reward([[]])
     with pytest.raises(ValueError, match="does not name its task"):
         trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(prompt="?")
 
