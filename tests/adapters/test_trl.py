@@ -145,16 +145,16 @@ def test_rewards_are_those_of_the_environment_and_calls_happen(env_id: str, isol
     assert {1.0, 0.0, -1.0} <= {reward for pair in seen.values() for reward in pair}
     if "python" in script.tools:  # variables stay alive
         assert seen[env_id, KINDS.index("state")] == [1.0, 1.0]
-    assert min(logged(trainer, "tools/call_frequency")) >= 1
+    assert min(logged(trainer, "tools/call_frequency")) > 0.5
     # TRL answers calls of unknown tools itself, and counts them
     assert 0 < max(logged(trainer, "tools/failure_frequency")) < 0.5
     assert logged(trainer, "void") == [0.0] * trainer.state.global_step
 
 
 def test_environments_with_different_tools_share_a_run(isolation: str, tmp_path: Path) -> None:
-    one, other = script_for("arpo/Arithmetic-v0", "hermes"), script_for("arpo/MultiHop-v0", "hermes")
+    one, other = (Script(EnvFactory(f"arpo/{name}-v0", protocol="hermes"), 6) for name in ("Arithmetic", "MultiHop"))
     spec = trl_spec({"calculate": limited(one), "look up": limited(other)})
-    trainer, seen = make_trainer(spec, tmp_path, one, other, per_device_train_batch_size=20, shuffle_dataset=True)
+    trainer, seen = make_trainer(spec, tmp_path, one, other, per_device_train_batch_size=12, shuffle_dataset=True)
     trainer.train()
     assert seen == {**twice(one), **twice(other)}
     assert sorted(trainer._env_tools) == ["calculate", "look up"]
