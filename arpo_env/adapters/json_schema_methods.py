@@ -40,7 +40,8 @@ def method_class(base: type[T], schemas: Sequence[JsonSchema], reserved: Sequenc
     Raises:
         ValueError: the name of a tool or of a parameter cannot be used.
     """
-    made: type[T] = _made(base, json.dumps(schemas), tuple(reserved))
+    kind: Any = base  # a type is hashable, which its checker does not know
+    made: type[T] = _made(kind, json.dumps(schemas), tuple(reserved))
     return made
 
 

@@ -171,7 +171,7 @@ def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFa
 
     Args:
         reference: the value of `extra_info` or of the label, or a whole row of the format "trl".
-        options: the options that were not written.
+        options: options that were not written; those of the row come first.
 
     Raises:
         ValueError: it is not a reference, or the environment has another task there by now.
@@ -182,7 +182,7 @@ def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFa
         raise ValueError(
             f"the row does not name its task ({', '.join(lacking)} missing): write it by `arpo data export`"
         )
-    factory = EnvFactory(found["env_id"], **options, **json.loads(found["options"]))
+    factory = EnvFactory(found["env_id"], **{**options, **json.loads(found["options"])})
     env: ToolEnv = factory()
     task: Task = env.tasks.task(int(found["index"]))
     if task.id != found["id"]:
