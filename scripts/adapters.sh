@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests of the adapters with the real frameworks, each in an environment of its own, .venv-peers/NAME: some of
 # them exclude each other, or the versions that this project needs.
-# What a framework needs is in tests/adapters/requirements/NAME.txt; its tests are tests/adapters/test_NAME.py.
+# What a framework needs is in tests/adapters/requirements/NAME.txt; its tests are tests/adapters/test_NAME.py, and those
+# that a line `#tests: FILE ...` of that file names, for frameworks that share an environment.
 # Usage: scripts/adapters.sh [NAME ...]    (all by default; PYTHON=python3.12 chooses the interpreter)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,6 +38,7 @@ for name in "$@"; do
     fi
     install "$name"
     say "running the tests of the adapter for $name"
-    ".venv-peers/$name/bin/python" -m pytest -q -r fEs "tests/adapters/test_$name.py" || failed+=("$name")
+    more=$(sed -n 's|^#tests: *||p' "$NEEDS/$name.txt")
+    (cd tests/adapters && "../../.venv-peers/$name/bin/python" -m pytest -q -r fEs "test_$name.py" $more) || failed+=("$name")
 done
 [ ${#failed[@]} = 0 ] || { say "tests failed for ${failed[*]}"; exit 1; }

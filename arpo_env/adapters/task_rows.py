@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,8 @@ class RowFormat:
 
 
 FORMATS: dict[str, RowFormat] = {
-    "trl": RowFormat(_trl, {"protocol": "hermes"}),
+    # TRL bounds the turns itself and executes each call of a turn alone, so that ours would count calls
+    "trl": RowFormat(_trl, {"protocol": "hermes", "max_turns": 10_000}),
     "verl": RowFormat(_verl),
     "skyrl": RowFormat(_skyrl),
     "openrlhf": RowFormat(_openrlhf, suffixes=(".jsonl",)),
@@ -103,13 +104,16 @@ def row_format(name: str) -> RowFormat:
     return FORMATS[name]
 
 
-def task_rows(factory: EnvFactory, format: str, limit: int | None = None) -> Iterator[Row]:
+def task_rows(
+    factory: EnvFactory, format: str, limit: int | None = None, leave_out: Collection[str] = ()
+) -> Iterator[Row]:
     """Return the rows of an environment's tasks, from the first one on.
 
     Args:
         factory: the environment.
         format: a key of `FORMATS`.
         limit: the most rows; an endless source needs one.
+        leave_out: options that are not written; whoever reads the rows has them.
 
     Raises:
         ValueError: the format is unknown, an option cannot be written as JSON, or the source is endless and there is
@@ -125,7 +129,7 @@ def task_rows(factory: EnvFactory, format: str, limit: int | None = None) -> Ite
         raise ValueError(
             f"the tasks of {factory.id} are generated without end: give the number of rows (limit, --limit)"
         )
-    common = _reference(factory, env)
+    common = _reference(EnvFactory(factory.id, **_without(factory.options, leave_out)), env)
     count = min(number for number in (size, limit) if number is not None)
     return (_row(chosen, env, index, common) for index in range(count))
 
@@ -137,25 +141,37 @@ def _row(chosen: RowFormat, env: ToolEnv, index: int, common: Row) -> Row:
 
 def _reference(factory: EnvFactory, env: ToolEnv) -> Row:
     """Return what the references of all tasks have in common."""
-    for name, value in factory.options.items():
-        try:
-            same = json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value)
-        except (TypeError, ValueError):
-            same = False
-        if not same:
-            raise ValueError(
-                f"the option {name}= cannot be written into a row ({type(value).__name__}): give text, numbers, lists "
-                "or mappings, or register an environment of your own that has this option"
-            )
+    for name in unwritable(factory.options):
+        raise ValueError(
+            f"the option {name}= cannot be written into a row ({type(factory.options[name]).__name__}): give text, "
+            "numbers, lists or mappings, or register an environment of your own that has this option"
+        )
     split = factory.options.get("split") or next(iter(env.env_spec.splits), "")
     return {"env_id": factory.id, "options": json.dumps(factory.options, ensure_ascii=False), "split": split}
 
 
-def find_task(reference: Mapping[str, Any] | str) -> tuple[EnvFactory, Task]:
+def unwritable(options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the options that JSON cannot hold."""
+    return [name for name, value in options.items() if not _is_json(value)]
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _without(options: Mapping[str, Any], names: Collection[str]) -> Row:
+    return {name: value for name, value in options.items() if name not in names}
+
+
+def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFactory, Task]:
     """Return the environment and the task that a row was made from.
 
     Args:
         reference: the value of `extra_info` or of the label, or a whole row of the format "trl".
+        options: the options that were not written.
 
     Raises:
         ValueError: it is not a reference, or the environment has another task there by now.
@@ -166,7 +182,7 @@ def find_task(reference: Mapping[str, Any] | str) -> tuple[EnvFactory, Task]:
         raise ValueError(
             f"the row does not name its task ({', '.join(lacking)} missing): write it by `arpo data export`"
         )
-    factory = EnvFactory(found["env_id"], **json.loads(found["options"]))
+    factory = EnvFactory(found["env_id"], **options, **json.loads(found["options"]))
     env: ToolEnv = factory()
     task: Task = env.tasks.task(int(found["index"]))
     if task.id != found["id"]:
