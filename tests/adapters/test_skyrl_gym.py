@@ -65,10 +65,14 @@ class Generator:
     def generate(self, rows: list[dict[str, Any]]) -> list[float]:
         """Play all rows at once."""
 
-        async def play() -> list[float]:
-            return list(await asyncio.gather(*(self.agent_loop(dict(row)) for row in rows)))
+        async def play() -> list[Any]:
+            return await asyncio.gather(*(self.agent_loop(dict(row)) for row in rows), return_exceptions=True)
 
-        return asyncio.run(play())
+        rewards = asyncio.run(play())
+        for reward in rewards:
+            if isinstance(reward, BaseException):
+                raise reward
+        return rewards
 
     async def agent_loop(self, row: dict[str, Any]) -> float:
         prompt, env_class = row.pop("prompt"), row.pop("env_class")
