@@ -50,6 +50,7 @@ class ChatTurn:
         token_ids: token ids of the reply, or None.
         logprobs: log-probability of each token of the reply (natural logarithm), or None.
         usage: numbers of tokens, by the endpoint's names ("prompt_tokens", "completion_tokens", ...).
+        choice: the choice as the endpoint sent it.
     """
 
     message: dict[str, Any]
@@ -58,6 +59,7 @@ class ChatTurn:
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
     usage: dict[str, int] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 class ChatEndpoint:
@@ -159,6 +161,7 @@ def _turn(answer: Any, stop: Sequence[str]) -> ChatTurn:
         _numbers(choice.get("token_ids")),
         _numbers(logprobs),
         {name: count for name, count in (answer.get("usage") or {}).items() if isinstance(count, int)},
+        choice,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
 
 ARITHMETIC = EnvFactory("arpo/Arithmetic-v0", level=2)
 NATIVE = EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "adapters" / "play.md"
 CALL = "<think>a</think><python>1</python>"
 
 
@@ -304,6 +307,16 @@ def test_a_cancelled_play_closes_its_environments(isolation: str, open_episodes:
 
 def test_the_error_of_a_full_context_is_one_of_the_service() -> None:
     assert issubclass(ContextFull, FAULTS)
+
+
+def test_the_code_of_the_page_plays(isolation: str) -> None:
+    page: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        exec(code, page)
+    with chat_server(lambda body: (200, completion(reply("I stop.")["choices"][0]["message"], body))) as server:
+        assert page["rewards"](server.address, "m") == [-1.0] * 20
+        [(prompt, ids, logprobs)] = page["tokens"](server.address, "m")
+    assert len(prompt) > len(ids) == len(logprobs) == len("I stop.")
 
 
 def play_for_benchmark(script: Script, episodes: int) -> list[float]:
