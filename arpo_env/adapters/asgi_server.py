@@ -89,19 +89,18 @@ def bind(host: str, port: int, token: str) -> socket.socket:
         raise ValueError(f"the server cannot listen on {host}, port {port}: {error.strerror or error}") from error
 
 
-def make_server(app: App) -> Any:
+def uvicorn_server(app: App) -> Any:
     """Return a `uvicorn.Server`."""
     import uvicorn
 
-    # a client that has gone is noticed by pings, and its session is closed
-    pings = {"ws_ping_interval": 20.0, "ws_ping_timeout": 20.0}
-    return uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5, **pings))
+    # by default it pings WebSockets every 20 s, so that the session of a client that has gone is closed
+    return uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
 
 
 def serve(app: App, listener: socket.socket) -> None:
     """Serve until interrupted."""
     with contextlib.suppress(KeyboardInterrupt):
-        make_server(app).run(sockets=[listener])
+        uvicorn_server(app).run(sockets=[listener])
 
 
 def address(listener: socket.socket) -> str:

@@ -23,9 +23,9 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters.asgi_server import IDLE_SECONDS, TOKEN_VARIABLE, TokenGuard
-from arpo_env.adapters.openenv_tasks import SplitTasks
 from arpo_env.adapters.peer import load_peer
 from arpo_env.adapters.served_episode import EpisodeVoid, ServedEpisode
+from arpo_env.adapters.split_tasks import SplitTasks
 from arpo_env.env_factory import EnvFactory
 from arpo_env.event_loop import run
 
@@ -73,6 +73,8 @@ def make_app(
 @functools.cache
 def classes() -> tuple[type, type, type]:
     """Return the classes of actions, observations and environments."""
+    import pydantic
+
     types = load_peer("openenv.core.env_server.types")
     interfaces = load_peer("openenv.core.env_server.interfaces")
 
@@ -80,15 +82,15 @@ def classes() -> tuple[type, type, type]:
         """One turn of the policy: its text, and calls in OpenAI's form if the environment's protocol is native."""
 
         text: str = ""
-        tool_calls: list[dict[str, Any]] = []
+        tool_calls: list[dict[str, Any]] = pydantic.Field(default_factory=list)
 
     class ArpoObservation(types.Observation):  # type: ignore[name-defined, misc]
         """New messages of the conversation; `text` is the content of the last one."""
 
         text: str = ""
-        messages: list[dict[str, Any]] = []
-        stop: list[str] = []
-        tools: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = pydantic.Field(default_factory=list)
+        stop: list[str] = pydantic.Field(default_factory=list)
+        tools: list[dict[str, Any]] = pydantic.Field(default_factory=list)
         outcome: str = ""
 
     class ArpoEnvironment(interfaces.Environment):  # type: ignore[name-defined, misc]
@@ -178,8 +180,8 @@ def _app_of_variables() -> TokenGuard:
         env, token = os.environ["ARPO_OPENENV_ENV"], os.environ[TOKEN_VARIABLE]
     except KeyError as error:
         raise ValueError(
-            f"set the variable {error.args[0]}: ARPO_OPENENV_ENV is the id of the environment, and {TOKEN_VARIABLE} the "
-            "token that clients send (empty: everybody who reaches the server may use it)"
+            f"set the variable {error.args[0]}: ARPO_OPENENV_ENV is the id of the environment, and {TOKEN_VARIABLE} "
+            "the token that clients send (empty: everybody who reaches the server may use it)"
         ) from None
     options = json.loads(os.environ.get("ARPO_OPENENV_OPTIONS") or "{}")
     sessions = int(os.environ.get("ARPO_OPENENV_SESSIONS") or MAX_SESSIONS)

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from arpo_env.adapters.asgi_server import address, bind, make_server
+from arpo_env.adapters.asgi_server import address, bind, uvicorn_server
 
 
 @contextlib.contextmanager
 def served(app: Any, token: str = "") -> Iterator[str]:
     """Serve the application, and yield its URL."""
     with bind("127.0.0.1", 0, token) as listener:
-        server = make_server(app)
+        server = uvicorn_server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         wait_for(lambda: server.started)

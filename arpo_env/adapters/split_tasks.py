@@ -1,4 +1,4 @@
-"""`SplitTasks`: the tasks of an environment by split and number, as OpenEnv's task API asks for them.
+"""`SplitTasks`: the tasks of an environment by split and number, in the form of OpenEnv's task API.
 
 Questions are shown, answers are not.
 """
