@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +23,13 @@ from openenv import GenericEnvClient
 
 from arpo_env import EnvFactory
 from arpo_env.adapters import openenv as adapter
+from arpo_env.adapters.openenv_space import write_space
 from sandbox import Sandbox
 
 from .live_server import served, wait_for
 from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
 
+ROOT = Path(__file__).resolve().parents[2]
 TURN = "<think>I compute.</think><python>{}</python>"
 
 
@@ -254,6 +261,44 @@ def test_the_app_of_the_variables_wants_an_environment_and_a_token(monkeypatch: 
     monkeypatch.setenv("ARPO_OPENENV_OPTIONS", '{"level": 2}')
     with served(adapter._app_of_variables(), "secret") as url:
         assert requests.post(f"{url}/reset", json={}, headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) -> None:
+    from openenv.cli._validation import validate_running_environment
+    from openenv.cli.commands.push import _validate_openenv_directory
+
+    folder = tmp_path / "space"
+    script = script_for("arpo/Arithmetic-v0")
+    write_space(folder, script.factory, 4)
+    assert _validate_openenv_directory(folder)[0] == "arithmetic-v0"
+    command = [sys.executable, "-m", "openenv.cli", "validate", "--level", "static", "--json", str(folder)]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    assert [check["status"] for check in report["checks"] if check["id"] == "static.manifest"] == ["PASS"]
+
+    # as the Dockerfile starts it
+    variables = {**os.environ, "ARPO_SANDBOX": "unsafe_local", "PYTHONPATH": f"{folder}:{ROOT}"}
+    command = [sys.executable, "-m", "uvicorn", "server.app:app", "--port", str(port := free_port())]
+    with subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.DEVNULL) as server:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(lambda: answers(url), 60)
+            assert validate_running_environment(url)["passed"]
+            assert asyncio.run(play(url, script, 1)) == native_rewards(script)[1]
+        finally:
+            server.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/health", timeout=5).ok
+    except requests.ConnectionError:
+        return False
 
 
 def play_for_benchmark(script: Script, episodes: int) -> list[float]:
