@@ -80,6 +80,7 @@ validation:
     disk_mb: 1024
     episode_timeout_s: 300.0
   capabilities:
+    task_api: true
     verifier:
       kind: reward_channel
   types:

@@ -273,7 +273,7 @@ def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) 
     assert _validate_openenv_directory(folder)[0] == "arithmetic-v0"
     command = [sys.executable, "-m", "openenv.cli", "validate", "--level", "static", "--json", str(folder)]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
-    assert [check["status"] for check in report["checks"] if check["id"] == "static.manifest"] == ["PASS"]
+    assert report["verdict"] == "pass"
 
     # as the Dockerfile starts it
     variables = {**os.environ, "ARPO_SANDBOX": "unsafe_local", "PYTHONPATH": f"{folder}:{ROOT}"}

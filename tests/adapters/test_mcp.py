@@ -322,6 +322,7 @@ def test_the_token_opens_the_server(guarded: str) -> None:
     assert asyncio.run(list_tools()) == 5
 
 
+BENCHMARK_PROTOCOL = "hermes"
 SERVE = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", "arpo/Arithmetic-v0"]
 VARIABLES = {"ARPO_SANDBOX": "unsafe_local"}
 
