@@ -15,7 +15,7 @@ import io
 import pickle
 import threading
 from collections.abc import Hashable, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from envs_registry.spec import EnvSpec, get_spec, has_spec, import_module
 
@@ -188,5 +188,8 @@ def _hashable(value: Any) -> Hashable:
         return frozenset((key, _hashable(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
         return tuple(_hashable(each) for each in value)
-    # Equal values have to have equal hashes; any other object without a hash adds nothing.
-    return value if isinstance(value, Hashable) else None
+    try:
+        hash(value)
+    except TypeError:
+        return None  # equal values need equal hashes, which this satisfies
+    return cast("Hashable", value)

@@ -1,10 +1,11 @@
 """A training step beside plain TRL: the same model, prompts, tools and settings. Flat and packed rows here.
 
-    python benchmarks/trl.py [--rounds 1] [--steps 2] [--cases plain tools slow] [--quick]
+    python benchmarks/trl.py [--rounds 1] [--steps 2] [--cases plain tools slow] [--precision auto] [--quick]
 
-SmolLM2-135M-Instruct, 4 prompts x 8 completions a step, at most 96 tokens each, on one core, bf16 autocast over weights
-in float32. The sides are `GRPOTrainer` as it comes, and `ARPOTrainer` with `algorithm: grpo` and `packing` False or
-True. Branching would change what is sampled, so it stays out. The cases:
+SmolLM2-135M-Instruct, 4 prompts x 8 completions a step, at most 96 tokens each, on one core. Weights are in float32;
+computations are in bf16 if the processor has instructions for it. The sides are `GRPOTrainer` as it comes, and
+`ARPOTrainer` with `algorithm: grpo` and `packing` False or True. Branching would change what is sampled, so it stays
+out. The cases:
 
     plain   no tools, prompts that ask for long answers
     tools   one call of a tool, then an answer; TRL gets the tool by `environment_factory`
@@ -79,6 +80,12 @@ GROUPS = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accu
 calls = [0, 0.0]  # how many, and how long each sleeps
 
 
+def has_bf16() -> bool:
+    """Return whether the processor has instructions for bfloat16; without them it is several times slower."""
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 def capital(country: str) -> str:
     """Look up the capital of a country.
 
@@ -149,7 +156,7 @@ def ensure_taught(base: Path) -> Path:
         examples.append({"input_ids": ids, "labels": labels})
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     scratch = folder.with_suffix(".unfinished")
-    cold_start(model, tokenizer, examples, scratch, epochs=1, learning_rate=2e-4)
+    cold_start(model, tokenizer, examples, scratch, epochs=1, learning_rate=2e-4, bf16=has_bf16())
     model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
     shutil.rmtree(folder, ignore_errors=True)
@@ -168,7 +175,7 @@ def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, 
     settings: dict[str, Any] = {
         "output_dir": folder,
         "learning_rate": 1e-6,
-        "bf16": True,
+        "bf16": size["bf16"],
         "use_cpu": True,
         "gradient_checkpointing": False,
         "save_strategy": "no",
@@ -176,7 +183,7 @@ def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, 
         "logging_steps": 1,
         "seed": 1,
         "disable_tqdm": True,
-        **size,
+        **{name: value for name, value in size.items() if name != "bf16"},
     }
     env = make_env(with_tools)
     parts = {"reward_funcs": reward, "processing_class": tokenizer}
@@ -241,9 +248,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=96, help="most tokens of a completion")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--precision", choices=("auto", "bf16", "float32"), default="auto")
     parser.add_argument("--quick", action="store_true", help="one step of 1 x 2 completions, nothing written")
     arguments = parser.parse_args()
     size = {"max_steps": arguments.steps, "max_completion_length": arguments.tokens, **GROUPS}
+    size["bf16"] = has_bf16() if arguments.precision == "auto" else arguments.precision == "bf16"
     if arguments.quick:
         size |= {
             "max_steps": 1,

@@ -32,7 +32,7 @@ FLOORS: dict[str, list[str]] = {
         "backends",
         "algorithms packing",
         "tree",
-        "timeline validation optional_dependencies",
+        "timeline validation optional_dependencies statistics",
     ],
     "arpo_env": [
         "adapters",

@@ -61,7 +61,7 @@ def _model_use(seen: Mapping[str, float]) -> str:
 
 def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
     """Return reward and accuracy with 95 % intervals over tasks, since trajectories of one task are not independent."""
-    from arpo_trainer.training.evaluation import bootstrap_interval, wilson_interval
+    from arpo_trainer.statistics.intervals import bootstrap_interval, wilson_interval
 
     scored = [[t for t in tree.trajectories if t.valid] for tree in trees]
     scored = [valid for valid in scored if valid]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -19,13 +18,11 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_trainer.rollout.distributed import play_groups, this_rank
 from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.statistics.intervals import bootstrap_interval, wilson_interval
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
 logger = logging.getLogger(__name__)
-# the 97.5 % quantile of the normal distribution
-Z95 = 1.959964
-RESAMPLES = 2000
 SAMPLES_KEPT = 20
 MEANS = ("reward", "reward_low", "reward_high", "accuracy", "accuracy_low", "accuracy_high", "tool_calls")
 METRICS = (*MEANS, "n", "invalid")
@@ -145,23 +142,6 @@ def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluat
 def _first_fault(trees: Sequence[RolloutTree]) -> str:
     errors = (tree.trajectories[0].error for tree in trees if not tree.trajectories[0].valid)
     return f"the first error: {next(errors, None)}"
-
-
-def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a proportion (Wilson 1927)."""
-    share, z2 = successes / n, Z95**2
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    # for none or all of n a bound is 0 or 1, and rounding may put it outside
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of a mean (2000 resamples, seeded)."""
-    # the same rewards always have the same interval, on every process, too
-    rng = random.Random(seed)
-    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
 
 
 def _right(tree: RolloutTree) -> float:

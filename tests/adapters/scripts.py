@@ -111,10 +111,19 @@ def native_rewards(script: Script) -> list[float]:
 
 
 async def _play_all(script: Script) -> list[float]:
+    return [reward for reward, _ in await _play_each(script)]
+
+
+def turns_of(script: Script) -> int:
+    """Return how many turns all episodes have together."""
+    return sum(turns for _, turns in asyncio.run(_play_each(script)))
+
+
+async def _play_each(script: Script) -> list[tuple[float, int]]:
     return list(await asyncio.gather(*(_play(script, number) for number in range(script.episodes))))
 
 
-async def _play(script: Script, number: int) -> float:
+async def _play(script: Script, number: int) -> tuple[float, int]:
     env = script.factory()
     await env.areset(options={"index": number})
     turn, text, reward, ended = 0, "", 0.0, False
@@ -123,7 +132,7 @@ async def _play(script: Script, number: int) -> float:
         text, reward, terminated, truncated, _ = await env.astep(as_text(message))
         turn, ended = turn + 1, terminated or truncated
     await env.aclose()
-    return reward
+    return reward, turn
 
 
 def as_text(message: Mapping[str, Any]) -> str:

@@ -63,3 +63,7 @@ def test_a_broken_sandbox_raises_and_leaves_no_reward() -> None:
 )
 def test_a_stop_string_that_a_server_cut_off_is_put_back(text: str, closed: str) -> None:
     assert close_tag(text, ["</python>", "</answer>"]) == closed
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float | None]:
+    return asyncio.run(through_messages(script))

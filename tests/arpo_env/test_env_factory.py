@@ -1,0 +1,151 @@
+"""An environment travels between processes as its factory; a running episode does not, and is copied by a fork."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import arpo_env
+from arpo_env import EnvFactory, ToolEnv
+from envs_registry import Task
+from envs_registry.spec import UnknownEnvError
+from sandbox import Sandbox
+
+OPTIONS: dict[str, Any] = {"level": 2, "tools": ["python"], "reward": {"accuracy": 1.0}, "max_turns": 3}
+
+
+def first_question(env: ToolEnv) -> tuple[str, str]:
+    """What another process sees of an environment."""
+    return env.reset(options={"index": 5})[0], repr(env.unwrapped.factory)  # type: ignore[attr-defined, unused-ignore]
+
+
+def shout(text: str) -> str:
+    """Shout.
+
+    Args:
+        text: what.
+    """
+    return text.upper()
+
+
+def test_an_environment_reaches_a_process_that_is_spawned() -> None:
+    env = gym.make("arpo/Arithmetic-v0", **OPTIONS)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        question, factory = pool.submit(first_question, env).result(timeout=120)
+    assert question == env.reset(options={"index": 5})[0]
+    assert factory == repr(EnvFactory("arpo/Arithmetic-v0", **OPTIONS))
+    env.close()
+
+
+def test_equal_settings_are_equal_factories_which_print_as_the_call() -> None:
+    factory = EnvFactory("arpo/Arithmetic-v0", **OPTIONS)
+    same = pickle.loads(pickle.dumps(factory))
+    assert same == factory == gym.make("arpo/Arithmetic-v0", **OPTIONS).unwrapped.factory  # type: ignore[attr-defined]
+    assert hash(same) == hash(factory)
+    assert factory != EnvFactory("arpo/Arithmetic-v0", level=2)
+    assert eval(repr(factory), {"gym": gym}).unwrapped.factory == factory
+    assert factory() is not factory()
+    assert factory().tasks is factory().tasks  # loaded once
+
+
+def test_the_factory_follows_another_protocol() -> None:
+    env = EnvFactory("arpo/Arithmetic-v0", level=2)().with_protocol("hermes")
+    assert pickle.loads(pickle.dumps(env)).protocol.name == "hermes"
+
+
+def test_a_replaced_environment_is_made_anew(own_names: None) -> None:
+    arpo_env.register("own/Task-v0", [Task("a", "old?", ("1",))])
+    factory = EnvFactory("own/Task-v0")
+    assert factory().tasks.task(0).question == "old?"
+    arpo_env.register("own/Task-v0", [Task("a", "new?", ("1",))], overwrite=True)
+    assert factory().tasks.task(0).question == "new?"
+
+
+def test_a_running_episode_is_forked_and_not_pickled(isolation: str) -> None:
+    env = gym.make("arpo/Arithmetic-v0", level=2).unwrapped
+    env.reset(seed=0)
+    env.step("<think>a</think><python>x = 41</python>")
+    with pytest.raises(pickle.PicklingError, match=r"env\.fork\(\)"):
+        pickle.dumps(env)
+    twins = [copy.deepcopy(env), copy.copy(env)]
+    env.step("<think>a</think><python>x = 0</python>")
+    for twin in twins:
+        assert "42" in twin.step("<think>a</think><python>x + 1</python>")[0]
+        twin.close()
+    env.step("<think>a</think><answer>\\boxed{1}</answer>")
+    assert pickle.loads(pickle.dumps(env)).factory == env.factory  # type: ignore[attr-defined]
+    env.close()
+
+
+def test_a_copy_of_an_environment_goes_on_with_the_same_random_numbers() -> None:
+    env = gym.make("arpo/Arithmetic-v0", level=2).unwrapped
+    env.reset(seed=7)
+    env.close()
+    twin = copy.deepcopy(env)
+    assert twin.reset()[0] == env.reset()[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "cure"),
+    [
+        ("sandbox", lambda: Sandbox.open_sync(backend="unsafe_local"), "leave it out"),
+        ("search", lambda: type("Backend", (), {"lock": threading.Lock()})(), "the text that opens it"),
+        ("scorer", lambda: threading.Lock(), "a value that pickles"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:sandbox backend")
+def test_an_option_that_cannot_travel_is_named(option: str, value: Any, cure: str) -> None:
+    made = value()
+    with pytest.raises(pickle.PicklingError, match=rf"the option {option}= cannot be sent.*{cure}"):
+        pickle.dumps(EnvFactory("arpo/Arithmetic-v0", **{option: made}))
+    if option == "sandbox":
+        made.close_sync()
+
+
+def test_a_function_travels_by_its_module_or_by_cloudpickle() -> None:
+    pytest.importorskip("cloudpickle")
+    secret = 17
+
+    def add(number: int) -> int:
+        """Add.
+
+        Args:
+            number: to what.
+        """
+        return number + secret
+
+    env = gym.make("arpo/Arithmetic-v0", tools=["python", shout, add]).unwrapped
+    there = pickle.loads(pickle.dumps(env))
+    there.reset(seed=0)
+    assert "18" in there.step('<think>a</think><add>{"number": 1}</add>')[0]
+    there.close()
+
+
+def test_an_environment_of_a_module_is_found_in_a_new_process(tmp_path: Path, own_names: None) -> None:
+    (tmp_path / "my_envs.py").write_text(
+        "import arpo_env\nfrom envs_registry import Task\n"
+        "arpo_env.register('own/Where-v0', [Task('a', 'where?', ('here',))])\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    state = pickle.dumps(gym.make("my_envs:own/Where-v0"))
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).reset()[0])"
+    root = str(Path(__file__).resolve().parents[2])
+    for path, works in ((f"{root}:{tmp_path}", True), (root, False)):
+        run = subprocess.run([sys.executable, "-c", code], input=state, capture_output=True, env={"PYTHONPATH": path})
+        assert (run.returncode == 0) is works
+        assert b"where?" in run.stdout if works else b"no module 'my_envs' that registers environments" in run.stderr
+
+
+def test_an_unknown_id_is_refused_at_once() -> None:
+    with pytest.raises(UnknownEnvError, match="arpo/Arithmetic-v0"):
+        EnvFactory("arpo/Arithmetik-v0")
