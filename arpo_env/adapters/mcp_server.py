@@ -85,7 +85,7 @@ def make_server(episodes: HostedEpisodes, handle: str = "") -> Any:
     Raises:
         ModuleNotFoundError: the MCP SDK is not installed.
     """
-    lowlevel, types = load_peer("mcp.server.lowlevel"), load_peer("mcp.types")
+    sdk, lowlevel, types = load_peer("mcp"), load_peer("mcp.server.lowlevel"), load_peer("mcp.types")
 
     def tools_of(context: Any) -> EpisodeTools:
         return EpisodeTools(episodes, handle or context.request.path_params.get("episode", ""))
@@ -102,8 +102,7 @@ def make_server(episodes: HostedEpisodes, handle: str = "") -> Any:
         try:
             reply = await tools_of(context).call(asked.name, asked.arguments or {})
         except EpisodeVoid as error:
-            mcp = load_peer("mcp")
-            raise mcp.MCPError(code=types.INTERNAL_ERROR, message=str(error)) from error
+            raise sdk.MCPError(code=types.INTERNAL_ERROR, message=str(error)) from error
         content = [types.TextContent(type="text", text=reply.text)]
         return types.CallToolResult(content=content, structured_content=reply.data, is_error=reply.is_error)
 

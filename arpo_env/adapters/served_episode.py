@@ -12,6 +12,7 @@ It may be used from any event loop. Calls run one after another, on the backgrou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -54,8 +55,7 @@ class ServedEpisode:
         Raises:
             EpisodeVoid: the infrastructure failed.
         """
-        self._void, self.open = "", True
-        return await self.use(lambda episode: episode.start(**choice))
+        return await run_on_loop(self._use(lambda episode: episode.start(**choice), anew=True))
 
     async def use(self, work: Callable[[ChatEpisode], Awaitable[T]]) -> T:
         """Do some work with the episode after the work before it.
@@ -70,14 +70,18 @@ class ServedEpisode:
         """Close the environment after the work in progress; may be called twice."""
         await run_on_loop(self._close("the episode was closed"))
 
-    async def _use(self, work: Callable[[ChatEpisode], Awaitable[T]]) -> T:
+    async def _use(self, work: Callable[[ChatEpisode], Awaitable[T]], anew: bool = False) -> T:
         async with self._lock:
             self._stop_clock()
-            if self._void:
-                raise EpisodeVoid(self._void)
+            if anew:
+                self._void, self.open = "", True
             had_failed = self._failed
             try:
+                if self._void:
+                    raise EpisodeVoid(self._void)
                 return await work(self.episode)
+            except EpisodeVoid:
+                raise
             except Exception as error:
                 # tools of a user's own whose failures void the sample raise what they like
                 if isinstance(error, FAULTS) or (self._failed and not had_failed):
@@ -90,7 +94,8 @@ class ServedEpisode:
                 self._void = "a call was broken off, so the episode cannot go on; start another"
                 raise
             finally:
-                self._start_clock()
+                if self.open:  # void episodes too, since their sessions may live on
+                    self._start_clock()
 
     @property
     def _failed(self) -> bool:
@@ -101,7 +106,8 @@ class ServedEpisode:
         async with self._lock:
             self._stop_clock()
             self.open, self._void = False, self._void or why
-            await self.episode.close()
+            with contextlib.suppress(*FAULTS):  # what is broken needs no closing
+                await self.episode.close()
 
     def _start_clock(self) -> None:
         self._clock = asyncio.get_running_loop().call_later(self._idle_seconds, self._expire)

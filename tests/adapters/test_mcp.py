@@ -159,11 +159,12 @@ def test_a_broken_sandbox_is_an_error_of_the_protocol_and_never_a_result() -> No
             return alone
 
     try:
-        with breaking_sandbox() as (factory, end), hosted(factory) as (url, _):
+        with breaking_sandbox() as (factory, end), hosted(factory, idle_seconds=5) as (url, episodes):
             handle = asyncio.run(break_it(url, end))
             [python] = mcp_tools(f"{url}/mcp/{handle}")
             with pytest.raises(FAULTS, match="the environment failed"):  # so the sample is void here as well
                 asyncio.run(python.call(code="1"))
+            wait_for(lambda: len(episodes) == 0)  # void episodes are forgotten like others
     finally:
         close_connections()
 
