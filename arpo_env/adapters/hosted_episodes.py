@@ -27,7 +27,7 @@ NATIVE = "hermes"
 
 
 @dataclass(frozen=True)
-class Reply:
+class ToolReply:
     """What a tool returns: its text, the same as data where there is some, and whether the call was wrong."""
 
     text: str
@@ -76,7 +76,7 @@ class HostedEpisodes:
         """Return whether an episode can be answered."""
         return self.has(handle) and self._running[handle].has_task
 
-    async def start(self, index: int | None = None, seed: int | None = None, handle: str = "") -> Reply:
+    async def start(self, index: int | None = None, seed: int | None = None, handle: str = "") -> ToolReply:
         """Start an episode, and return its handle and opening messages.
 
         Args:
@@ -86,11 +86,13 @@ class HostedEpisodes:
         """
         self._forget_closed()
         if len(self._running) >= self._max_episodes and handle not in self._running:
-            return Reply(f"there are {self._max_episodes} episodes already: end one, or wait until one is idle", True)
+            return ToolReply(
+                f"there are {self._max_episodes} episodes already: end one, or wait until one is idle", True
+            )
         try:
             task = None if index is None else self._tasks.task(self._tasks.default, index)
         except IndexError as error:
-            return Reply(str(error), True)
+            return ToolReply(str(error), True)
         await self.end(handle)
         hosted = _Hosted(ServedEpisode(self._root.spawn(), self._idle_seconds), index is not None or seed is not None)
         handle = handle or secrets.token_urlsafe(16)
@@ -101,17 +103,17 @@ class HostedEpisodes:
             await self.end(handle)
             raise
         data = {"episode": handle, "messages": messages}
-        return Reply(json.dumps(data, ensure_ascii=False), data=data)
+        return ToolReply(json.dumps(data, ensure_ascii=False), data=data)
 
-    async def end(self, handle: str) -> Reply:
+    async def end(self, handle: str) -> ToolReply:
         """Close an episode."""
         hosted = self._running.pop(handle, None)
         if hosted is None:
             return self._unknown(handle)
         await hosted.served.close()
-        return Reply("The episode was closed.")
+        return ToolReply("The episode was closed.")
 
-    async def call(self, handle: str, name: str, arguments: Mapping[str, Any]) -> Reply:
+    async def call(self, handle: str, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         """Call a tool of the environment, or `answer` or `episode_reward`, in an episode.
 
         Raises:
@@ -127,19 +129,19 @@ class HostedEpisodes:
                 return await hosted.call(name, arguments)
             given = arguments.get("answer")
             if set(arguments) != {"answer"} or not isinstance(given, str):
-                return Reply("answer takes one argument, answer, a string", True)
+                return ToolReply("answer takes one argument, answer, a string", True)
             return await hosted.answer(given)
         except ResetNeeded as error:
-            return Reply(f"{error}; start another episode", True)
+            return ToolReply(f"{error}; start another episode", True)
 
     async def close(self) -> None:
         """Close all episodes."""
         for handle in list(self._running):
             await self.end(handle)
 
-    def _unknown(self, handle: str) -> Reply:
+    def _unknown(self, handle: str) -> ToolReply:
         why = f"it was ended, or closed after {self._idle_seconds:g} s without a call"
-        return Reply(f"there is no episode {handle[:64]!r} ({why}); start another", True)
+        return ToolReply(f"there is no episode {handle[:64]!r} ({why}); start another", True)
 
     def _forget_closed(self) -> None:
         self._running = {handle: hosted for handle, hosted in self._running.items() if hosted.served.open}
@@ -156,15 +158,15 @@ class _Hosted:
         await self.served.use(_reset_tools)
         return []
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         work = _call_in_task if self.has_task else _call_alone
         return await self.served.use(lambda episode: work(episode, name, arguments))
 
-    async def answer(self, answer: str) -> Reply:
+    async def answer(self, answer: str) -> ToolReply:
         if not self.has_task:
-            return Reply("this episode has no task to answer: it was started without index and seed", True)
+            return ToolReply("this episode has no task to answer: it was started without index and seed", True)
         await self.served.use(lambda episode: episode.reply(answer if "\\boxed" in answer else f"\\boxed{{{answer}}}"))
-        return Reply("The answer was taken. The episode has ended.")
+        return ToolReply("The answer was taken. The episode has ended.")
 
 
 async def _reset_tools(episode: ChatEpisode) -> None:
@@ -172,30 +174,30 @@ async def _reset_tools(episode: ChatEpisode) -> None:
         await tool.reset("")
 
 
-async def _call_in_task(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> Reply:
+async def _call_in_task(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
     text = await episode.call(name, arguments)
     calls = episode.env.episode.turns[-1].calls
-    return Reply(text, not calls or calls[-1].status != "ok")
+    return ToolReply(text, not calls or calls[-1].status != "ok")
 
 
-async def _call_alone(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> Reply:
+async def _call_alone(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
     env = episode.env
     try:
         call = checked_call(name, dict(arguments), env.schemas)
     except UnreadableCall as error:
-        return Reply(f"Error: {error}.", True)
+        return ToolReply(f"Error: {error}.", True)
     try:
         result = await call_tool(env.tools[call.name], call.arguments, env._toolbox.timeout)
     except INFRASTRUCTURE_ERRORS:
         raise
     except Exception as error:  # a tool whose failures void the sample
         raise ServiceError(name, f"{type(error).__name__}: {error}") from error
-    return Reply(result.text, result.status != "ok")
+    return ToolReply(result.text, result.status != "ok")
 
 
-async def _reward(episode: ChatEpisode) -> Reply:
+async def _reward(episode: ChatEpisode) -> ToolReply:
     data = {"done": episode.done, "reward": episode.reward}
-    return Reply(json.dumps(data), data=data)
+    return ToolReply(json.dumps(data), data=data)
 
 
 def start_episode(index: int | None = None, seed: int | None = None) -> None:

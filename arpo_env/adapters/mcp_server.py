@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from arpo_env.adapters.asgi_server import Receive, Scope, Send, TokenGuard
-from arpo_env.adapters.hosted_episodes import ANSWER, END, REWARD, START, HostedEpisodes, Reply
+from arpo_env.adapters.hosted_episodes import ANSWER, END, REWARD, START, HostedEpisodes, ToolReply
 from arpo_env.adapters.peer import load_peer
 from arpo_env.adapters.served_episode import EpisodeVoid
 from arpo_env.tools.function_schema import JsonSchema
@@ -48,7 +48,7 @@ class EpisodeTools:
             return [*tools, ANSWER] if self._episodes.has_task(self._handle) else list(tools)
         return [START, *(_with_handle(each) for each in (*tools, ANSWER, *reward, END))]
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> Reply:
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolReply:
         """Call one of the tools.
 
         Raises:
@@ -59,19 +59,19 @@ class EpisodeTools:
             return await self._start(arguments)
         handle = self._handle or arguments.pop("episode", "")
         if not isinstance(handle, str) or not handle:
-            return Reply("name the episode: the argument `episode` is the handle that start_episode returns", True)
+            return ToolReply("name the episode: the argument `episode` is the handle that start_episode returns", True)
         if name == "end_episode" and not self._handle:
             return await self._episodes.end(handle)
         if name == "episode_reward" and self._handle not in ("", _HERE):
-            return Reply("the reward is not shown here", True)
+            return ToolReply("the reward is not shown here", True)
         if handle == _HERE and not self._episodes.has(handle):
             await self._episodes.start(handle=_HERE)
         return await self._episodes.call(handle, name, arguments)
 
-    async def _start(self, arguments: dict[str, Any]) -> Reply:
+    async def _start(self, arguments: dict[str, Any]) -> ToolReply:
         unknown = arguments.keys() - {"index", "seed"}
         if unknown or any(type(value) not in (int, type(None)) for value in arguments.values()):
-            return Reply("start_episode takes index and seed, which are whole numbers", True)
+            return ToolReply("start_episode takes index and seed, which are whole numbers", True)
         return await self._episodes.start(**arguments, handle=self._handle)
 
 
