@@ -289,7 +289,7 @@ def test_more_episodes_than_there_is_room_for_are_refused() -> None:
     with hosted(EnvFactory("arpo/Arithmetic-v0"), max_episodes=1) as (url, _):
         result = asyncio.run(crowd(url))
     assert result.is_error
-    assert "1 episodes already" in text_of(result)
+    assert "1 episodes are running" in text_of(result)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -286,6 +287,20 @@ def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) 
             assert asyncio.run(play(url, script, 1)) == native_rewards(script)[1]
         finally:
             server.terminate()
+
+
+def test_the_command_serves_until_it_is_interrupted() -> None:
+    script = script_for("arpo/Arithmetic-v0")
+    command = [sys.executable, "-m", "arpo_trainer.cli", "serve", "openenv", "arpo/Arithmetic-v0", "--port", "0"]
+    variables = {**os.environ, "ARPO_SERVE_TOKEN": "secret"}
+    arguments = [*command, "--env-set", "level=2", "--max-sessions", "1"]
+    with subprocess.Popen(arguments, env=variables, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        url = server.stderr.readline().split()[-4]
+        reward = asyncio.run(play(url, script, 2, headers={"Authorization": "Bearer secret"}))
+        assert reward == native_rewards(script)[2]
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
 
 
 def free_port() -> int:
