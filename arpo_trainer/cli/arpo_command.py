@@ -21,6 +21,7 @@ from arpo_trainer.cli.play_command import add_play_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
 from arpo_trainer.cli.sandbox_command import add_sandbox_command
 from arpo_trainer.cli.search_command import add_search_command
+from arpo_trainer.cli.serve_command import add_serve_command
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.cli.train_command import add_recipes_command, add_train_command
 from arpo_trainer.cli.view_command import add_view_command
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     add_cache_command(commands)
     add_sandbox_command(commands)
     add_search_command(commands)
+    add_serve_command(commands)
     return parser
 
 

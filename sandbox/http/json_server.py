@@ -7,17 +7,15 @@ that send it; a server without one should listen on loopback only, or on a priva
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import json
 import logging
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from sandbox.http.token_rules import NO_PAGES, NO_TOKEN, sends_token
+
 LARGEST_BODY = 32 << 20  # bytes
 _DRAINED = 1 << 16
-_NO_PAGES = "the request comes from a web page (it has an Origin); this server does not answer web pages"
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +49,7 @@ class JsonHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with the state."""
         if "Origin" in self.headers:
-            self._answer(403, self.fault(_NO_PAGES))
+            self._answer(403, self.fault(NO_PAGES))
         elif (self.path.rstrip("/") or "/") in self.healthy_paths:
             self._answer(200, self.state())
         else:
@@ -81,9 +79,9 @@ class JsonHandler(BaseHTTPRequestHandler):
         if not 0 <= length <= LARGEST_BODY:
             return 411 if length < 0 else 413, f"send Content-Length, at most {LARGEST_BODY} bytes"
         if "Origin" in self.headers:
-            return 403, _NO_PAGES
-        if self.token and not _same(_token_of(self.headers.get("Authorization", "")), self.token):
-            return 401, "this server needs a token; send it as 'Authorization: Bearer TOKEN', or as a password"
+            return 403, NO_PAGES
+        if self.token and not sends_token(self.headers.get("Authorization", ""), self.token):
+            return 401, NO_TOKEN
         if self.headers.get_content_type() != "application/json":
             return 415, "the body has to be JSON, with the Content-Type application/json"
         return 0, ""
@@ -125,19 +123,3 @@ class JsonServer(ThreadingHTTPServer):
             _log.info("interrupted; the server ends")
         finally:
             self.server_close()
-
-
-def _token_of(authorization: str) -> str:
-    """Return the bearer token, or the password of basic authentication, as sent for a URL with user:password@."""
-    scheme, _, given = authorization.strip().partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(given, validate=True).decode("latin-1").partition(":")[2]
-        except (binascii.Error, ValueError):
-            return ""
-    return given.strip() if scheme.lower() == "bearer" else ""
-
-
-def _same(given: str, token: str) -> bool:
-    # takes the same time for any wrong token; as bytes, since texts have to be ASCII for it
-    return hmac.compare_digest(given.encode("latin-1", "replace"), token.encode())

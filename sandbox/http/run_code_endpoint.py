@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 import json
 import logging
 import re
@@ -18,6 +17,7 @@ from typing import Any
 from sandbox.errors import SandboxError, SandboxFull
 from sandbox.execution import Execution
 from sandbox.http.json_server import JsonHandler, JsonServer
+from sandbox.http.token_rules import check_token
 from sandbox.interpreter import SyncInterpreter
 from sandbox.sandbox import Sandbox
 
@@ -207,20 +207,7 @@ def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080, tok
 
 
 def _check_token(host: str, token: str) -> None:
-    if not token and not _is_loopback(host):
-        raise ValueError(
-            f"others can reach {host or 'every address of this machine'}, and could run code in the sandbox: set a "
-            "token (ARPO_SANDBOX_TOKEN or --token), such as the output of `openssl rand -hex 32`, or serve on 127.0.0.1"
-        )
-    if not re.fullmatch(r"[!-~]*", token):
-        raise ValueError("the token has to consist of visible ASCII characters, without spaces")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    check_token(host, token, "ARPO_SANDBOX_TOKEN", "run code in the sandbox")
 
 
 def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessions: int = 64, token: str = "") -> None:

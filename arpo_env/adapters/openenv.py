@@ -1,0 +1,188 @@
+"""OpenEnv: an environment as an OpenEnv server, with a session per client and the task API.
+
+    app = make_app("arpo/GSM8K-v0", max_sessions=64, split="test")      # or: arpo serve openenv arpo/GSM8K-v0
+
+    async with GenericEnvClient(base_url="http://127.0.0.1:8000") as client:
+        result = await client.reset(index=3)
+        while not result.done:
+            result = await client.step({"text": my_model(result.observation)})
+
+uvicorn can also import `arpo_env.adapters.openenv:app`. It is configured by variables: ARPO_OPENENV_ENV (the id),
+ARPO_OPENENV_OPTIONS (JSON), ARPO_OPENENV_SESSIONS and ARPO_SERVE_TOKEN.
+
+A failure of the infrastructure is an error frame, which clients raise as an exception; it never has a reward.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import Any
+
+from gymnasium.error import ResetNeeded
+
+from arpo_env.adapters.asgi_server import IDLE_SECONDS, TOKEN_VARIABLE, TokenGuard
+from arpo_env.adapters.peer import load_peer
+from arpo_env.adapters.served_episode import EpisodeVoid, ServedEpisode
+from arpo_env.adapters.split_tasks import SplitTasks
+from arpo_env.env_factory import EnvFactory
+from arpo_env.event_loop import run
+
+MAX_SESSIONS = 64
+# what requests over plain HTTP get; over a WebSocket there are error frames
+_STATUS: dict[type[Exception], int] = {EpisodeVoid: 503, ResetNeeded: 409, ValueError: 400, IndexError: 400}
+
+
+def make_app(
+    env: str | EnvFactory,
+    *,
+    max_sessions: int = MAX_SESSIONS,
+    idle_seconds: float = IDLE_SECONDS,
+    token: str = "",
+    **options: Any,
+) -> TokenGuard:
+    """Return the server as an ASGI application; `.app` is OpenEnv's own.
+
+    Args:
+        env: id of the environment, or its factory.
+        max_sessions: most clients at the same time.
+        idle_seconds: after this time without a call the tools of a session are closed.
+        token: what clients have to send; see `TokenGuard`.
+        options: options of the environment, if `env` is an id.
+
+    Raises:
+        ModuleNotFoundError: OpenEnv is not installed.
+        ValueError: an option is invalid.
+    """
+    server = load_peer("openenv.core.env_server.http_server")
+    types = load_peer("openenv.core.env_server.types")
+    factory = env if isinstance(env, EnvFactory) else EnvFactory(env, **options)
+    factory().check()
+    limits = types.ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=idle_seconds)
+    action, observation, environment = classes()
+    make = functools.partial(environment, factory, idle_seconds)
+    app = server.create_fastapi_app(
+        make, action, observation, concurrency_config=limits, env_name=factory.id.rpartition("/")[2]
+    )
+    for error in _STATUS:
+        app.add_exception_handler(error, _answer_error)
+    return TokenGuard(app, token)
+
+
+@functools.cache
+def classes() -> tuple[type, type, type]:
+    """Return the classes of actions, observations and environments."""
+    import pydantic
+
+    types = load_peer("openenv.core.env_server.types")
+    interfaces = load_peer("openenv.core.env_server.interfaces")
+
+    class ArpoAction(types.Action):  # type: ignore[name-defined, misc]
+        """One turn of the policy: its text, and calls in OpenAI's form if the environment's protocol is native."""
+
+        text: str = ""
+        tool_calls: list[dict[str, Any]] = pydantic.Field(default_factory=list)
+
+    class ArpoObservation(types.Observation):  # type: ignore[name-defined, misc]
+        """New messages of the conversation; `text` is the content of the last one."""
+
+        text: str = ""
+        messages: list[dict[str, Any]] = pydantic.Field(default_factory=list)
+        stop: list[str] = pydantic.Field(default_factory=list)
+        tools: list[dict[str, Any]] = pydantic.Field(default_factory=list)
+        outcome: str = ""
+
+    class ArpoEnvironment(interfaces.Environment):  # type: ignore[name-defined, misc]
+        """The session of one client."""
+
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+        def __init__(self, factory: EnvFactory, idle_seconds: float) -> None:
+            super().__init__()
+            self.tasks = SplitTasks(factory)
+            self.served = ServedEpisode(factory(), idle_seconds)
+            self._state = types.State()
+            # the task API
+            self.list_splits, self.list_tasks = self.tasks.list_splits, self.tasks.list_tasks
+            self.num_tasks, self.get_task = self.tasks.num_tasks, self.tasks.get_task
+            self.get_task_range = self.tasks.get_task_range
+
+        async def reset_async(
+            self,
+            seed: int | None = None,
+            episode_id: str | None = None,
+            split: str | None = None,
+            index: int | None = None,
+            **unknown: Any,
+        ) -> Any:
+            if unknown:
+                raise ValueError(f"reset takes seed, episode_id, split and index, not {', '.join(unknown)}")
+            task = None if index is None else self.tasks.task(split or self.tasks.default, index)
+            messages = await self.served.start(seed=seed, task=task)
+            self._state = types.State(episode_id=episode_id, step_count=0)
+            return self._observation(messages)
+
+        async def step_async(self, action: Any, timeout_s: float | None = None, **_: Any) -> Any:
+            message = {"role": "assistant", "content": action.text, "tool_calls": action.tool_calls}
+            messages = await self.served.use(lambda episode: episode.reply(message))
+            self._state.step_count += 1
+            return self._observation(messages)
+
+        def _observation(self, messages: list[dict[str, Any]]) -> Any:
+            episode = self.served.episode
+            return ArpoObservation(
+                text=messages[-1]["content"] if messages else "",
+                messages=messages,
+                stop=episode.stop,
+                tools=episode.tools,
+                outcome=episode.info.get("outcome", ""),
+                done=episode.done,
+                reward=episode.reward,
+            )
+
+        def reset(self, *arguments: Any, **options: Any) -> Any:
+            return run(self.reset_async(*arguments, **options))
+
+        def step(self, action: Any, timeout_s: float | None = None, **options: Any) -> Any:
+            return run(self.step_async(action, timeout_s, **options))
+
+        @property
+        def state(self) -> Any:
+            return self._state
+
+        def get_metadata(self) -> Any:
+            return types.EnvironmentMetadata(**self.tasks.metadata())
+
+        def close(self) -> None:
+            run(self.served.close())
+
+    return ArpoAction, ArpoObservation, ArpoEnvironment
+
+
+async def _answer_error(request: Any, error: Exception) -> Any:
+    from starlette.responses import JSONResponse
+
+    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+    return JSONResponse({"detail": str(error)}, status)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = _app_of_variables()
+    globals()["app"] = made
+    return made
+
+
+def _app_of_variables() -> TokenGuard:
+    try:
+        env, token = os.environ["ARPO_OPENENV_ENV"], os.environ[TOKEN_VARIABLE]
+    except KeyError as error:
+        raise ValueError(
+            f"set the variable {error.args[0]}: ARPO_OPENENV_ENV is the id of the environment, and {TOKEN_VARIABLE} "
+            "the token that clients send (empty: everybody who reaches the server may use it)"
+        ) from None
+    options = json.loads(os.environ.get("ARPO_OPENENV_OPTIONS") or "{}")
+    sessions = int(os.environ.get("ARPO_OPENENV_SESSIONS") or MAX_SESSIONS)
+    return make_app(env, max_sessions=sessions, token=token, **options)

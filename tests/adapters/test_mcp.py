@@ -1,0 +1,379 @@
+"""The MCP server of an environment's tools, used by the SDK's client and by the library's own `mcp:` tools."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+import httpx2
+import mcp
+from mcp.client.streamable_http import streamable_http_client
+
+from arpo_env import EnvFactory, ToolEnv
+from arpo_env.adapters import FAULTS
+from arpo_env.adapters.hosted_episodes import HostedEpisodes
+from arpo_env.adapters.mcp_server import make_app
+from arpo_env.tools.mcp_tools import close_connections, mcp_tools
+from sandbox import Sandbox
+
+from .live_server import served, wait_for
+from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, **headers: str) -> AsyncIterator[mcp.Client]:
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60, verify=False) as http,  # certificates take time to load
+        mcp.Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        yield client
+
+
+async def begin(client: mcp.Client, **choice: int) -> str:
+    """Start an episode, and return its handle."""
+    started = await client.call_tool("start_episode", choice)
+    assert not started.is_error, text_of(started)
+    return str(started.structured_content["episode"])
+
+
+def text_of(result: Any) -> str:
+    return "\n".join(block.text for block in result.content)
+
+
+async def play(client: mcp.Client, script: Script, number: int, url: str = "") -> float | None:
+    """Play a task by handle, or at the episode's own URL."""
+    handle = await begin(client, index=number)
+    if url:
+        async with connected(f"{url}/mcp/{handle}") as own:
+            await turns(own, script, number, {})
+    else:
+        await turns(client, script, number, {"episode": handle})
+    reward = (await client.call_tool("episode_reward", {"episode": handle})).structured_content
+    assert reward["done"]
+    await client.call_tool("end_episode", {"episode": handle})
+    return reward["reward"]
+
+
+async def turns(client: mcp.Client, script: Script, number: int, handle: dict[str, str]) -> None:
+    turn, said = 0, ""
+    while "The episode has ended" not in said:
+        message = script.turn(number, turn, said)
+        calls = message.get("tool_calls", [])
+        if calls:
+            function = calls[0]["function"]
+            with contextlib.suppress(ValueError):  # JSON that cannot be read does not get as far as the wire
+                function = {**function, "arguments": json.loads(function["arguments"])}
+            given = function["arguments"] if isinstance(function["arguments"], dict) else {}
+            result = await client.call_tool(function["name"], {**given, **handle})
+        else:
+            result = await client.call_tool("answer", {"answer": message["content"], **handle})
+        turn, said = turn + 1, text_of(result)
+
+
+@contextlib.contextmanager
+def hosted(factory: EnvFactory, token: str = "", **options: Any) -> Iterator[tuple[str, HostedEpisodes]]:
+    episodes = HostedEpisodes(factory, show_reward=True, **options)
+    with served(make_app(episodes, token), token) as url:
+        yield url, episodes
+    assert len(episodes) == 0
+
+
+@contextlib.contextmanager
+def own_sandbox() -> Iterator[tuple[Sandbox, EnvFactory]]:
+    """A sandbox whose sessions nobody else opens, and environments that use it."""
+    with Sandbox.open_sync(backend="unsafe_local") as sandbox:
+        yield sandbox, EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox)
+
+
+@pytest.mark.parametrize("place", ["handle", "URL"])
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_are_those_of_the_environment(env_id: str, place: str, isolation: str) -> None:
+    script = script_for(env_id, "hermes")
+
+    async def play_all(url: str) -> list[float | None]:
+        async with connected(f"{url}/mcp") as client:
+            own = url if place == "URL" else ""
+            return await asyncio.gather(*(play(client, script, number, own) for number in range(script.episodes)))
+
+    with hosted(script_for(env_id).factory) as (url, _):  # the policy of the environment writes tags
+        rewards = asyncio.run(play_all(url))
+    assert rewards == native_rewards(script)
+    assert {1.0, 0.0, -1.0} <= set(rewards)
+
+
+def test_64_episodes_at_once_do_not_see_each_other(isolation: str) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 64)
+
+    async def play_all(url: str) -> list[float | None]:
+        async with connected(f"{url}/mcp") as client:
+            return await asyncio.gather(*(play(client, script, number) for number in range(64)))
+
+    with hosted(script.factory) as (url, _):
+        assert asyncio.run(play_all(url)) == native_rewards(script)
+
+
+def test_the_library_s_own_tools_use_it(isolation: str) -> None:
+    """An episode of the server is a tool of another environment, and keeps its variables from call to call."""
+    try:
+        with hosted(EnvFactory("arpo/Arithmetic-v0", level=2)) as (url, _):
+
+            async def start() -> str:
+                async with connected(f"{url}/mcp") as client:
+                    return await begin(client)
+
+            outer = ToolEnv("arpo/Arithmetic-v0", level=2, tools=[f"mcp:{url}/mcp/{asyncio.run(start())}"])
+            assert list(outer.tools) == ["python"]
+            outer.reset(seed=0)
+            outer.step("<think>a</think><python>x = 41</python>")
+            assert "42" in outer.step("<think>a</think><python>x + 1</python>")[0]
+            outer.close()
+    finally:
+        close_connections()
+
+
+def test_a_broken_sandbox_is_an_error_of_the_protocol_and_never_a_result() -> None:
+    async def break_it(url: str, end: Any) -> str:
+        async with connected(f"{url}/mcp") as client:
+            with_task, alone = await begin(client, index=0), await begin(client)
+            for handle in (with_task, alone):
+                result = await client.call_tool("python", {"episode": handle, "code": "x = 1; x"})
+                assert (text_of(result), result.is_error) == ("1", False)
+            end()
+            calls = [("python", {"code": "x"}, with_task), ("answer", {"answer": "1"}, with_task)]
+            calls += [("python", {"code": code}, alone) for code in ("x", "2")]
+            for name, arguments, handle in calls:
+                with pytest.raises(mcp.MCPError, match="the environment failed, not the policy") as raised:
+                    await client.call_tool(name, {"episode": handle, **arguments})
+                assert raised.value.code == mcp.types.INTERNAL_ERROR
+            with pytest.raises(mcp.MCPError, match="there is no reward"):
+                await client.call_tool("episode_reward", {"episode": with_task})
+            return alone
+
+    try:
+        with breaking_sandbox() as (factory, end), hosted(factory, idle_seconds=5) as (url, episodes):
+            handle = asyncio.run(break_it(url, end))
+            [python] = mcp_tools(f"{url}/mcp/{handle}")
+            with pytest.raises(FAULTS, match="the environment failed"):  # so the sample is void here as well
+                asyncio.run(python.call(code="1"))
+            wait_for(lambda: len(episodes) == 0)  # void episodes are forgotten like others
+    finally:
+        close_connections()
+
+
+def test_abandoned_episodes_are_closed_after_a_while() -> None:
+    async def abandon(url: str, first: int) -> None:
+        """Open 25 episodes, use each, and leave without a word."""
+        async with connected(f"{url}/mcp") as client:
+            for number in range(first, first + 25):
+                handle = await begin(client, index=number)
+                result = await client.call_tool("python", {"episode": handle, "code": f"{number} + 1"})
+                assert text_of(result) == str(number + 1)
+
+    async def abandon_many(url: str) -> None:
+        await asyncio.gather(*(abandon(url, 25 * number) for number in range(8)))
+
+    with own_sandbox() as (sandbox, factory), hosted(factory, max_episodes=200, idle_seconds=5) as (url, episodes):
+        asyncio.run(abandon_many(url))
+        wait_for(lambda: len(episodes) == 0 and sandbox.stats()["sessions"] == 0)
+        assert sandbox.stats()["opened"] >= 200
+        assert httpx2.get(f"{url}/health").json() == {"status": "ok", "episodes": 0}
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_call_leaves_nothing() -> None:
+    async def leave(url: str) -> str:
+        async with connected(f"{url}/mcp") as client:
+            handle = await begin(client)
+            call = client.call_tool("python", {"episode": handle, "code": "import time; time.sleep(2)"})
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(call, 0.5)
+            return handle
+
+    with own_sandbox() as (sandbox, factory), hosted(factory, idle_seconds=1) as (url, episodes):
+        asyncio.run(leave(url))
+        wait_for(lambda: len(episodes) == 0 and sandbox.stats()["sessions"] == 0)
+
+
+@pytest.fixture(scope="module")
+def arithmetic() -> Iterator[str]:
+    episodes = HostedEpisodes(EnvFactory("arpo/Arithmetic-v0", level=2), max_episodes=12)
+    with served(make_app(episodes)) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("python", {"code": "1"}, "name the episode"),
+        ("python", {"code": "1", "episode": "guessed"}, "there is no episode 'guessed'"),
+        ("start_episode", {"index": "3"}, "whole numbers"),
+        ("start_episode", {"index": -1}, "there is no task -1"),
+        ("start_episode", {"idx": 1}, "takes index and seed"),
+        ("end_episode", {"episode": "guessed"}, "there is no episode"),
+    ],
+)
+def test_a_wrong_call_is_an_error_that_the_model_sees(
+    name: str, arguments: dict[str, Any], said: str, arithmetic: str
+) -> None:
+    async def call() -> Any:
+        async with connected(f"{arithmetic}/mcp") as client:
+            return await client.call_tool(name, arguments)
+
+    result = asyncio.run(call())
+    assert result.is_error
+    assert said in text_of(result)
+
+
+@pytest.mark.parametrize("task", [{"index": 0}, {"seed": 0}, {}])
+def test_wrong_arguments_unknown_tools_and_the_hidden_reward_are_errors(
+    task: dict[str, int], arithmetic: str, isolation: str
+) -> None:
+    async def calls() -> list[Any]:
+        async with connected(f"{arithmetic}/mcp") as client:
+            handle = {"episode": await begin(client, **task)}
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            assert listed == ["start_episode", "python", "answer", "end_episode"]
+            asked = [("python", {"cod": "1"}), ("pyton", {"code": "1"}), ("episode_reward", {}), ("answer", {"a": 1})]
+            results = [await client.call_tool(name, {**arguments, **handle}) for name, arguments in asked]
+            await client.call_tool("end_episode", handle)
+            return results
+
+    results = asyncio.run(calls())
+    assert [result.is_error for result in results] == [True] * 4
+    assert "reward" not in "".join(text_of(result) for result in results).replace("episode_reward", "")
+
+
+def test_the_place_of_an_episode_offers_its_tools_alone(arithmetic: str) -> None:
+    async def names(**choice: int) -> list[str]:
+        async with connected(f"{arithmetic}/mcp") as client:
+            handle = await begin(client, **choice)
+            async with connected(f"{arithmetic}/mcp/{handle}") as own:
+                tools = (await own.list_tools()).tools
+                assert "episode" not in tools[0].input_schema["properties"]
+                assert (await own.call_tool("start_episode", {})).is_error
+            await client.call_tool("end_episode", {"episode": handle})
+            return [tool.name for tool in tools]
+
+    assert asyncio.run(names()) == ["python"]
+    assert asyncio.run(names(index=1)) == ["python", "answer"]
+
+
+def test_an_episode_that_has_ended_says_so(arithmetic: str) -> None:
+    async def play_twice() -> Any:
+        async with connected(f"{arithmetic}/mcp") as client:
+            handle = {"episode": await begin(client, index=0)}
+            await client.call_tool("answer", {"answer": "1", **handle})
+            again = await client.call_tool("answer", {"answer": "2", **handle})
+            await client.call_tool("end_episode", handle)
+            return again
+
+    result = asyncio.run(play_twice())
+    assert result.is_error
+    assert "the episode has ended" in text_of(result)
+
+
+def test_more_episodes_than_there_is_room_for_are_refused() -> None:
+    async def crowd(url: str) -> Any:
+        async with connected(f"{url}/mcp") as client:
+            await begin(client)
+            return await client.call_tool("start_episode", {})
+
+    with hosted(EnvFactory("arpo/Arithmetic-v0"), max_episodes=1) as (url, _):
+        result = asyncio.run(crowd(url))
+    assert result.is_error
+    assert "1 episodes are running" in text_of(result)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status"),
+    [
+        ("/mcp", {}, "{}", 401),
+        ("/mcp", {"Authorization": "Bearer secreT"}, "{}", 401),
+        ("/mcp", {"Authorization": "Bearer secret", "Origin": "http://evil.example"}, "{}", 403),
+        ("/mcp", {"Authorization": "Bearer secret"}, "no json", 400),
+        ("/mcp", {"Authorization": "Bearer secret"}, "[]", 400),
+        ("/mcp/guessed", {"Authorization": "Bearer secret"}, "{}", 404),
+        ("/elsewhere", {"Authorization": "Bearer secret"}, "{}", 404),
+    ],
+)
+def test_status_codes(path: str, headers: dict[str, str], body: str, status: int, guarded: str) -> None:
+    kind = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    assert httpx2.post(f"{guarded}{path}", content=body, headers={**kind, **headers}).status_code == status
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    with hosted(EnvFactory("arpo/Arithmetic-v0", level=2), token="secret") as (url, _):
+        yield url
+
+
+def test_the_token_opens_the_server(guarded: str) -> None:
+    async def list_tools() -> int:
+        async with connected(f"{guarded}/mcp", Authorization="Bearer secret") as client:
+            return len((await client.list_tools()).tools)
+
+    assert asyncio.run(list_tools()) == 5
+
+
+BENCHMARK_PROTOCOL = "hermes"
+SERVE = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", "arpo/Arithmetic-v0"]
+VARIABLES = {"ARPO_SANDBOX": "unsafe_local"}
+
+
+def test_over_standard_input_and_output_there_is_one_episode() -> None:
+    task = EnvFactory("arpo/Arithmetic-v0")().tasks.task(0)
+
+    async def use() -> Any:
+        parameters = mcp.StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], "--show-reward"], env=VARIABLES)
+        async with mcp.Client(mcp.stdio_client(parameters)) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert names == ["python", "start_episode", "answer", "episode_reward"]
+            await client.call_tool("python", {"code": "x = 41"})
+            assert text_of(await client.call_tool("python", {"code": "x + 1"})) == "42"
+            assert (await client.call_tool("answer", {"answer": task.answers[0]})).is_error  # there is no task yet
+            started = await client.call_tool("start_episode", {"index": 0})
+            assert started.structured_content["messages"][1]["content"] == task.question
+            lost = await client.call_tool("python", {"code": "x"})
+            assert lost.is_error
+            assert "NameError" in text_of(lost)
+            assert not (await client.call_tool("answer", {"answer": task.answers[0]})).is_error
+            return (await client.call_tool("episode_reward", {})).structured_content
+
+    assert asyncio.run(use()) == {"done": True, "reward": 1.0}
+
+
+def test_the_library_s_own_tools_start_it_as_a_command() -> None:
+    try:
+        [python] = mcp_tools(shlex.join(SERVE), allow=["python"], env=VARIABLES)
+        result = asyncio.run(python.call(code="6 * 7"))
+        assert (result.text, result.status) == ("42", "ok")
+    finally:
+        close_connections()
+
+
+def test_a_tool_under_a_name_of_the_server_is_refused() -> None:
+    def answer(text: str) -> str:
+        """Answer."""
+        return text
+
+    with pytest.raises(ValueError, match="answer"):
+        HostedEpisodes(EnvFactory("arpo/Arithmetic-v0", tools=[answer]))
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play episodes one after another, by handles over one connection; the script has to be in native calls."""
+
+    async def play_one_by_one(url: str) -> list[Any]:
+        async with connected(f"{url}/mcp") as client:
+            return [await play(client, script, number) for number in range(episodes)]
+
+    with hosted(script.factory) as (url, _):
+        return asyncio.run(play_one_by_one(url))

@@ -1,0 +1,326 @@
+"""The OpenEnv server, played by OpenEnv's own generic client over WebSockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openenv")
+
+import requests
+import websockets
+from openenv import GenericEnvClient
+
+from arpo_env import EnvFactory
+from arpo_env.adapters import openenv as adapter
+from arpo_env.adapters.openenv_space import write_space
+from sandbox import Sandbox
+
+from .live_server import served, wait_for
+from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+
+ROOT = Path(__file__).resolve().parents[2]
+TURN = "<think>I compute.</think><python>{}</python>"
+
+
+async def play(url: str, script: Script, number: int, **options: Any) -> float | None:
+    async with GenericEnvClient(base_url=url, **options) as client:
+        result = await client.reset(index=number)
+        messages = list(result.observation["messages"])
+        while not result.done:
+            message = script.message(messages)
+            action = {"text": message["content"], "tool_calls": message.get("tool_calls", [])}
+            result = await client.step(action)
+            messages += [message, *result.observation["messages"]]
+        return result.reward
+
+
+async def play_all(url: str, script: Script, numbers: Any) -> list[float | None]:
+    return list(await asyncio.gather(*(play(url, script, number) for number in numbers)))
+
+
+@contextlib.contextmanager
+def own_sandbox() -> Iterator[tuple[Sandbox, EnvFactory]]:
+    """A sandbox whose sessions nobody else opens, and environments that use it."""
+    with Sandbox.open_sync(backend="unsafe_local") as sandbox:
+        yield sandbox, EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox)
+
+
+@pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_are_those_of_the_environment(env_id: str, protocol: str) -> None:
+    script = script_for(env_id, protocol)
+    with served(adapter.make_app(script.factory)) as url:
+        rewards = asyncio.run(play_all(url, script, range(script.episodes)))
+    assert rewards == native_rewards(script)
+    assert {1.0, 0.0} <= set(rewards)
+
+
+def test_64_sessions_at_once_do_not_see_each_other() -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
+    with served(adapter.make_app(script.factory)) as url:
+        rewards = asyncio.run(play_all(url, script, range(64)))
+    # the kind "state" is right only if each session keeps its own variables
+    assert rewards == native_rewards(script)
+
+
+def test_a_broken_sandbox_is_an_error_and_the_session_can_be_reset() -> None:
+    async def break_it(url: str, end: Any) -> None:
+        async with GenericEnvClient(base_url=url) as client:
+            await client.reset(index=0)
+            await client.step({"text": TURN.format("x = 1")})
+            end()
+            for _ in range(2):  # an answer does not bring the reward of an episode that is void
+                with pytest.raises(RuntimeError, match="the environment failed, not the policy"):
+                    await client.step({"text": TURN.format("x")})
+            with pytest.raises(RuntimeError, match="there is no reward"):
+                await client.step({"text": "<think>a</think><answer>\\boxed{1}</answer>"})
+            again = await client.reset(index=1)
+            assert again.reward is None
+            done = await client.step({"text": "<think>a</think><answer>\\boxed{-987654321}</answer>"})
+            assert (done.done, done.reward) == (True, 0.0)
+
+    with breaking_sandbox() as (factory, end), served(adapter.make_app(factory)) as url:
+        asyncio.run(break_it(url, end))
+
+
+def test_abandoned_sessions_leave_nothing() -> None:
+    async def abandon(url: str) -> int:
+        """Open 200 sessions, 50 at a time, leave without a word, and return how many held a sandbox session."""
+        used = 0
+        for _ in range(4):
+            clients = [GenericEnvClient(base_url=url) for _ in range(50)]
+            await asyncio.gather(*(client.connect() for client in clients))
+            await asyncio.gather(*(client.reset(index=number) for number, client in enumerate(clients)))
+            results = await asyncio.gather(*(client.step({"text": TURN.format("1 + 1")}) for client in clients))
+            used += sum(result.observation["text"].count("2") > 0 for result in results)
+            for client in clients:
+                client._ws.transport.abort()
+            await asyncio.to_thread(wait_for, lambda: sandbox.stats()["sessions"] == 0)
+        return used
+
+    with own_sandbox() as (sandbox, factory), served(adapter.make_app(factory, max_sessions=50)) as url:
+        assert asyncio.run(abandon(url)) == 200
+        assert sandbox.stats()["opened"] >= 200
+        # all places are free again
+        script = Script(factory, 6)
+        assert asyncio.run(play_all(url, script, range(6))) == native_rewards(script)
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_call_is_cleaned_up() -> None:
+    async def leave(url: str) -> None:
+        async with websockets.connect(url.replace("http", "ws") + "/ws") as socket:
+            for message in ({"type": "reset", "data": {"index": 0}}, step(TURN.format("import time; time.sleep(2)"))):
+                await socket.send(json.dumps(message))
+            await socket.recv()
+            await asyncio.to_thread(wait_for, lambda: sandbox.stats()["sessions"] == 1)
+            socket.transport.abort()
+
+    with own_sandbox() as (sandbox, factory), served(adapter.make_app(factory)) as url:
+        with contextlib.suppress(websockets.ConnectionClosed):
+            asyncio.run(leave(url))
+        wait_for(lambda: sandbox.stats()["sessions"] == 0)
+
+
+def test_an_idle_session_gives_its_sandbox_back() -> None:
+    async def stay(url: str) -> None:
+        async with GenericEnvClient(base_url=url) as client:
+            await client.reset(index=0)
+            await client.step({"text": TURN.format("x = 1")})
+            await asyncio.to_thread(wait_for, lambda: sandbox.stats()["sessions"] == 0)
+            with pytest.raises(RuntimeError, match=r"closed after 0\.5 s without a call"):
+                await client.step({"text": TURN.format("x")})
+            await client.reset(index=0)
+            assert "2" in (await client.step({"text": TURN.format("1 + 1")})).observation["text"]
+
+    with own_sandbox() as (sandbox, factory), served(adapter.make_app(factory, idle_seconds=0.5)) as url:
+        asyncio.run(stay(url))
+
+
+def step(text: str) -> dict[str, Any]:
+    return {"type": "step", "data": {"text": text}}
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("no json", "Invalid JSON"),
+        (json.dumps({"type": "dance"}), "Unknown message type"),
+        (json.dumps(step("too early")), "reset"),
+        (json.dumps({"type": "step", "data": {"texts": "x"}}), "Invalid message"),
+        (json.dumps({"type": "step", "data": {"text": 5}}), "Invalid message"),
+        (json.dumps({"type": "reset", "data": {"index": 10**12}}), "there is no task"),
+        (json.dumps({"type": "reset", "data": {"split": "tst", "index": 0}}), "Did you mean 'test'"),
+        (json.dumps({"type": "reset", "data": {"level": 3}}), "reset takes seed, episode_id, split and index"),
+    ],
+)
+def test_a_malformed_message_is_an_error_and_the_session_goes_on(message: str, said: str, arithmetic: str) -> None:
+    async def send() -> None:
+        async with websockets.connect(arithmetic.replace("http", "ws") + "/ws") as socket:
+            await socket.send(message)
+            answer = json.loads(await socket.recv())
+            assert answer["type"] == "error"
+            assert said in answer["data"]["message"]
+            await socket.send(json.dumps({"type": "reset", "data": {"index": 0}}))
+            assert json.loads(await socket.recv())["data"]["observation"]["messages"]
+
+    asyncio.run(send())
+
+
+@pytest.fixture(scope="module")
+def arithmetic() -> Iterator[str]:
+    with served(adapter.make_app("arpo/Arithmetic-v0", level=2)) as url:
+        yield url
+
+
+def test_the_task_api_names_tasks_without_answers(arithmetic: str) -> None:
+    assert requests.get(f"{arithmetic}/list_environments").json() == ["Arithmetic-v0"]
+    name = f"{arithmetic}/Arithmetic-v0"
+    assert [split["name"] for split in requests.get(f"{name}/splits").json()] == ["train", "test"]
+    assert requests.post(f"{name}/num_tasks", json={"split": "test"}).json() == {"num_tasks": 2**31}
+    task = requests.post(f"{name}/task", json={"split": "test", "index": 5}).json()["task"]
+    expected = EnvFactory("arpo/Arithmetic-v0", level=2, split="test")().tasks.task(5)
+    assert task == {"id": expected.id, "index": 5, "split": "test", "question": expected.question}
+    tasks = requests.post(f"{name}/task_range", json={"split": "test", "start": 4, "stop": 6}).json()["tasks"]
+    assert tasks[1] == task
+
+    async def question() -> str:
+        async with GenericEnvClient(base_url=arithmetic) as client:
+            return str((await client.reset(split="test", index=5)).observation["text"])
+
+    assert asyncio.run(question()) == expected.question
+    assert requests.get(f"{arithmetic}/metadata").json()["name"] == "arpo/Arithmetic-v0"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/Arithmetic-v0/task", {"split": "test", "index": -1}, 400),
+        ("/Arithmetic-v0/task", {"split": "no", "index": 0}, 400),
+        ("/Arithmetic-v0/task_range", {"split": "test"}, 400),
+        ("/GSM8K-v0/task", {"split": "test", "index": 0}, 404),
+        ("/step", {"action": {"text": "x"}}, 409),  # plain HTTP has no session
+        ("/step", {"action": {"words": "x"}}, 422),
+        ("/reset", {"index": 10**12}, 400),
+        ("/reset", {"index": 1}, 200),
+    ],
+)
+def test_status_codes(path: str, body: dict[str, Any], status: int, arithmetic: str) -> None:
+    assert requests.post(arithmetic + path, json=body).status_code == status
+
+
+def test_only_clients_with_the_token_and_no_web_pages_are_served() -> None:
+    async def connect(url: str, **headers: str) -> int:
+        try:
+            async with websockets.connect(url.replace("http", "ws") + "/ws", additional_headers=headers):
+                return 101
+        except websockets.InvalidStatus as error:
+            return error.response.status_code
+
+    script = script_for("arpo/Arithmetic-v0")
+    with served(adapter.make_app(script.factory, token="secret"), "secret") as url:
+        right = {"Authorization": "Bearer secret"}
+        assert asyncio.run(play(url, script, 0, headers=right)) == 1.0
+        assert asyncio.run(connect(url, **right)) == 101
+        assert asyncio.run(connect(url)) == asyncio.run(connect(url, Authorization="Bearer secreT")) == 401
+        assert asyncio.run(connect(url, Origin="http://evil.example", **right)) == 403
+        assert requests.post(f"{url}/reset", json={}).status_code == 401
+        assert requests.post(f"{url}/reset", json={}, headers=right).status_code == 200
+        assert requests.get(f"{url}/health").status_code == 200
+
+
+def test_more_clients_than_places_are_told_so() -> None:
+    async def crowd(url: str) -> None:
+        async with GenericEnvClient(base_url=url) as first:
+            await first.reset(index=0)
+            with pytest.raises(RuntimeError, match="CAPACITY_REACHED"):
+                async with GenericEnvClient(base_url=url) as second:
+                    await second.reset(index=0)
+
+    with served(adapter.make_app("arpo/Arithmetic-v0", max_sessions=1)) as url:
+        asyncio.run(crowd(url))
+
+
+def test_the_app_of_the_variables_wants_an_environment_and_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="ARPO_OPENENV_ENV"):
+        _ = adapter.app
+    monkeypatch.setenv("ARPO_OPENENV_ENV", "arpo/Arithmetic-v0")
+    with pytest.raises(ValueError, match="ARPO_SERVE_TOKEN"):
+        _ = adapter.app
+    monkeypatch.setenv("ARPO_SERVE_TOKEN", "secret")
+    monkeypatch.setenv("ARPO_OPENENV_OPTIONS", '{"level": 2}')
+    with served(adapter._app_of_variables(), "secret") as url:
+        assert requests.post(f"{url}/reset", json={}, headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) -> None:
+    from openenv.cli._validation import validate_running_environment
+    from openenv.cli.commands.push import _validate_openenv_directory
+
+    folder = tmp_path / "space"
+    script = script_for("arpo/Arithmetic-v0")
+    write_space(folder, script.factory, 4)
+    assert _validate_openenv_directory(folder)[0] == "arithmetic-v0"
+    command = [sys.executable, "-m", "openenv.cli", "validate", "--level", "static", "--json", str(folder)]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    assert report["verdict"] == "pass"
+
+    # as the Dockerfile starts it
+    variables = {**os.environ, "ARPO_SANDBOX": "unsafe_local", "PYTHONPATH": f"{folder}:{ROOT}"}
+    command = [sys.executable, "-m", "uvicorn", "server.app:app", "--port", str(port := free_port())]
+    with subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.DEVNULL) as server:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(lambda: answers(url), 60)
+            assert validate_running_environment(url)["passed"]
+            assert asyncio.run(play(url, script, 1)) == native_rewards(script)[1]
+        finally:
+            server.terminate()
+
+
+def test_the_command_serves_until_it_is_interrupted() -> None:
+    script = script_for("arpo/Arithmetic-v0")
+    command = [sys.executable, "-m", "arpo_trainer.cli", "serve", "openenv", "arpo/Arithmetic-v0", "--port", "0"]
+    variables = {**os.environ, "ARPO_SERVE_TOKEN": "secret"}
+    arguments = [*command, "--env-set", "level=2", "--max-sessions", "1"]
+    with subprocess.Popen(arguments, env=variables, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        url = server.stderr.readline().split()[-4]
+        reward = asyncio.run(play(url, script, 2, headers={"Authorization": "Bearer secret"}))
+        assert reward == native_rewards(script)[2]
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/health", timeout=5).ok
+    except requests.ConnectionError:
+        return False
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play episodes one after another."""
+
+    async def play_one_by_one(url: str) -> list[Any]:
+        return [await play(url, script, number) for number in range(episodes)]
+
+    with served(adapter.make_app(script.factory)) as url:
+        return asyncio.run(play_one_by_one(url))

@@ -1,0 +1,90 @@
+"""The `arpo serve` command: what it refuses, and that it serves until Ctrl-C."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from arpo_env import EnvFactory
+from arpo_env.adapters.openenv_space import write_space
+from arpo_trainer.cli.arpo_command import main
+
+ENV = "arpo/Arithmetic-v0"
+needs_mcp = pytest.mark.skipif(importlib.util.find_spec("mcp_types") is None, reason="needs mcp 2")
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["serve", *words]) == 1
+    return capsys.readouterr().err
+
+
+@needs_mcp
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([ENV, "--http", "--host", "0.0.0.0"], "ARPO_SERVE_TOKEN"),
+        ([ENV, "--http", "--token", "two words"], "visible ASCII"),
+        ([ENV, "--http", "--max-sessions", "0"], "--max-sessions has to be above 0"),
+        ([ENV, "--http", "--host", "203.0.113.1", "--token", "t"], "cannot listen on 203.0.113.1"),
+        (["arpo/Arithmatic-v0"], "arpo/Arithmetic-v0"),
+        ([ENV, "--env-set", "lvl=2"], "level"),
+        ([ENV, "--env-set", "reward=reference"], "reward='paper'"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_cure(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARPO_SERVE_TOKEN", raising=False)
+    assert said in refusal(capsys, "mcp", *words)
+
+
+@needs_mcp
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        said = refusal(capsys, "mcp", ENV, "--http", "--port", port)
+    assert f"port {port} of 127.0.0.1 is in use: choose another with --port" in said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openenv") is not None, reason="OpenEnv is installed")
+def test_without_openenv_the_pip_line_and_the_clash_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refusal(capsys, "openenv", ENV, "--port", "0")
+    assert "pip install 'openenv>=0.10,<0.11'" in said
+    assert "older mcp" in said
+
+
+@needs_mcp
+def test_it_serves_until_it_is_interrupted() -> None:
+    command = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", ENV, "--http", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        line = server.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:[0-9]+", line)
+        assert found, line
+        with urllib.request.urlopen(f"{found[0]}/health", timeout=30) as answer:
+            assert answer.status == 200
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
+
+
+def test_a_space_is_written_into_a_new_folder_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "space"
+    words = ["serve", "openenv", ENV, "--env-set", "level=2", "--max-sessions", "9", "--write-space", str(folder)]
+    assert main(words) == 0
+    assert set(capsys.readouterr().out.split()) == {str(path) for path in folder.rglob("*") if path.is_file()}
+    server = (folder / "server" / "app.py").read_text()
+    assert "max_sessions=9" in server
+    assert "'level': 2" in server
+    assert "unsafe_local" in (folder / "README.md").read_text()
+    assert main(words) == 1
+    assert "is not empty" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="tools="):
+        write_space(tmp_path / "other", EnvFactory(ENV, tools=[write_space]), 1)
