@@ -1,7 +1,7 @@
 """Plugins of frameworks that look for them under the name of the distribution, `arpo-gym`.
 
     vf-eval arpo-gym --env.taskset.env-id arpo/GSM8K-v0 -n 20 --no-push        # verifiers imports this module
-    inspect eval arpo_gym/arpo -T env=arpo/GSM8K-v0 --model openai/gpt-5-mini  # Inspect imports `inspect_tasks`
+    inspect eval arpo_gym/arpo -T env=arpo/GSM8K-v0 --model openai/gpt-5-mini  # Inspect imports inspect_tasks
 
 It holds names only; the code is in `arpo_env.adapters`.
 """

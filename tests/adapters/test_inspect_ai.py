@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,15 @@ pytest.importorskip("inspect_ai")
 
 from inspect_ai import eval as inspect_eval
 from inspect_ai.log import list_eval_logs, read_eval_log
-from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ModelOutput, get_model
+from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ModelOutput, ModelUsage, get_model
 from inspect_ai.model._call_tools import parse_tool_call
 
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import inspect_ai as adapter
 from envs_registry import UnknownEnvError
 
-from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+from .script_endpoint import endpoint
+from .scripts import KINDS, Script, breaking_sandbox, native_rewards, script_for, sets
 
 
 def model(script: Script, before: Callable[[], None] = lambda: None) -> Any:
@@ -35,6 +38,7 @@ def model(script: Script, before: Callable[[], None] = lambda: None) -> Any:
             for call in said.get("tool_calls", ())
         ]
         output = ModelOutput.from_message(ChatMessageAssistant(content=said["content"], tool_calls=calls or None))
+        output.usage = ModelUsage(input_tokens=5, output_tokens=5, total_tokens=10)  # counting them wants a download
         asked.append((tools, config.stop_seqs))
         return output
 
@@ -96,7 +100,7 @@ def test_rewards_are_those_of_the_environment(
     right = scores(log, "accuracy")
     assert shown["accuracy"]["mean"] == pytest.approx(sum(right) / len(right))
     assert shown["accuracy"]["stderr"] > 0
-    assert [reward > 0 for reward in native] == [value > 0 for value in right]
+    assert right == [float(KINDS[number % len(KINDS)] not in ("wrong", "endless")) for number in range(script.episodes)]
 
 
 def test_calls_are_seen_in_the_log(isolation: str, tmp_path: Path) -> None:
@@ -184,21 +188,24 @@ def test_bad_input() -> None:
         adapter.inspect_task("arpo/Arithmetic-v0", levl=2)
 
 
-def test_the_command_line(isolation: str, tmp_path: Path) -> None:
+def test_the_command_line_with_a_server(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 6)
     program = Path(sys.executable).parent / "inspect"
-    command = ["eval", "arpo_gym/arpo", "-T", "env=arpo/Arithmetic-v0", "-T", "limit=3", "-T", "level=2"]
-    command += ["--model", "mockllm/model", "--log-dir", str(tmp_path), "--display", "none"]
-    done = subprocess.run([program, *command], capture_output=True, text=True, check=False, timeout=120)
+    command = ["eval", "arpo_gym/arpo", "-T", "env=arpo/Arithmetic-v0", "-T", "limit=6", "-T", "level=2"]
+    with endpoint(script) as (url, requests):
+        command += ["--model", "openai-api/stub/model", "--model-base-url", url]
+        command += ["--log-dir", str(tmp_path), "--display", "none"]
+        known = {**os.environ, "STUB_API_KEY": "none"}
+        done = subprocess.run([program, *command], capture_output=True, text=True, check=False, timeout=120, env=known)
     assert done.returncode == 0, done.stdout + done.stderr
     log = read_eval_log(list_eval_logs(str(tmp_path))[0])
     assert log.status == "success"
     assert log.eval.task_args["env"] == "arpo/Arithmetic-v0"
-    assert [sample.scores["accuracy"].value for sample in log.samples] == [0.0] * 3
+    assert scores(log) == native_rewards(script)
+    assert all([tool["function"]["name"] for tool in request["tools"]] == ["python"] for request in requests)
 
 
 def play_for_benchmark(script: Script, episodes: int) -> list[float]:
     """Play Arithmetic episodes by Inspect's `eval`, and return their rewards."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         return scores(evaluate(script, Path(folder), limit=episodes))

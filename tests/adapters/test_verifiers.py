@@ -7,10 +7,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,44 +23,8 @@ from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import verifiers as adapter
 from envs_registry import UnknownEnvError
 
+from .script_endpoint import endpoint
 from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
-
-
-@contextmanager
-def endpoint(script: Script) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """An OpenAI-compatible server that answers with the script; its address and the requests that it has seen."""
-    requests: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            requests.append(request)
-            message = script.message(request["messages"])
-            choice = {"index": 0, "finish_reason": "stop", "message": message}
-            usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
-            answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "stub", "usage": usage}
-            body = json.dumps({**answer, "choices": [choice]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 256
-
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", requests
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def settings(script: Script, url: str, folder: Path, **more: Any) -> dict[str, Any]:
