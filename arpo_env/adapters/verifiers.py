@@ -1,8 +1,8 @@
-"""verifiers 0.4 (its `v1` API): the taskset `arpo-gym`, for `vf-eval`, prime-rl and what else runs such tasksets.
+"""verifiers 0.4 (its `v1` API): the taskset `arpo-gym`, for `vf-eval`, prime-rl and others that run such tasksets.
 
     vf-eval arpo-gym --env.taskset.env-id arpo/GSM8K-v0 -n 20 --no-push
 
-The parts are found through the module `arpo_gym`. `ArpoTaskset` lists the tasks, `ArpoEnv` plays an episode, and
+verifiers finds the parts in the package `arpo_gym`. `ArpoTaskset` lists the tasks, `ArpoEnv` plays an episode, and
 `ArpoHarness` calls the model: in this process, once per turn, with the tools and the stop strings of the environment.
 
 If the infrastructure fails (`arpo_env.adapters.FAULTS`), trace and episode end with an error and without a reward.
@@ -72,8 +72,9 @@ class ArpoTaskset(vf.Taskset[ArpoTask, ArpoConfig]):  # type: ignore[misc]
         for number in itertools.count() if env.tasks.size is None else range(env.tasks.size):
             task = env.tasks.task(number)
             system, user = (message["content"] for message in env.messages(task))
-            named = {"id": task.id, "name": task.id, "env_id": config.env_id, "options": config.options}
-            yield ArpoTask(ArpoData(prompt=user, system_prompt=system, level=task.level, **named), config.task)
+            about = {"idx": number, "id": task.id, "name": task.id, "level": task.level}
+            played = {"env_id": config.env_id, "options": config.options}
+            yield ArpoTask(ArpoData(prompt=user, system_prompt=system, **about, **played), config.task)
 
 
 class _EndlessTaskset(ArpoTaskset):

@@ -17,6 +17,8 @@ pytest.importorskip("verifiers")
 import verifiers.v1 as vf
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
+from verifiers.v1.serve.client import EnvClient
+from verifiers.v1.serve.server import EnvServer
 from verifiers.v1.utils.format import format_mean
 
 from arpo_env import EnvFactory, ToolEnv
@@ -166,6 +168,30 @@ def test_a_model_server_that_fails_is_an_error_too(isolation: str, tmp_path: Pat
     assert not episode.ok
     assert episode.traces[0].rewards == {}
     assert episode.traces[0].last_error.type == "ProviderError"
+
+
+def test_an_environment_server_plays_as_prime_rl_lets_it(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 4)
+
+    async def play() -> list[Any]:
+        with endpoint(script) as (url, _):
+            config = EvalConfig.model_validate(settings(script, url, tmp_path))
+            server = EnvServer(config.env, address="tcp://127.0.0.1:0")
+            serving = asyncio.create_task(server.run())
+            client = EnvClient(address=server.address)
+            sampling = vf.SamplingConfig(temperature=1.0)
+            tasks = [task.data.model_dump() for task in server.env.taskset.take(script.episodes)]
+            runs = [client.run(client=config.client, model="stub", sampling=sampling, task_data=each) for each in tasks]
+            try:
+                return await asyncio.gather(*runs)
+            finally:
+                await client.close()
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    episodes = asyncio.run(play())
+    assert all(episode.ok for episode in episodes)
+    assert [episode.traces[0].reward for episode in episodes] == native_rewards(script)
 
 
 def test_endless_and_finite_tasksets() -> None:
