@@ -12,7 +12,7 @@ from arpo_env.adapters.inspect_ai import inspect_task
 __all__ = ["arpo"]
 
 
-@task
+@task  # type: ignore[untyped-decorator]  # inspect_ai is not checked
 def arpo(env: str = "arpo/GSM8K-v0", **options: Any) -> Task:
     """An environment as a task of Inspect.
 

@@ -79,7 +79,7 @@ def _sample(env: Any, number: int) -> Sample:
     return Sample(id=task.id, input=messages, target=list(task.answers), metadata=about)
 
 
-@solver
+@solver  # type: ignore[untyped-decorator]  # inspect_ai is not checked
 def play(env: str, options: dict[str, Any]) -> Solver:
     """Plays a sample as an episode of an environment.
 
@@ -108,7 +108,7 @@ def play(env: str, options: dict[str, Any]) -> Solver:
     return solve
 
 
-@scorer(metrics=[mean(), stderr()])
+@scorer(metrics=[mean(), stderr()])  # type: ignore[untyped-decorator]
 def reward() -> Scorer:
     """The reward of the episode."""
 
@@ -119,7 +119,7 @@ def reward() -> Scorer:
     return score
 
 
-@scorer(metrics=[mean(), stderr()])
+@scorer(metrics=[mean(), stderr()])  # type: ignore[untyped-decorator]
 def accuracy() -> Scorer:
     """Whether the answer of the episode is right, as the environment's grader says."""
 

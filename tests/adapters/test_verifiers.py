@@ -220,7 +220,7 @@ def test_the_command_line(isolation: str, tmp_path: Path) -> None:
         command = ["-m", "stub", "--client.base-url", url, "--no-push", "--no-rich", "-o", str(tmp_path), "-n", "2"]
         command += ["--env.taskset.env-id", "arpo/Arithmetic-v0", "--env.taskset.options", '{"level": 2}']
         program = Path(sys.executable).parent / "vf-eval"
-        done = subprocess.run([program, "arpo-gym", *command], capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run([program, "arpo-gym", *command], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     scores = [trace["rewards"]["reward"]["score"] for episode in written(tmp_path) for trace in episode["traces"]]
     assert sorted(scores) == sorted(native_rewards(script))
