@@ -22,6 +22,7 @@ from inspect_ai.model._call_tools import parse_tool_call
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import inspect_ai as adapter
 from envs_registry import UnknownEnvError
+from sandbox import SandboxUnavailable
 
 from .script_endpoint import endpoint
 from .scripts import KINDS, Script, breaking_sandbox, native_rewards, script_for, sets
@@ -155,6 +156,27 @@ def test_no_score_for_failed_samples_even_if_they_are_to_be_scored(tmp_path: Pat
         options = {"sandbox": factory.options["sandbox"]}
         log = evaluate(script, tmp_path, options=options, fail_on_error=False, score_on_error=True)
     assert all(sample.error and not sample.scores for sample in log.samples)
+
+
+def test_a_failed_sample_is_played_again(
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: dict[str, int]
+) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
+    native = native_rewards(script)
+    step, steps = ToolEnv.astep, iter(range(1000))
+
+    async def fails_once(self: ToolEnv, action: str) -> Any:
+        if next(steps) == 2:
+            raise SandboxUnavailable("the machine is full")
+        return await step(self, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", fails_once)
+    log = evaluate(script, tmp_path, retry_on_error=1)
+    assert log.status == "success"
+    assert scores(log) == native
+    assert sum(len(sample.error_retries or ()) for sample in log.samples) == 1
+    assert counts == {"started": 3 + 4, "closed": 3 + 4}
+    assert adapter._episodes == {}
 
 
 def test_a_limit_of_inspect_truncates_the_episode(isolation: str, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from verifiers.v1.utils.format import format_mean
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import verifiers as adapter
 from envs_registry import UnknownEnvError
+from sandbox import SandboxUnavailable
 
 from .script_endpoint import endpoint
 from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
@@ -137,6 +138,26 @@ def test_a_broken_sandbox_is_an_error_and_no_reward(tmp_path: Path, monkeypatch:
     shown = format_mean([episode.traces[0] for episode in episodes], lambda trace: trace.reward, 4)
     assert shown.startswith(f"{sum(clean) / len(clean):.4f} (")
     assert sum(not episode["ok"] for episode in written(tmp_path)) == len(failed)
+
+
+def test_a_failed_episode_is_played_again(
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: dict[str, int]
+) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
+    native = native_rewards(script)
+    step, steps = ToolEnv.astep, iter(range(1000))
+
+    async def fails_once(self: ToolEnv, action: str) -> Any:
+        if next(steps) == 2:
+            raise SandboxUnavailable("the machine is full")
+        return await step(self, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", fails_once)
+    episodes = evaluate(script, tmp_path, env={"retries": {"max_retries": 1}})
+    assert all(episode.ok for episode in episodes)
+    assert [episode.traces[0].reward for episode in episodes] == native
+    assert sorted(len(episode.errors) > 0 for episode in episodes) == [False, False, True]  # the history is kept
+    assert closed == {"started": 3 + 4, "closed": 3 + 4}
 
 
 def test_a_limit_of_verifiers_truncates_the_episode(isolation: str, tmp_path: Path) -> None:
