@@ -1,7 +1,7 @@
 """`ArpoAgentLoop`: episodes of an environment, or ARPO's trees of them, as an agent loop of verl.
 
-The rows come from `arpo data export --format verl` (`agent_name` is "arpo_agent"), and verl is told where the loop is by
-the file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names:
+The rows come from `arpo data export --format verl` (`agent_name` is "arpo_agent"), and verl finds the loop in the file
+that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names:
 
     - name: arpo_agent
       _target_: arpo_trainer.adapters.verl_agent_loop.ArpoAgentLoop
@@ -41,6 +41,9 @@ OnFault = Literal["raise", "mask"]
 # what verl decides, or what has no meaning here
 _OF_VERL = {"num_generations", "temperature", "max_completion_length", "max_invalid", "seed"}
 SETTINGS = tuple(each.name for each in dataclasses.fields(RolloutSettings) if each.name not in _OF_VERL)
+# of rewards; verl wants the same keys from every sample, and none may be "acc": verl's validation counts a sample that
+# was left out as one with an acc of 0
+COMPONENTS = ("accuracy", "format", "multi_tool")
 # one per event loop and size: all prompts of a worker share them
 _limits: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, ConcurrencyLimits]] = (
     weakref.WeakKeyDictionary()
@@ -175,7 +178,7 @@ class ArpoAgentLoop(verl.AgentLoopBase):  # type: ignore[misc, unused-ignore]
             reward_score=reward,
             num_turns=len(tree.path(number)) + 1,
             metrics=_metrics(tree, number),
-            extra_fields=_extra_fields(tree, trajectory, steps),
+            extra_fields=_extra_fields(trajectory, steps),
         )
 
     def _reward_of_failed(self, tree: RolloutTree, trajectory: Trajectory) -> float:
@@ -194,12 +197,9 @@ def _metrics(tree: RolloutTree, number: int) -> Any:
     return verl.AgentLoopMetrics(generate_sequences=seconds["generate"], tool_calls=seconds["tool"])
 
 
-def _extra_fields(tree: RolloutTree, trajectory: Trajectory, steps: set[int]) -> dict[str, Any]:
-    # verl wants the same keys from every sample, and none named "acc": its validation would count a sample that was
-    # left out as one with an acc of 0
-    names = sorted({name for each in tree.trajectories for name in each.components} - {"acc"})
+def _extra_fields(trajectory: Trajectory, steps: set[int]) -> dict[str, Any]:
     return {
-        "reward_extra_info": {name: float(trajectory.components.get(name, math.nan)) for name in names},
+        "reward_extra_info": {name: float(trajectory.components.get(name, math.nan)) for name in COMPONENTS},
         "turn_scores": [],
         "tool_rewards": [],
         "min_global_steps": min(steps, default=None),

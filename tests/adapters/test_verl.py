@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 from hydra import compose, initialize_config_module
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 from verl.experimental.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
@@ -60,7 +60,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.chat_template = TEMPLATE
     folder = tmp_path_factory.mktemp("model")
     made.save_pretrained(folder)
-    LlamaConfig(vocab_size=len(made), num_hidden_layers=1, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
+    Qwen2Config(vocab_size=len(made), num_hidden_layers=1, architectures=["Qwen2ForCausalLM"]).save_pretrained(folder)
     return folder
 
 
@@ -131,7 +131,7 @@ class Verl:
     def __init__(self, model: Path, folder: Path, script: Script, loop: dict[str, Any], **overrides: Any) -> None:
         self.folder = folder
         self.config = config_for(model, folder, loop, **overrides)
-        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
+        self.tokenizer = AutoTokenizer.from_pretrained(model)  # as verl does
         self.client = StandIn(script, self.tokenizer)
         write_rows(folder / "rows.parquet", task_rows(script.factory, "verl", script.episodes), overwrite=True)
         self.rows = RLHFDataset(str(folder / "rows.parquet"), self.tokenizer, self.config.data)
