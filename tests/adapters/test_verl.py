@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import re
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,19 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 from verl.experimental.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
+from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters.task_rows import task_rows, write_rows
 from arpo_trainer.adapters.verl_agent_loop import EpisodeFailed
-from arpo_trainer.backends.base import Generation, Request
+from arpo_trainer.adapters.verl_backend import VerlBackend
+from arpo_trainer.backends.base import Generation, GenerationError, Request
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
+from sandbox import SandboxError
 
 from .scripts import Script, as_text, breaking_sandbox, native_rewards, script_for, sets
 
@@ -41,12 +46,12 @@ TEMPLATE = """{% for message in messages %}{% if message.role == 'tool' %}<|im_s
 {{ tools | tojson }}{% endif %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
+LOOP = "arpo_trainer.adapters.verl_agent_loop"
 LENGTHS = {"prompt": 4096, "response": 6144}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tokenizer whose merges cross the borders of tags and lines, and a config for verl to read."""
+def write_model(folder: Path) -> Path:
+    """Write a tokenizer whose merges cross the borders of tags, and a config for verl to read; return the folder."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -58,10 +63,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in ("<tool_call>", "</tool_call>")])
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     made.chat_template = TEMPLATE
-    folder = tmp_path_factory.mktemp("model")
     made.save_pretrained(folder)
     Qwen2Config(vocab_size=len(made), num_hidden_layers=1, architectures=["Qwen2ForCausalLM"]).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model for verl, without weights."""
+    return write_model(tmp_path_factory.mktemp("model"))
 
 
 class StandIn:
@@ -107,8 +117,7 @@ class StandIn:
 def config_for(model: Path, folder: Path, loop: dict[str, Any], **overrides: Any) -> Any:
     """verl's own configuration."""
     path = folder / "agent_loops.yaml"
-    target = "arpo_trainer.adapters.verl_agent_loop.ArpoAgentLoop"
-    path.write_text(yaml.safe_dump([{"name": "arpo_agent", "_target_": target, **loop}]))
+    path.write_text(yaml.safe_dump([{"name": "arpo_agent", "_target_": f"{LOOP}.ArpoAgentLoop", **loop}]))
     rollout = "actor_rollout_ref.rollout"
     given = {
         "actor_rollout_ref.model.path": model,
@@ -239,3 +248,184 @@ def test_ids_are_those_of_the_native_rollout(protocol: str, model: Path, tmp_pat
         logprobs = output.batch["rollout_log_probs"][number][: len(row.ids)].tolist()
         assert logprobs == row.logprobs
     assert {0, 1} <= {bit for tree in trees for bit in tree.row(0).mask}
+
+
+def test_the_rollouts_of_a_prompt_are_one_tree(
+    model: Path, tmp_path: Path, isolation: str, opened: list[ToolEnv]
+) -> None:
+    """The tokens after a tool's result are more surprising than those of the first turn, so both roots branch."""
+    script = script_for("arpo/Arithmetic-v0")
+    peer = Verl(model, tmp_path, script, {"rollout": {"algorithm": "arpo", "initial_rollouts": 2}})
+    peer.client.surprise = (0.1, 2.0)
+    output = peer.play([0, 1], n=4)
+    native = native_rewards(script)
+    assert rewards(output) == [native[number] for number in (0, 1) for _ in range(4)]
+    facts = output.non_tensor_batch["arpo"]
+    for first in (0, 4):
+        group = facts[first : first + 4]
+        assert sorted(fact["origin"] for fact in group) == ["branch", "branch", "root", "root"]
+        assert {fact["parent"] for fact in group if fact["origin"] == "branch"} <= {0, 1, 2, 3}
+    # a branch does not generate what it shares: task 0 has two turns, and only the roots wrote the first one
+    turns = [ids for name, ids in peer.client.seen if script.number_of(peer.tokenizer.decode(ids)) == 0]
+    assert len(turns) == 2 + 4
+    # all requests of a tree go to one server, so that it computes their common beginning once
+    assert len({name for name, _ in peer.client.seen}) == 2
+    assert not opened
+
+
+def test_64_prompts_at_once_keep_apart(model: Path, tmp_path: Path, isolation: str, opened: list[ToolEnv]) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
+    assert rewards(Verl(model, tmp_path, script, {"max_trajectories": 24}).play(range(64))) == native_rewards(script)
+    assert not opened
+
+
+def test_a_broken_sandbox_is_an_error_and_not_a_reward(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[ToolEnv]
+) -> None:
+    script = script_for("arpo/Arithmetic-v0")
+    peer = Verl(model, tmp_path, script, {})
+    with breaking_sandbox() as (factory, end):
+        monkeypatch.setattr(f"{LOOP}.find_task", lambda reference: (factory, script.tasks[reference["index"]]))
+        peer.client.before = lambda number, turn: end() if (number, turn) == (1, 1) else None
+        with pytest.raises(EpisodeFailed, match="has no reward"):
+            peer.play([1])
+    assert not opened
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first environment that takes a step has lost its sandbox."""
+    step, lost = ToolEnv.astep, []
+
+    async def astep(env: ToolEnv, action: str) -> Any:
+        if not lost or lost[0] is env:
+            lost[:] = [env]
+            raise SandboxError("the container died")
+        return await step(env, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", astep)
+
+
+def test_a_masked_failure_has_no_gradient_and_leaves_the_baseline(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    script = script_for("arpo/Arithmetic-v0")
+    turn, answers = script.turn, iter([script.tasks[0].answers[0], "-1", "-1"])
+    monkeypatch.setattr(script, "turn", lambda *of: turn(*of) if of[1] == 0 else script._answer(next(answers)))
+    failing_once(monkeypatch)
+    output = Verl(model, tmp_path, script, {"on_fault": "mask", "rollout": {"retries": 0}}).play([0], n=4)
+    errors = [fact["error"] for fact in output.non_tensor_batch["arpo"]]
+    [failed] = [number for number, error in enumerate(errors) if error]
+    assert "the container died" in errors[failed]
+    assert output.batch["response_mask"][failed].sum() == 0
+    valid = [reward for number, reward in enumerate(rewards(output)) if number != failed]
+    assert sorted(valid) == [0.0, 0.0, 1.0]
+    assert rewards(output)[failed] == pytest.approx(1 / 3, abs=1e-4)
+    advantages, _ = compute_grpo_outcome_advantage(
+        output.batch["rm_scores"], output.batch["response_mask"], output.non_tensor_batch["uid"]
+    )
+    assert not advantages[failed].any()
+    [right] = [number for number, reward in enumerate(rewards(output)) if reward == 1.0]
+    assert advantages[right].max() > 0
+
+
+def test_verl_leaves_out_a_failed_sample_and_keeps_its_group(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    """In verl's present trainer (`use_v1`), where finished samples are put into its queue."""
+    ray = pytest.importorskip("ray")
+    tq = pytest.importorskip("transfer_queue")
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+
+    script = script_for("arpo/Arithmetic-v0")
+    peer = Verl(model, tmp_path, script, {"rollout": {"retries": 0}}, **{"actor_rollout_ref.rollout.n": 3})
+    batch = collate_fn([peer.rows[0]])
+    batch["uid"] = np.array(["prompt"], dtype=object)
+    batch = get_tensordict(batch)
+    assign_non_tensor_data(batch, "global_steps", 1)
+    failing_once(monkeypatch)
+
+    async def run() -> dict[str, Any]:
+        worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class(peer.config, peer.client)
+        await worker.generate_sequences(batch)
+        while worker.background_tasks:
+            await asyncio.gather(*worker.background_tasks)
+        return dict(tq.kv_list("train")["train"])
+
+    ray.init(num_cpus=2, include_dashboard=False)
+    try:
+        tq.init()
+        tags = asyncio.run(run())
+        samples = [key for key in tags if key != "prompt"]
+        data = tq.kv_batch_get(keys=samples, partition_id="train", select_fields=["rm_scores"])
+    finally:
+        ray.shutdown()
+    assert tags["prompt"]["status"] == "failure"
+    assert len(samples) == 2
+    assert [float(scores.sum()) for scores in data["rm_scores"].unbind()] == [1.0, 1.0]
+
+
+BAD_LOOPS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"rollout": {"algorithm": "arpoo"}}, {}, "did you mean 'arpo'"),
+    ({"rollout": {"initial_rollout": 2}}, {}, "did you mean 'initial_rollouts'"),
+    ({"rollout": {"temperature": 2}}, {}, "a setting of `rollout` must be one of"),
+    ({"on_fault": "zero"}, {}, "must be one of 'raise', 'mask'"),
+    ({"max_trajectories": 1}, {}, "2 rollouts, but max_trajectories is 1"),
+    ({}, {"actor_rollout_ref.rollout.prompt_length": 20}, "raise data.max_prompt_length"),
+    ({}, {"actor_rollout_ref.rollout.name": "sglang"}, "skip_tokenizer_init=False"),
+    ({}, {"actor_rollout_ref.rollout.name": "trtllm"}, "protocol='hermes'"),
+]
+
+
+@pytest.mark.parametrize(("loop", "overrides", "said"), BAD_LOOPS)
+def test_wrong_settings_are_named(
+    loop: dict[str, Any], overrides: dict[str, Any], said: str, model: Path, tmp_path: Path, isolation: str
+) -> None:
+    with pytest.raises(Exception, match=re.escape(said)):
+        Verl(model, tmp_path, script_for("arpo/Arithmetic-v0"), loop, **overrides).play([0], n=2)
+
+
+def byte_tokenizer() -> Any:
+    tokenizer = Tokenizer(models.BPE({byte: at for at, byte in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(False, use_regex=False), decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", special=True)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("output", "finish", "count"),
+    [
+        ({"token_ids": "<python>1</python> and more"}, "stop", len("<python>1</python>")),
+        ({"token_ids": "no stop<|im_end|>"}, "eos", len("no stop") + 1),
+        ({"token_ids": "x" * 40}, "length", 40),
+        ({"token_ids": "x", "stop_reason": "aborted"}, "ended a request itself", 0),
+        ({"token_ids": ""}, "ended a request itself", 0),
+        ({"token_ids": "x", "log_probs": None}, "0 log-probabilities", 0),
+    ],
+)
+def test_what_a_server_returns_is_a_turn_or_an_error(output: dict[str, Any], finish: str, count: int) -> None:
+    tokenizer = byte_tokenizer()
+
+    class Server:
+        async def generate(self, **_: Any) -> Any:
+            ids = tokenizer.encode(output["token_ids"], add_special_tokens=False)
+            return TokenOutput(
+                **{"log_probs": [-1.0] * len(ids), "stop_reason": "completed", **output, "token_ids": ids}
+            )
+
+    backend = VerlBackend(Server(), tokenizer, {"temperature": 1.0}, "vllm", max_length=42)
+    told: list[Sequence[float]] = []
+    asked = backend.generate(Request((1, 2), 50, ("</python>",), window=5), told.append)
+    if not count:
+        with pytest.raises(GenerationError, match=finish):
+            asyncio.run(asked)
+        return
+    made = asyncio.run(asked)
+    assert (made.finish, len(made.ids), len(made.logprobs), made.entropies[0]) == (finish, count, count, 1.0)
+    assert told == [[1.0] * min(5, count)]
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play scripted episodes through verl's worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        peer = Verl(write_model(Path(folder)), Path(folder), script, {})
+        return rewards(peer.play(range(episodes)))
