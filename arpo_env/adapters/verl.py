@@ -145,7 +145,9 @@ def _tool_class() -> type:
             self._references[identity] = kwargs.get("create_kwargs") or {}
             return identity, response()
 
-        async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> tuple[Any, float, dict]:  # type: ignore[type-arg]
+        async def execute(
+            self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
+        ) -> tuple[Any, float, dict[str, Any]]:
             """Execute a call in the trajectory's episode and return its text.
 
             Raises:

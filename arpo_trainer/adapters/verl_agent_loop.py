@@ -35,7 +35,7 @@ from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import RolloutTree, Trajectory
 from arpo_trainer.validation import check_name
 
-verl = load_peer("verl.experimental.agent_loop.agent_loop")
+verl: Any = load_peer("verl.experimental.agent_loop.agent_loop")
 
 OnFault = Literal["raise", "mask"]
 # what verl decides, or what has no meaning here
@@ -55,7 +55,7 @@ class EpisodeFailed(RuntimeError):
 
 
 @verl.register("arpo_agent")
-class ArpoAgentLoop(verl.AgentLoopBase):  # type: ignore[misc, unused-ignore]
+class ArpoAgentLoop(verl.AgentLoopBase):  # type: ignore[misc]
     """Plays the task of a row.
 
     Args:
