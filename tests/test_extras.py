@@ -62,6 +62,7 @@ NEED_TORCH = {
 
 CORPUS, ROWS, PARQUET = (str(DATA / name) for name in ("corpus.jsonl", "rows.jsonl", "rows.parquet"))
 RUN, CACHE, NO_DOCKER = str(DATA / "run"), str(DATA / "cache.sqlite"), "unix:///nonexistent.sock"
+JSONL, EXPORTED = str(DATA / "exported.jsonl"), str(DATA / "exported.parquet")
 HOTPOT = f'"arpo/HotpotQA-v0", data={ROWS!r}, search={CORPUS!r}, pages="passages"'
 MATH_GRADER = (
     "from arpo_env import make_grader; from arpo_env.event_loop import run\n"
@@ -74,6 +75,14 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "data show, a file": (["data", "show", "arpo/HotpotQA-v0", "--env-set", f"data={ROWS}"], {}),
     "data show, Parquet": (["data", "show", "arpo/HotpotQA-v0", "--env-set", f"data={PARQUET}"], {"base": "data"}),
     "data overlap": (["data", "overlap", f"arpo/HotpotQA-v0={ROWS}", f"arpo/2Wiki-v0={ROWS}"], {}),
+    "data export": (
+        ["data", "export", "arpo/MultiHop-v0", "--format", "verl", "--limit", "1", "--overwrite", "--output", JSONL],
+        {},
+    ),
+    "data export, Parquet": (
+        ["data", "export", "arpo/MultiHop-v0", "--format", "verl", "--limit", "1", "--overwrite", "--output", EXPORTED],
+        {"base": "data"},
+    ),
     "play": (["play", "arpo/MultiHop-v0"], {}),
     "play, pages": (
         ["play", "arpo/HotpotQA-v0", "--env-set", f"data={ROWS}", f"search={CORPUS}", "pages=passages"],

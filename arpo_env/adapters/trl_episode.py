@@ -7,6 +7,7 @@ reward function, so the environment takes the calls while they happen, and all e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ class TRLEpisode:
             self._remember(fault)
 
     async def _start(self, factory: EnvFactory, task: Any) -> None:
-        await self.episode.close()
+        await self._close()
         if factory != self._factory:
             env: ToolEnv = factory()
             if env.schemas != self._schemas or not env.protocol.native:
@@ -87,8 +88,13 @@ class TRLEpisode:
         except FAULTS as fault:
             self._remember(fault)
         finally:
-            await self.episode.close()
+            await self._close()
         return None if self.fault is not None else self.episode.reward
+
+    async def _close(self) -> None:
+        # A session that cannot be closed makes neither the last reward nor the next episode void.
+        with contextlib.suppress(*FAULTS):
+            await self.episode.close()
 
     async def _finish(self, completion: Sequence[Message]) -> None:
         env, episode = self.episode.env, self.episode

@@ -105,7 +105,8 @@ def _short(task: Task, limit: int = 400) -> str:
 
 def _add_export(actions: Any) -> None:
     purpose = "write the tasks of an environment to a file of rows that another framework reads"
-    export = add_command(actions, "export", _export, purpose, usage="arpo data export ENV --format NAME --output PATH")
+    usage = "arpo data export ENV --format NAME --output PATH [options]"
+    export = add_command(actions, "export", _export, purpose, usage=usage)
     export.add_argument("env", metavar="ENV", help=ENV_HELP)
     export.add_argument("--format", required=True, metavar="NAME", help=f"one of {', '.join(FORMATS)}")
     export.add_argument("--output", required=True, type=Path, metavar="PATH", help="a .jsonl or .parquet file")

@@ -119,7 +119,7 @@ def test_an_environment_without_tools_has_rows_for_verl(tmp_path: Path) -> None:
         (["arpo/Aritmetic-v0", "--format", "verl", "--output", "new.parquet", "--limit", "1"], "Did you mean"),
         (
             ["arpo/Arithmetic-v0", "--format", "trl", "--output", "new.jsonl", "--limit", "1", "--env-set", "lvel=1"],
-            "did you mean 'level'",
+            "its options are split, data, level",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def test_options_that_no_row_can_hold_are_named() -> None:
         task_rows(EnvFactory("arpo/Arithmetic-v0", tools=[double]), "verl", limit=1)
 
 
-def test_a_row_whose_task_has_changed_is_refused() -> None:
+def test_a_row_whose_task_has_changed_is_refused(own_names: None) -> None:
     tasks = [Task("a", "One?", ("1",)), Task("b", "Two?", ("2",))]
     register("tests/Changing-v0", tasks, tools=())
     rows = list(task_rows(EnvFactory("tests/Changing-v0"), "verl"))
