@@ -38,7 +38,8 @@ for name in "$@"; do
     fi
     install "$name"
     say "running the tests of the adapter for $name"
-    more=$(sed -n 's|^#tests: *||p' "$NEEDS/$name.txt")
-    (cd tests/adapters && "../../.venv-peers/$name/bin/python" -m pytest -q -r fEs "test_$name.py" $more) || failed+=("$name")
+    tests=$(sed -n 's/^#tests: //p' "$NEEDS/$name.txt")
+    tests=$(printf 'tests/adapters/%s ' "test_$name.py" $tests)
+    ".venv-peers/$name/bin/python" -m pytest -q -r fEs $tests || failed+=("$name")
 done
 [ ${#failed[@]} = 0 ] || { say "tests failed for ${failed[*]}"; exit 1; }
