@@ -17,6 +17,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import numpy
+
 from arpo_env.adapters.peer import FAULTS, load_peer
 from arpo_env.adapters.task_rows import find_task
 from arpo_env.env import ToolEnv
@@ -46,14 +48,12 @@ class _Instance:
         return self._taken(await self.env.atruncate())
 
     def _taken(self, step: tuple[str, float, bool, bool, dict[str, Any]]) -> dict[str, Any]:
-        import torch
-
         feedback, reward, terminated, truncated, info = step
         self.done = terminated or truncated
         accuracy = (info.get("reward_components") or {}).get("accuracy", 0.0)
         logs = {"tool_calls": float(info["tool_calls"]), "accuracy": accuracy, "truncated": float(truncated)}
         return {
-            "rewards": torch.tensor(reward),
+            "rewards": numpy.float64(reward),  # OpenRLHF calls item(), which tensors have as well
             "scores": accuracy,
             "environment_feedback": feedback,
             "done": self.done,

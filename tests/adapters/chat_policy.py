@@ -29,18 +29,20 @@ def as_turns(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def completion(message: dict[str, Any], body: dict[str, Any], cut_stops: bool = True) -> dict[str, Any]:
-    """Return a message as an answer; its token ids are the bytes of its text."""
+    """Return a message as an answer; its token ids are the bytes of its text and calls."""
     text, ended = message["content"], None
     for stop in body.get("stop") or () if cut_stops else ():
         if text.endswith(stop):
             text, ended = text.removesuffix(stop), stop
-    ids = list(text.encode())
-    reason = "tool_calls" if message.get("tool_calls") else "stop"
+    calls = message.get("tool_calls")
+    ids = list((text + (json.dumps(calls) if calls else "")).encode())
+    reason = "tool_calls" if calls else "stop"
     choice = {"index": 0, "message": {**message, "content": text}, "finish_reason": reason, "stop_reason": ended}
     if body.get("return_token_ids"):
         choice |= {"token_ids": ids}
     if body.get("logprobs"):
-        choice |= {"logprobs": {"content": [{"token": chr(each), "logprob": -each / 256} for each in ids]}}
+        tokens = [{"token": chr(each), "bytes": [each], "logprob": -each / 256, "top_logprobs": []} for each in ids]
+        choice |= {"logprobs": {"content": tokens}}
     prompt = list(json.dumps(body["messages"]).encode())
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt) + len(ids)}
     ids_of_prompt = {"prompt_token_ids": prompt} if body.get("return_token_ids") else {}

@@ -124,6 +124,7 @@ def test_agent_lightning_s_server_and_controller(
     pytest.importorskip("agentlightning")
     (tmp_path / "my_agents.py").write_text(recipes()["Agent Lightning"])
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).resolve().parents[2]}")
+    monkeypatch.setenv("ARPO_SANDBOX", "unsafe_local")  # the controller starts a process for each rollout
     script = Script(NATIVE, 4)
     answers = scripted(script)
 

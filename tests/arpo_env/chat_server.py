@@ -61,6 +61,7 @@ def chat_server(answer: Answer, seconds: float = 0.0) -> Iterator[ChatServer]:
                 busy[0] -= 1
             data = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
+            self.send_header("Content-Type", "text/html" if isinstance(content, bytes) else "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
