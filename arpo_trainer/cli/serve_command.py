@@ -100,7 +100,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
     episodes = HostedEpisodes(factory, arguments.max_sessions, arguments.idle_seconds, arguments.show_reward)
     if not arguments.http:
         sys.stderr.write(f"the tools of {factory.id} for one MCP client, over standard input and output\n")
-        # the SDK's thread that reads the input cannot be interrupted; the sandbox ends with the process, however it ends
+        # the SDK's thread that reads the input cannot be interrupted; the sandbox ends with this process in any case
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         serve_stdio(episodes)
         return 0
