@@ -162,6 +162,8 @@ def step(text: str) -> dict[str, Any]:
         (json.dumps({"type": "step", "data": {"text": 5}}), "Invalid message"),
         (json.dumps({"type": "reset", "data": {"index": 10**12}}), "there is no task"),
         (json.dumps({"type": "reset", "data": {"split": "tst", "index": 0}}), "Did you mean 'test'"),
+        (json.dumps({"type": "reset", "data": {"split": "test"}}), "split and index together"),
+        (json.dumps({"type": "step", "data": {"tool_calls": [{}]}}), "protocol='hermes'"),
         (json.dumps({"type": "reset", "data": {"level": 3}}), "reset takes seed, episode_id, split and index"),
     ],
 )
