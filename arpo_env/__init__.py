@@ -14,6 +14,7 @@ from arpo_env.registration import register, register_all
 from sandbox.moved_names import moved_modules
 
 if TYPE_CHECKING:
+    from arpo_env.adapters.play import PlayedEpisode, aplay, play
     from arpo_env.cache.cache import Cache, CacheMiss
     from arpo_env.chat_model import ChatModel
     from arpo_env.env import ToolEnv
@@ -43,6 +44,7 @@ _HOMES = {
     "GradingError": "errors",
     "Hit": "search",
     "PageReader": "pages",
+    "PlayedEpisode": "adapters.play",
     "Protocol": "protocols.protocol",
     "PythonTool": "tools.python",
     "RewardTerm": "rewards",
@@ -55,6 +57,7 @@ _HOMES = {
     "ToolEnv": "env",
     "ToolResult": "tools.tool",
     "ToolVectorEnv": "vector",
+    "aplay": "adapters.play",
     "build_index": "search",
     "is_correct": "rewards",
     "make_grader": "grading",
@@ -62,6 +65,7 @@ _HOMES = {
     "mcp_tools": "tools.mcp_tools",
     "open_search": "search",
     "paper_reward": "rewards",
+    "play": "adapters.play",
     "reference_reward": "rewards",
     "register_backend": "search",
     "register_protocol": "protocols",
@@ -78,6 +82,7 @@ __all__ = [
     "GradingError",
     "Hit",
     "PageReader",
+    "PlayedEpisode",
     "Protocol",
     "PythonTool",
     "RewardTerm",
@@ -90,6 +95,7 @@ __all__ = [
     "ToolEnv",
     "ToolResult",
     "ToolVectorEnv",
+    "aplay",
     "build_index",
     "is_correct",
     "make_grader",
@@ -97,6 +103,7 @@ __all__ = [
     "mcp_tools",
     "open_search",
     "paper_reward",
+    "play",
     "reference_reward",
     "register",
     "register_backend",

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests of the adapters with the real frameworks, each in an environment of its own, .venv-peers/NAME: some of
 # them exclude each other, or the versions that this project needs.
-# What a framework needs is in tests/adapters/requirements/NAME.txt; its tests are tests/adapters/test_NAME.py.
+# What a framework needs is in tests/adapters/requirements/NAME.txt; its tests are tests/adapters/test_NAME.py, and those
+# that a line `#tests: FILE ...` of that file names, for frameworks that share an environment.
 # Usage: scripts/adapters.sh [NAME ...]    (all by default; PYTHON=python3.12 chooses the interpreter)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,9 +38,16 @@ for name in "$@"; do
     fi
     install "$name"
     say "running the tests of the adapter for $name"
-    ".venv-peers/$name/bin/python" -m pytest -q -r fEs "tests/adapters/test_$name.py" || failed+=("$name")
-    # the page of the documentation, whose code needs the framework, too
+    # frameworks that go together are in one environment
+    names=("$name" $(sed -n 's/^#also: *//p' "$NEEDS/$name.txt"))
+    tests=() pages=()
+    for each in "${names[@]}"; do
+        tests+=("tests/adapters/test_$each.py")
+        pages+=(or "adapters/${each//_/-}.md")
+    done
+    # their pages of the documentation as well, whose code needs them
+    PYTHONPATH=$PWD ".venv-peers/$name/bin/python" -m pytest -q -r fEs "${tests[@]}" || failed+=("$name")
     PYTHONPATH=$PWD ".venv-peers/$name/bin/python" -m pytest -q -r fEs tests/test_docs.py \
-        -k "code_of_the_docs and adapters/${name//_/-}" || [ $? = 5 ] || failed+=("the page of $name")
+        -k "code_of_the_docs and (${pages[*]:1})" || [ $? = 5 ] || failed+=("the pages of $name")
 done
 [ ${#failed[@]} = 0 ] || { say "tests failed for ${failed[*]}"; exit 1; }

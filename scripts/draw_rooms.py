@@ -27,7 +27,7 @@ FLOORS: dict[str, list[str]] = {
         "cli",
         "run",
         "costs report",
-        "training",
+        "training adapters",
         "rollout",
         "backends",
         "algorithms packing",

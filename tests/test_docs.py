@@ -25,6 +25,8 @@ SNIPPET = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL
 # pages whose snippets are functions that want a model: each has a test of its own
 WITH_MODEL = (
     "README.md",
+    "adapters/play.md",
+    "adapters/recipes.md",
     "concepts/trees.md",
     "how-to/evaluate.md",
     "how-to/generation-backends.md",

@@ -20,9 +20,9 @@ PUBLIC = {
         get_spec load_source register register_data_sets register_source resolve_id
     """,
     "arpo_env": """
-        ArpoTags Cache CacheMiss ChatModel EnvFactory Grader GradingError Hit PageReader Protocol PythonTool RewardTerm
-        Rewards Score SearchBackend SearchTool ServiceError Tool ToolEnv ToolResult ToolVectorEnv
-        build_index is_correct make_grader make_protocol mcp_tools open_search paper_reward reference_reward
+        ArpoTags Cache CacheMiss ChatModel EnvFactory Grader GradingError Hit PageReader PlayedEpisode Protocol
+        PythonTool RewardTerm Rewards Score SearchBackend SearchTool ServiceError Tool ToolEnv ToolResult ToolVectorEnv
+        aplay build_index is_correct make_grader make_protocol mcp_tools open_search paper_reward play reference_reward
         register register_backend register_protocol tool
     """,
     "arpo_env.search": """

@@ -1,6 +1,6 @@
 """Adapters: environments of this library in other frameworks, each in a module of its own that imports its framework.
 
-`docs/how-to/other-frameworks.md` shows each of them in three lines. They share `chat_episode` (an episode as chat
+`docs/adapters/index.md` shows each of them in three lines. They share `chat_episode` (an episode as chat
 messages), `peer` (checks that a framework is installed in a tested version) and `EnvFactory`, which travels between
 processes.
 

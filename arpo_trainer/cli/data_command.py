@@ -1,7 +1,8 @@
-"""The `arpo data` command: shows the tasks of an environment, and counts the tasks that two of them share.
+"""The `arpo data` command: shows or exports the tasks of an environment, and counts the tasks that two of them share.
 
 arpo data show arpo/GAIA-v0 --env-set level=1
 arpo data show my_envs:mine/Task-v0
+arpo data export arpo/GSM8K-v0 --format verl --output train.parquet --env-set split=train
 arpo data overlap arpo/Reasoning10K-v0=train_10k.parquet arpo/HotpotQA-v0 arpo/SimpleQA-v0:test=simpleqa.jsonl
 """
 
@@ -11,8 +12,11 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
+from arpo_env.adapters.task_rows import FORMATS, row_format, task_rows, write_rows
+from arpo_env.env_factory import EnvFactory
 from arpo_trainer.cli.command_options import (
     ENV_HELP,
     add_command,
@@ -36,7 +40,7 @@ _WHERE = (
 
 def add_data_command(commands: Any) -> None:
     """Add the command and its subcommands to a parser."""
-    actions = add_command_group(commands, "data", "show the tasks of environments, or count what two share")
+    actions = add_command_group(commands, "data", "show or export the tasks of environments, or count what two share")
 
     purpose = "show the tasks of an environment: counts by kind, language and level, repairs and three examples"
     show = add_command(actions, "show", _show, purpose, usage="arpo data show ENV [options]")
@@ -44,6 +48,8 @@ def add_data_command(commands: Any) -> None:
     add_env_options(show)
     for name in _OLD_FLAGS:
         show.add_argument(f"--{name}", help=argparse.SUPPRESS)
+
+    _add_export(actions)
 
     both = add_command(actions, "overlap", _overlap, "count the evaluation questions that are in a training set")
     both.add_argument("train", metavar="TRAIN", help=_WHERE)
@@ -95,6 +101,34 @@ def _counts(values: Iterable[str]) -> str:
 
 def _short(task: Task, limit: int = 400) -> str:
     return task.question if len(task.question) <= limit else task.question[:limit] + " ..."
+
+
+def _add_export(actions: Any) -> None:
+    purpose = "write the tasks of an environment to a file of rows that another framework reads"
+    export = add_command(actions, "export", _export, purpose, usage="arpo data export ENV --format NAME --output PATH")
+    export.add_argument("env", metavar="ENV", help=ENV_HELP)
+    export.add_argument("--format", required=True, metavar="NAME", help=f"one of {', '.join(FORMATS)}")
+    export.add_argument("--output", required=True, type=Path, metavar="PATH", help="a .jsonl or .parquet file")
+    export.add_argument("--limit", type=int, help="the most rows; required if tasks are generated without end")
+    export.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
+    add_env_options(export)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    output: Path = arguments.output
+    suffixes = row_format(arguments.format).suffixes
+    if output.suffix not in suffixes:
+        raise ValueError(f"--output {output}: the format {arguments.format} is a file {' or '.join(suffixes)}")
+    if output.exists() and not arguments.overwrite:
+        raise FileExistsError(f"{output} is there already; add --overwrite to replace it")
+    options = read_env_options(arguments)
+    # Workers that read the rows have working directories of their own.
+    if isinstance(options.get("data"), str) and (path := Path(options["data"]).expanduser()).exists():
+        options["data"] = str(path.resolve())
+    rows = task_rows(EnvFactory(arguments.env, **options), arguments.format, arguments.limit)
+    count = write_rows(output, rows, overwrite=True)
+    sys.stdout.write(f"wrote {count} rows to {output}\n")
+    return 0
 
 
 def _overlap(arguments: argparse.Namespace) -> int:

@@ -230,4 +230,4 @@ def test_plain_trl_plays_an_environment(calling_policy: Path, isolation: str, tm
     failures = float(re.findall(r"'tools/failure_frequency': '?([\d.]+)", out)[-1])
     assert calls > 0
     assert failures < 1
-    assert re.search(r"'rewards/reward/mean': '?-?\d", out)
+    assert re.search(r"'rewards/environment_reward/mean': '?-?\d", out)

@@ -1,0 +1,131 @@
+r"""Environments in GEM: `ArpoGemEnv`, a `gem.Env` that can be copied in the middle of an episode.
+
+    from arpo_env.adapters import gem as arpo_gem
+    arpo_gem.register("arpo:Arithmetic-v0", "arpo/Arithmetic-v0", level=2)
+    env = gem.make("arpo:Arithmetic-v0")
+    prompt, info = env.reset(seed=0)
+    result, *_ = env.step("<think>I draw.</think><python>import random; x = random.random(); x</python>")
+    twin = env.spawn(same_state=True)  # has the same x: a fork of the running interpreter
+
+A failure of the infrastructure is raised from `step`; it is never a reward. Interface: GEM 0.1 (package gem-llm).
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+from arpo_env.adapters.peer import load_peer
+from arpo_env.env import ToolEnv
+from arpo_env.env_factory import EnvFactory
+from arpo_env.event_loop import run
+
+
+def register(gem_id: str, env: EnvFactory | str, **options: Any) -> None:
+    """Register an environment for `gem.make` and `gem.make_vec`.
+
+    Args:
+        gem_id: its name in GEM, as in "arpo:GSM8K-v0".
+        env: the environment, or its id.
+        options: options of `ToolEnv`, besides those of the factory.
+
+    Raises:
+        UnknownEnvError: the id is not registered here.
+        ValueError: GEM has an environment of this name.
+    """
+    factory = _factory(env, options)
+    load_peer("gem").register(gem_id, f"{__name__}:ArpoGemEnv", env=factory)
+
+
+class _GemEnv:
+    """An environment of GEM; see the module.
+
+    An observation is text: after `reset` the instructions and the question, since GEM's agents see nothing else.
+
+    Args:
+        env: the environment: its factory or id, or a `ToolEnv` that this object uses alone.
+        seed: seed of the tasks that are drawn by `reset()` without a seed; `gem.make_vec` gives each its own.
+        system_prompt: whether the first observation has the instructions; info["messages"] has them anyway.
+        options: options of `ToolEnv`.
+    """
+
+    def __init__(
+        self,
+        env: ToolEnv | EnvFactory | str,
+        *,
+        seed: int | None = None,
+        system_prompt: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.env: ToolEnv = env if isinstance(env, ToolEnv) else _factory(env, options)()
+        self.system_prompt = system_prompt
+        self._first_seed = seed
+
+    def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode and return the prompt, and the infos of `ToolEnv.reset`.
+
+        Args:
+            seed: seed of the environment's random generator, which chooses the task; None draws the next one.
+        """
+        given, self._first_seed = self._first_seed if seed is None else seed, None
+        question, info = run(self.env.areset(seed=given))
+        prompt = f"{self.env.system_prompt}\n\n{question}" if self.system_prompt else question
+        return prompt, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take one turn of the policy.
+
+        Raises:
+            Exception: the infrastructure failed (`arpo_env.adapters.FAULTS`); reset and go on.
+        """
+        return run(self.env.astep(action))
+
+    def sample_random_action(self) -> str:
+        """Return an answer that is a random number, in the form of the protocol."""
+        answer = f"\\boxed{{{random.randint(-100, 100)}}}"
+        return answer if self.env.protocol.native else f"<think>I guess.</think><answer>{answer}</answer>"
+
+    def spawn(self, same_state: bool = False, seed: int | None = None, **options: Any) -> Any:
+        """Return a new environment with the same settings.
+
+        Args:
+            same_state: copy the running episode, with the interpreter's variables, files and random state; before the
+                first `reset` there is none, and nothing to copy.
+            seed: seed of the tasks that the new one draws.
+            options: options of `ToolEnv` to change; not together with `same_state`.
+
+        Raises:
+            ValueError: both were given.
+            sandbox.ForkError: the interpreter could not be copied; this episode is not affected.
+        """
+        if options and same_state:
+            raise ValueError(f"spawn(same_state=True) copies the episode and takes no options ({', '.join(options)})")
+        if options:
+            env = _factory(self.env.factory, options)()
+        else:
+            env = self.env.fork() if same_state and self.env._episode else self.env.spawn()
+        return type(self)(env, seed=seed, system_prompt=self.system_prompt)
+
+    def close(self) -> None:
+        """End the episode and close its interpreter; GEM has no such method, so a program calls it itself."""
+        self.env.close()
+
+
+def _factory(env: EnvFactory | str, options: dict[str, Any]) -> EnvFactory:
+    known = env.options if isinstance(env, EnvFactory) else {}
+    return EnvFactory(env.id if isinstance(env, EnvFactory) else env, **{**known, **options})
+
+
+@functools.cache
+def _gem_env_class() -> type[Any]:
+    base = load_peer("gem").Env
+    return type("ArpoGemEnv", (_GemEnv, base), {"__module__": __name__, "__doc__": _GemEnv.__doc__})
+
+
+def __getattr__(name: str) -> Any:
+    """Return `ArpoGemEnv`, whose base class is GEM's and which is made when it is asked for."""
+    if name == "ArpoGemEnv":
+        return _gem_env_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,270 @@
+"""`play`: episodes of an environment against any OpenAI-compatible chat endpoint, each with its reward.
+
+    played = arpo_env.play("arpo/Arithmetic-v0", 20, base_url="http://127.0.0.1:8000/v1", model="my-model")
+    print([each.reward for each in played])
+
+Frameworks that own the endpoint (rLLM, ART, Agent Lightning, AReaL, slime) call `aplay` as their agent:
+docs/adapters/recipes.md. Tools are called as the environment's protocol says: natively ("hermes", "llama3": `tools` in
+the request, `tool_calls` in the reply) or by tags in the text ("arpo-tags": stop strings in the request).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import gymnasium
+
+from arpo_env.adapters.chat_endpoint import ChatEndpoint, ChatTurn, ContextFull
+from arpo_env.adapters.chat_episode import ChatEpisode, Message
+from arpo_env.env import ToolEnv
+from arpo_env.env_factory import EnvFactory
+from arpo_env.event_loop import run
+from envs_registry import Task
+
+Tasks = int | Iterable[int | Task]
+Playable = ToolEnv | EnvFactory | str | gymnasium.Env[str, str]
+_log = logging.getLogger(__name__)
+# vLLM and SGLang: the reply goes on with the last message
+_IN_PLACE = {"continue_final_message": True, "add_generation_prompt": False}
+_OPENING = {"task", "messages", "stop", "tools"}  # infos of a start
+
+
+@dataclass
+class PlayedEpisode:
+    """One episode that was played.
+
+    Attributes:
+        task: its task; None if it could not be started.
+        reward: its reward; None if the infrastructure failed, so that there is none. Never 0 for that.
+        error: what failed: sandbox, search, grader or endpoint; None if nothing did.
+        messages: the conversation, the last reply included.
+        turns: the replies of the endpoint, one by one, with finish reasons, token ids and log-probabilities.
+        outcome: "answered", "no answer", "truncated", or "failed".
+        truncated: whether it was ended by a limit: of the environment, of `max_tokens`, or of the model's context.
+        info: the last info of the environment ("answer", "reward_components", "tool_calls", ...).
+    """
+
+    task: Task | None = None
+    reward: float | None = None
+    error: Exception | None = None
+    messages: list[Message] = field(default_factory=list)
+    turns: list[ChatTurn] = field(default_factory=list)
+    outcome: str = "failed"
+    truncated: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Numbers of tokens, summed over the turns."""
+        total: Counter[str] = Counter()
+        for turn in self.turns:
+            total.update(turn.usage)
+        return dict(total)
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Why each turn ended."""
+        return [turn.finish_reason for turn in self.turns]
+
+
+@overload
+async def aplay(env: Playable, tasks: Task | None = None, *, model: str, **options: Any) -> PlayedEpisode: ...
+@overload
+async def aplay(env: Playable, tasks: Tasks, *, model: str, **options: Any) -> list[PlayedEpisode]: ...
+async def aplay(  # type: ignore[misc]  # the options are not repeated above
+    env: Playable,
+    tasks: Task | Tasks | None = None,
+    *,
+    model: str,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    temperature: float | None = 1.0,
+    max_tokens: int | None = None,
+    token_ids: bool = False,
+    extra: Mapping[str, Any] | None = None,
+    in_place: bool = False,
+    seed: int | None = None,
+    concurrency: int = 16,
+    timeout: float = 600.0,
+    retries: int = 3,
+    raise_faults: bool = False,
+) -> PlayedEpisode | list[PlayedEpisode]:
+    """Play one episode or several against an endpoint; `play` is the same for callers that are not asynchronous.
+
+    A failure of the sandbox, search, grader or endpoint gives a reward of None and the error; the other episodes go on.
+    What the policy can help ends its episode with the environment's reward for it: no text at all is no answer; a reply
+    that `max_tokens` cut off, or a context that is full after the first turn, is a truncation. A question that does not
+    even fit into the context is a failure.
+
+    Args:
+        env: the environment, its factory, or its id. An environment is not changed: each episode plays in a new one.
+        tasks: None for one task of the environment's choice, a task, the number of first tasks to play, or a sequence
+            of tasks and of their indices.
+        model: name of the model at the endpoint.
+        base_url: usually ends in "/v1"; defaults to OPENAI_BASE_URL, else OpenAI's.
+        api_key: defaults to OPENAI_API_KEY; a server of your own may need none.
+        temperature: None uses the endpoint's default.
+        max_tokens: most tokens of one turn; None uses the endpoint's default.
+        token_ids: ask for token ids and log-probabilities (vLLM; others may ignore or refuse it).
+        extra: more fields of each request, such as {"top_p": 0.9}; fields that are None are left out.
+        in_place: for tags only: results are appended to the assistant's message, which the endpoint then continues
+            (vLLM, SGLang). Models that were trained by ARPO saw results this way. By default a result is a message of
+            the user.
+        seed: seed of the environment's choice if `tasks` is None.
+        concurrency: most episodes at once.
+        timeout: seconds for one try of a request.
+        retries: further tries of a request after 429, 5xx, or a broken connection.
+        raise_faults: raise the first failure instead of returning it.
+
+    Returns:
+        One `PlayedEpisode` if `tasks` is None or a task, else a list in the order of the tasks.
+
+    Raises:
+        ValueError: an option does not fit, or a task does not exist.
+        Exception: the environment lacks what it needs (`ToolEnv.check`), or `raise_faults` is set and something failed.
+    """
+    root = _environment(env)
+    if in_place and root.protocol.native:
+        raise ValueError(f"in_place=True is for tags; protocol {root.protocol.name!r} has messages for results")
+    if concurrency < 1:
+        raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+    root.check()
+    single = tasks is None or isinstance(tasks, Task)
+    chosen = [tasks] if tasks is None or isinstance(tasks, Task) else _tasks(root, tasks)
+    requests = {"temperature": temperature, "max_tokens": max_tokens, "token_ids": token_ids, "extra": extra}
+    limits = {"timeout": timeout, "retries": retries, "connections": concurrency}
+    endpoint = ChatEndpoint(model, base_url, api_key, **requests, **limits)  # type: ignore[arg-type]
+    slots = asyncio.Semaphore(concurrency)
+
+    async def one(task: Task | None) -> PlayedEpisode:
+        async with slots:
+            played = await _Player(endpoint, ChatEpisode(root.spawn()), in_place).play(task, seed)
+        if raise_faults and played.error is not None:
+            raise played.error
+        return played
+
+    try:
+        async with asyncio.TaskGroup() as group:  # ends the other episodes if one raises
+            running = [group.create_task(one(task)) for task in chosen]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    finally:
+        endpoint.close()
+    played = [each.result() for each in running]
+    _report(played)
+    return played[0] if single else played
+
+
+@overload
+def play(env: Playable, tasks: Task | None = None, *, model: str, **options: Any) -> PlayedEpisode: ...
+@overload
+def play(env: Playable, tasks: Tasks, *, model: str, **options: Any) -> list[PlayedEpisode]: ...
+def play(env: Playable, tasks: Any = None, *, model: str, **options: Any) -> PlayedEpisode | list[PlayedEpisode]:
+    """Play one episode or several against an OpenAI-compatible endpoint; `aplay` describes the options."""
+    played: PlayedEpisode | list[PlayedEpisode] = run(aplay(env, tasks, model=model, **options))
+    return played
+
+
+class _Player:
+    """Plays one episode."""
+
+    def __init__(self, endpoint: ChatEndpoint, episode: ChatEpisode, in_place: bool) -> None:
+        self.endpoint, self.episode, self.in_place = endpoint, episode, in_place
+        self.played = PlayedEpisode()
+
+    async def play(self, task: Task | None, seed: int | None) -> PlayedEpisode:
+        played, episode = self.played, self.episode
+        try:
+            played.messages = await episode.start(task=task, seed=seed)
+            played.task = episode.env.episode.task
+            while not episode.done:
+                await self._turn()
+            played.reward, played.outcome = episode.reward, episode.info["outcome"]
+            played.truncated = episode.truncated
+        except Exception as error:  # tools and graders of the user raise what they like; none of it is a reward
+            played.error = error
+        finally:
+            await episode.close()
+        played.info = {name: value for name, value in episode.info.items() if name not in _OPENING}
+        return played
+
+    async def _turn(self) -> None:
+        played, episode = self.played, self.episode
+        fields = _IN_PLACE if self.in_place and played.turns else {}
+        try:
+            turn = await self.endpoint.turn(played.messages, episode.tools, episode.stop, **fields)
+        except ContextFull:
+            if not played.turns:  # the policy has not written anything yet, so this is not its fault
+                raise
+            return await episode.truncate()
+        played.turns.append(turn)
+        message = _with_ids(turn.message, len(played.turns))
+        played.messages.append(message)
+        if turn.finish_reason == "length":  # half a turn is not executed, and half an answer is not graded
+            await episode.truncate(message["content"])
+        else:
+            played.messages += await self._reply(message)
+        if self.in_place:
+            played.messages[2:] = [{"role": "assistant", "content": episode.env.episode.transcript}]
+
+    async def _reply(self, message: Message) -> list[Message]:
+        answer = await self.episode.reply(message)
+        if not self.episode.tools or _readable(message):
+            return answer
+        # Servers refuse arguments that are not JSON, so the model is shown the calls as the text that it wrote.
+        self.played.messages[-1] = {"role": "assistant", "content": self.episode.env.episode.turns[-1].text}
+        return [{"role": "user", "content": each["content"]} for each in answer[:1]]
+
+
+def _environment(env: Playable) -> ToolEnv:
+    made = EnvFactory(env)() if isinstance(env, str) else env() if isinstance(env, EnvFactory) else env
+    inner = getattr(made, "unwrapped", made)
+    if not isinstance(inner, ToolEnv):
+        raise TypeError(f"play takes a ToolEnv, an EnvFactory or an id, not {type(env).__name__}")
+    return inner
+
+
+def _tasks(env: ToolEnv, tasks: Tasks) -> list[Task]:
+    """Return the tasks, all of which exist."""
+    size = env.tasks.size
+    numbers = range(tasks) if isinstance(tasks, int) else tasks
+    chosen = []
+    for each in numbers:
+        if isinstance(each, Task):
+            chosen.append(each)
+        elif not 0 <= each < (size or 2**31):
+            raise ValueError(f"there is no task {each}: {env.factory!r} has {size or 2**31} tasks")
+        else:
+            chosen.append(env.tasks.task(int(each)))
+    return chosen
+
+
+def _with_ids(message: Message, turn: int) -> Message:
+    """Return the message with what servers want to get back: an id for each call, and arguments as text."""
+    calls = []
+    for place, call in enumerate(message.get("tool_calls", ())):
+        given = call["function"].get("arguments")
+        function = {**call["function"], "arguments": given if isinstance(given, str) else json.dumps(given)}
+        calls.append({"id": call.get("id") or f"call_{turn}_{place}", "type": "function", "function": function})
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _readable(message: Message) -> bool:
+    """Return whether all arguments are JSON objects."""
+    try:
+        given = [json.loads(call["function"]["arguments"]) for call in message.get("tool_calls", ())]
+    except (ValueError, RecursionError):
+        return False
+    return all(isinstance(each, dict) for each in given)
+
+
+def _report(played: list[PlayedEpisode]) -> None:
+    failed = [each.error for each in played if each.error is not None]
+    if failed:
+        _log.warning("%d of %d episodes have no reward; the first failed with: %s", len(failed), len(played), failed[0])

@@ -1,0 +1,47 @@
+"""A local endpoint at which the scripted policy answers, as vLLM does it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.arpo_env.chat_server import Answer
+
+from .scripts import Script
+
+
+def scripted(script: Script, cut_stops: bool = True) -> Answer:
+    """Return answers of the script; stop strings are cut off, as endpoints do, and named, as vLLM does."""
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        message = script.message(as_turns(body["messages"]) if body.get("continue_final_message") else body["messages"])
+        return 200, completion(message, body, cut_stops)
+
+    return answer
+
+
+def as_turns(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Take an assistant's message that holds results apart into turns, so that the script can count them."""
+    *opening, last = messages
+    assert last["role"] == "assistant"
+    turns = last["content"].split("<result>")
+    return opening + [{"role": role, "content": text} for text in turns[1:] for role in ("assistant", "user")]
+
+
+def completion(message: dict[str, Any], body: dict[str, Any], cut_stops: bool = True) -> dict[str, Any]:
+    """Return a message as an answer; its token ids are the bytes of its text."""
+    text, ended = message["content"], None
+    for stop in body.get("stop") or () if cut_stops else ():
+        if text.endswith(stop):
+            text, ended = text.removesuffix(stop), stop
+    ids = list(text.encode())
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
+    choice = {"index": 0, "message": {**message, "content": text}, "finish_reason": reason, "stop_reason": ended}
+    if body.get("return_token_ids"):
+        choice |= {"token_ids": ids}
+    if body.get("logprobs"):
+        choice |= {"logprobs": {"content": [{"token": chr(each), "logprob": -each / 256} for each in ids]}}
+    prompt = list(json.dumps(body["messages"]).encode())
+    usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt) + len(ids)}
+    ids_of_prompt = {"prompt_token_ids": prompt} if body.get("return_token_ids") else {}
+    return {"object": "chat.completion", "model": body["model"], "choices": [choice], "usage": usage, **ids_of_prompt}

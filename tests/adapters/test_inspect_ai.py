@@ -1,0 +1,234 @@
+"""The adapter for Inspect: its own evaluation plays the environments with a model that speaks the script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("inspect_ai")
+
+from inspect_ai import eval as inspect_eval
+from inspect_ai.log import list_eval_logs, read_eval_log
+from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ModelOutput, ModelUsage, get_model
+from inspect_ai.model._call_tools import parse_tool_call
+
+from arpo_env import EnvFactory, ToolEnv
+from arpo_env.adapters import inspect_ai as adapter
+from envs_registry import UnknownEnvError
+from sandbox import SandboxUnavailable
+
+from .script_endpoint import endpoint
+from .scripts import KINDS, Script, breaking_sandbox, native_rewards, script_for, sets
+
+
+def model(script: Script, before: Callable[[], None] = lambda: None) -> Any:
+    """Inspect's own model for tests, which answers with the script; calls are read as its providers read them."""
+
+    def answer(messages: list[Any], tools: list[Any], choice: Any, config: Any) -> ModelOutput:
+        before()
+        said = script.message([{"role": each.role, "content": each.text} for each in messages])
+        calls = [
+            parse_tool_call(call["id"], call["function"]["name"], call["function"]["arguments"], tools)
+            for call in said.get("tool_calls", ())
+        ]
+        output = ModelOutput.from_message(ChatMessageAssistant(content=said["content"], tool_calls=calls or None))
+        output.usage = ModelUsage(input_tokens=5, output_tokens=5, total_tokens=10)  # counting them wants a download
+        asked.append((tools, config.stop_seqs))
+        return output
+
+    asked: list[tuple[list[Any], Any]] = []
+    made = get_model("mockllm/model", custom_outputs=answer, memoize=False)
+    made.asked = asked
+    return made
+
+
+def evaluate(script: Script, folder: Path, played_by: Any = None, options: Any = None, **more: Any) -> Any:
+    """The log of an evaluation of all tasks of the script."""
+    protocol = "hermes" if script.native else "arpo-tags"
+    given = {"protocol": protocol, "limit": script.episodes, **script.factory.options, **(options or {})}
+    task = adapter.inspect_task(script.factory.id, **given)
+    settings = {"display": "none", "log_dir": str(folder), "max_samples": 16, **more}
+    [log] = inspect_eval(task, model=played_by or model(script), **settings)
+    return log
+
+
+def scores(log: Any, name: str = "reward") -> list[float]:
+    """The scores in the order of the tasks."""
+    samples = sorted(log.samples, key=lambda sample: sample.metadata["number"])
+    return [sample.scores[name].value for sample in samples]
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Counts the episodes that were started and the environments that were closed."""
+    counts = {"started": 0, "closed": 0}
+    reset, close = ToolEnv.areset, ToolEnv.aclose
+
+    async def areset(self: ToolEnv, **options: Any) -> Any:
+        counts["started"] += 1
+        return await reset(self, **options)
+
+    async def aclose(self: ToolEnv) -> None:
+        await close(self)
+        counts["closed"] += 1
+
+    monkeypatch.setattr(ToolEnv, "areset", areset)
+    monkeypatch.setattr(ToolEnv, "aclose", aclose)
+    return counts
+
+
+@pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_are_those_of_the_environment(
+    env_id: str, protocol: str, isolation: str, tmp_path: Path, counts: dict[str, int]
+) -> None:
+    script = script_for(env_id, protocol)
+    log = evaluate(script, tmp_path)
+    assert log.status == "success"
+    assert counts == {"started": script.episodes, "closed": script.episodes}
+    assert adapter._episodes == {}
+    native = native_rewards(script)
+    assert scores(log) == native
+    shown = {score.name: {name: metric.value for name, metric in score.metrics.items()} for score in log.results.scores}
+    assert shown["reward"]["mean"] == pytest.approx(sum(native) / len(native))
+    right = scores(log, "accuracy")
+    assert shown["accuracy"]["mean"] == pytest.approx(sum(right) / len(right))
+    assert shown["accuracy"]["stderr"] > 0
+    assert right == [float(KINDS[number % len(KINDS)] not in ("wrong", "endless")) for number in range(script.episodes)]
+
+
+def test_calls_are_seen_in_the_log(isolation: str, tmp_path: Path) -> None:
+    script = script_for("arpo/Arithmetic-v0", "hermes")
+    native = model(script)
+    log = evaluate(script, tmp_path, native, limit=2)
+    kept = log.samples[1].messages  # of the kind "state"
+    assert [call.function for message in kept for call in getattr(message, "tool_calls", None) or ()] == ["python"] * 2
+    results = [message for message in kept if isinstance(message, ChatMessageTool)]
+    assert [message.function for message in results] == ["python"] * 2
+    assert "kept is 1001" in results[1].text
+    assert all([tool.name for tool in tools] == ["python"] and stop is None for tools, stop in native.asked)
+    tagged = model(script_for("arpo/Arithmetic-v0"))
+    log = evaluate(script_for("arpo/Arithmetic-v0"), tmp_path, tagged, limit=2)
+    assert [message.role for message in log.samples[1].messages] == ["system", *["user", "assistant"] * 3]
+    assert all(tools == [] and "</python>" in stop for tools, stop in tagged.asked)
+
+
+def test_64_episodes_at_once(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 64)
+    log = evaluate(script, tmp_path, max_samples=64, max_connections=64)
+    assert scores(log) == native_rewards(script)
+
+
+def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 18)
+    native = native_rewards(script)
+    with breaking_sandbox() as (factory, end):
+        calls = iter(range(1000))
+        breaks = model(script, lambda: end() if next(calls) == 15 else None)
+        options = {"sandbox": factory.options["sandbox"]}
+        log = evaluate(script, tmp_path, breaks, options, fail_on_error=False, max_samples=4)
+    failed = [sample for sample in log.samples if sample.error]
+    assert 5 < len(failed) < 18
+    assert all(not sample.scores for sample in failed)
+    assert all("sandbox" in sample.error.message.lower() for sample in failed)
+    clean = [sample for sample in log.samples if not sample.error]
+    rewards = [sample.scores["reward"].value for sample in clean]
+    assert rewards == [native[sample.metadata["number"]] for sample in clean]
+    [shown] = [score for score in log.results.scores if score.name == "reward"]
+    assert shown.metrics["mean"].value == pytest.approx(sum(rewards) / len(rewards))
+    assert adapter._episodes == {}
+    with breaking_sandbox() as (factory, end):
+        end()
+        assert evaluate(script, tmp_path, options={"sandbox": factory.options["sandbox"]}).status == "error"
+
+
+def test_no_score_for_failed_samples_even_if_they_are_to_be_scored(tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 2)
+    with breaking_sandbox() as (factory, end):
+        end()
+        options = {"sandbox": factory.options["sandbox"]}
+        log = evaluate(script, tmp_path, options=options, fail_on_error=False, score_on_error=True)
+    assert all(sample.error and not sample.scores for sample in log.samples)
+
+
+def test_a_failed_sample_is_played_again(
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: dict[str, int]
+) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
+    native = native_rewards(script)
+    step, steps = ToolEnv.astep, iter(range(1000))
+
+    async def fails_once(self: ToolEnv, action: str) -> Any:
+        if next(steps) == 2:
+            raise SandboxUnavailable("the machine is full")
+        return await step(self, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", fails_once)
+    log = evaluate(script, tmp_path, retry_on_error=1)
+    assert log.status == "success"
+    assert scores(log) == native
+    assert sum(len(sample.error_retries or ()) for sample in log.samples) == 1
+    assert counts == {"started": 3 + 4, "closed": 3 + 4}
+    assert adapter._episodes == {}
+
+
+def test_a_limit_of_inspect_truncates_the_episode(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 6)
+    log = evaluate(script, tmp_path, message_limit=3)
+    assert [sample.limit.type for sample in log.samples] == ["message"] * 6
+    cut = [sample.scores["reward"] for sample in log.samples]
+    assert all(score.answer is None for score in cut)
+    assert {score.value for score in cut} <= {0.0, -1.0}
+    assert adapter._episodes == {}
+
+
+def test_levels_are_groups(isolation: str, tmp_path: Path, own_names: None) -> None:
+    from arpo_env import register
+    from envs_registry import Task
+
+    tasks = [Task(id=f"t{i}", question=f"What is {i}+1?", answers=(str(i + 1),), level=str(i % 2)) for i in range(6)]
+    register("own/Levels-v0", tasks=tasks, tools=["python"])
+    script = Script(EnvFactory("own/Levels-v0"), 6)
+    log = evaluate(script, tmp_path)
+    names = {score.name: set(score.metrics) for score in log.results.scores}
+    assert names["accuracy"] >= {"mean", "stderr", "level 0", "level 1"}
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="limit=100"):
+        adapter.inspect_task("arpo/Arithmetic-v0")
+    with pytest.raises(UnknownEnvError, match="Did you mean: arpo/GSM8K-v0"):
+        adapter.inspect_task("arpo/GSM8k-v0")
+    with pytest.raises(ValueError, match="levl"):
+        adapter.inspect_task("arpo/Arithmetic-v0", levl=2)
+
+
+def test_the_command_line_with_a_server(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 6)
+    program = Path(sys.executable).parent / "inspect"
+    command = ["eval", "arpo_gym/arpo", "-T", "env=arpo/Arithmetic-v0", "-T", "limit=6", "-T", "level=2"]
+    with endpoint(script) as (url, requests):
+        command += ["--model", "openai-api/stub/model", "--model-base-url", url]
+        command += ["--log-dir", str(tmp_path), "--display", "none"]
+        # Inspect asks how the package is installed, which a path to the checkout would hide.
+        known = {**os.environ, "STUB_API_KEY": "none", "PYTHONPATH": ""}
+        done = subprocess.run([program, *command], capture_output=True, text=True, check=False, timeout=300, env=known)
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = read_eval_log(list_eval_logs(str(tmp_path))[0])
+    assert log.status == "success"
+    assert log.eval.task_args["env"] == "arpo/Arithmetic-v0"
+    assert scores(log) == native_rewards(script)
+    assert all([tool["function"]["name"] for tool in request["tools"]] == ["python"] for request in requests)
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play Arithmetic episodes by Inspect's `eval`, and return their rewards."""
+    with tempfile.TemporaryDirectory() as folder:
+        return scores(evaluate(script, Path(folder), limit=episodes))

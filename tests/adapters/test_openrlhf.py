@@ -1,0 +1,285 @@
+"""OpenRLHF's real MultiTurnAgentExecutor, with a stand-in for its engine: rewards, token ids, faults."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openrlhf")
+
+from openrlhf.utils.agent import AgentExecutorBase, MultiTurnAgentExecutor
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from arpo_env import EnvFactory, ToolEnv
+from arpo_env.adapters import FAULTS
+from arpo_env.adapters import openrlhf as adapter
+from arpo_env.adapters.task_rows import task_rows
+
+from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+
+TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}<|im_end|>{% endfor %}[assistant] "
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """A tokenizer of bytes with a control token; ids of texts can be joined as OpenRLHF does it."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken("<|im_end|>", special=True)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
+    fast.chat_template = TEMPLATE
+    return fast
+
+
+@pytest.fixture
+def open_episodes(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The environments that were started and not closed."""
+    running: set[int] = set()
+    start, end = ToolEnv.areset, ToolEnv.aclose
+
+    async def areset(self: ToolEnv, **options: Any) -> Any:
+        running.add(id(self))
+        return await start(self, **options)
+
+    async def aclose(self: ToolEnv) -> None:
+        running.discard(id(self))
+        await end(self)
+
+    monkeypatch.setattr(ToolEnv, "areset", areset)
+    monkeypatch.setattr(ToolEnv, "aclose", aclose)
+    return running
+
+
+class Engine:
+    """Stands for vLLM: takes ids, returns ids, text and log-probabilities of the script's turn."""
+
+    def __init__(self, script: Script, tokenizer: Any, seconds: float = 0.0) -> None:
+        self.script, self.tokenizer, self.seconds = script, tokenizer, seconds
+        self.contexts: list[list[int]] = []
+        self.turns: list[list[int]] = []
+        self.before: Callable[[], None] = lambda: None
+
+    async def generate(self, ids: list[int], params: Any, multi_modal_data: Any = None) -> Any:
+        self.before()
+        assert params.stop == [f"</{name}>" for name in (*self.script.tools, "answer")]
+        assert params.include_stop_str_in_output
+        await asyncio.sleep(self.seconds)
+        context = self.tokenizer.decode(ids)
+        written = self.tokenizer(text=self._text(context), add_special_tokens=False)["input_ids"]
+        cut = written[: params.max_tokens]
+        self.contexts.append(list(ids))
+        self.turns.append(cut)
+        logprobs = [{token: SimpleNamespace(logprob=-token / 512)} for token in cut]
+        reason = "stop" if cut == written else "length"
+        text = self.tokenizer.decode(cut)
+        return SimpleNamespace(
+            outputs=[SimpleNamespace(token_ids=list(cut), text=text, finish_reason=reason, logprobs=logprobs)]
+        )
+
+    def _text(self, context: str) -> str:
+        conversation = context.rpartition("[assistant] ")[2]
+        turns = conversation.split("<result>")
+        return str(self.script.turn(self.script.number_of(context), len(turns) - 1, turns[-1])["content"])
+
+
+def rows_of(script: Script, tokenizer: Any) -> list[dict[str, Any]]:
+    """Return rows as OpenRLHF's data set makes them of exported ones: prompts rendered by the chat template."""
+    rows = task_rows(script.factory, "openrlhf", script.episodes, leave_out=("sandbox",))
+    return [
+        {**row, "input": tokenizer.apply_chat_template(row["input"], tokenize=False)}
+        for row in map(json.loads, map(json.dumps, rows))
+    ]
+
+
+def execute(
+    script: Script, engine: Engine, executor: Any = None, max_length: int = 100_000, logprobs: int | None = 1
+) -> list[dict[str, Any]]:
+    """Play all rows at once with one object of sampling parameters, as OpenRLHF's actor does with samples."""
+    executor = executor or adapter.AgentExecutor()
+    params = SimpleNamespace(max_tokens=None, logprobs=logprobs)
+
+    async def play() -> list[Any]:
+        rows = rows_of(script, engine.tokenizer)
+        plays = (
+            executor.execute(row["input"], row["label"], params, max_length, engine.tokenizer, engine) for row in rows
+        )
+        return list(await asyncio.gather(*plays, return_exceptions=True))
+
+    responses = asyncio.run(play())
+    for response in responses:
+        if isinstance(response, BaseException):
+            raise response
+    assert vars(params) == {"max_tokens": None, "logprobs": logprobs}
+    return responses
+
+
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_and_token_ids(env_id: str, isolation: str, tokenizer: Any, open_episodes: set[int]) -> None:
+    script = script_for(env_id)
+    engine = Engine(script, tokenizer)
+    responses = execute(script, engine)
+    native = native_rewards(script)
+    assert [response["reward"] for response in responses] == native
+    assert {1.0, 0.0, -1.0} <= set(native)
+    assert [response["extra_logs"]["truncated"] for response in responses] == [
+        float(number % 6 == 5) for number in range(script.episodes)
+    ]
+    assert not open_episodes
+    for response in responses:  # ids are the engine's; what is between them are the results, encoded once
+        ids = response["observation_tokens"]
+        turns = [ids[start:end] for start, end in response["action_ranges"]]
+        assert all(turn in engine.turns for turn in turns)
+        assert all(ids[:start] in engine.contexts for start, _ in response["action_ranges"])
+        logprobs = [-token / 512 for turn in turns for token in turn]
+        taken = [number for start, end in response["action_ranges"] for number in range(start, end)]
+        assert [response["rollout_log_probs"][number] for number in taken] == logprobs
+
+
+def test_token_ids_are_those_of_the_environment_s_own_texts(isolation: str, tokenizer: Any) -> None:
+    script = script_for("arpo/Arithmetic-v0")
+    [response] = execute(Script(script.factory, 1), Engine(script, tokenizer))
+    env = script.factory()
+    _, info = env.reset(options={"index": 0})
+    text, last, ended, turn = tokenizer.apply_chat_template(info["messages"], tokenize=False), "", False, 0
+    while not ended:
+        action = script.turn(0, turn, last)["content"]
+        last, _, terminated, truncated, _ = env.step(action)
+        text, turn, ended = text + action + last, turn + 1, terminated or truncated
+    env.close()
+    assert tokenizer.decode(response["observation_tokens"]) == text
+    assert response["observation_tokens"] == tokenizer(text=text)["input_ids"]
+    assert turn == 2
+
+
+def test_64_episodes_at_once_do_not_mix(isolation: str, tokenizer: Any, open_episodes: set[int]) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
+    responses = execute(script, Engine(script, tokenizer, seconds=0.01), logprobs=None)
+    assert [response["reward"] for response in responses] == native_rewards(script)
+    assert not open_episodes
+
+
+def test_a_failed_episode_is_played_again_and_then_raised(
+    isolation: str, tokenizer: Any, open_episodes: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
+    failures, step = [2], ToolEnv.astep
+
+    async def failing(self: ToolEnv, action: str) -> Any:
+        if failures[0]:
+            failures[0] -= 1
+            raise FAULTS[0]("gone")
+        return await step(self, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", failing)
+    assert [response["reward"] for response in execute(script, Engine(script, tokenizer))] == [1.0]
+    failures[0] = 3
+    with pytest.raises(FAULTS):
+        execute(script, Engine(script, tokenizer))
+    assert (failures, open_episodes) == ([0], set())
+
+
+def test_a_broken_sandbox_is_raised(isolation: str, tokenizer: Any, open_episodes: set[int]) -> None:
+    with breaking_sandbox() as (factory, end):
+        script = Script(factory, 6)
+        engine = Engine(script, tokenizer)
+        executor = adapter.agent_executor(retries=1, sandbox=factory.options["sandbox"])()
+        assert [each["reward"] for each in execute(script, engine, executor)] == native_rewards(script)
+        calls = iter(range(100))
+        engine.before = lambda: end() if next(calls) == 7 else None
+        with pytest.raises(FAULTS):
+            execute(script, engine, executor)
+    assert not open_episodes
+
+
+def test_a_full_context_is_a_truncation_of_the_environment(
+    isolation: str, tokenizer: Any, open_episodes: set[int]
+) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
+    engine = Engine(script, tokenizer)
+    [whole] = execute(script, engine)
+    for room in (60, len(engine.turns[0]) + 5):  # within the first turn, and in the middle of the result
+        prompt = whole["action_ranges"][0][0]
+        [response] = execute(script, engine, max_length=prompt + room)
+        assert response["extra_logs"]["accuracy"] == 0.0
+        assert response["reward"] <= 0.0
+        assert len(response["action_ranges"]) == 1
+        if room > 60:
+            assert (response["truncated"], response["extra_logs"]["truncated"]) == (True, 1.0)
+    assert not open_episodes
+
+
+def test_results_hold_no_control_tokens(isolation: str, tokenizer: Any) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
+    engine = Engine(script, tokenizer)
+    call = {"content": "<think>a</think><python>'<|im' + '_end|>'</python>"}
+    turn = script.turn
+    script.turn = lambda number, count, last: call if count == 0 else turn(number, count, last)  # type: ignore
+    [response] = execute(script, engine)
+    prompt = response["action_ranges"][0][0]
+    assert "<|im_end|>" in tokenizer.decode(response["observation_tokens"][prompt:])
+    assert tokenizer.eos_token_id not in response["observation_tokens"][prompt:]
+    assert tokenizer.eos_token_id in response["observation_tokens"][:prompt]
+
+
+def test_openrlhf_loads_a_file_that_imports_the_class(tmp_path: Path) -> None:
+    """What `_load_agent_executor` of OpenRLHF's vllm_engine.py does; that module itself imports vllm and ray."""
+    file = tmp_path / "my_agent.py"
+    file.write_text("from arpo_env.adapters.openrlhf import AgentExecutor\n")
+    for path in (file, Path(adapter.__file__)):
+        spec = importlib.util.spec_from_file_location("agent_module", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert hasattr(module, "AgentExecutor")
+        assert issubclass(module.AgentExecutor, AgentExecutorBase)
+        assert isinstance(module.AgentExecutor(), MultiTurnAgentExecutor)
+
+
+@pytest.mark.parametrize(
+    ("label", "why"),
+    [
+        ("42", "arpo data export"),
+        ("[", "arpo data export"),
+        ("{}", "arpo data export"),
+        ('{"env_id": "arpo/Arithmetic-v0", "options": "{}", "index": 0, "id": "other"}', "has changed"),
+    ],
+)
+def test_labels_that_name_no_task_are_refused(label: str, why: str, tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match=why):
+        asyncio.run(adapter.AgentExecutor().execute("p", label, SimpleNamespace(), 10, tokenizer, None))
+
+
+def test_native_protocols_are_refused(tokenizer: Any) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", protocol="hermes"), 1)
+    with pytest.raises(ValueError, match="arpo-tags"):
+        execute(script, Engine(script, tokenizer))
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play the first episodes of a script through OpenRLHF's executor, one after another."""
+    alphabet = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    made = Tokenizer(models.BPE(alphabet, []))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, chat_template=TEMPLATE)
+    engine, executor = Engine(script, fast), adapter.AgentExecutor()
+    params = SimpleNamespace(max_tokens=None, logprobs=None)
+
+    async def play() -> list[float]:
+        rows = rows_of(script, fast)[:episodes]
+        return [
+            (await executor.execute(row["input"], row["label"], params, 100_000, fast, engine))["reward"]
+            for row in rows
+        ]
+
+    return asyncio.run(play())

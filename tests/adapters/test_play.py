@@ -1,0 +1,326 @@
+"""`play` against real local servers: rewards as in the environment, faults without a reward, odd answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import arpo_env
+from arpo_env import EnvFactory, PlayedEpisode, ToolEnv
+from arpo_env.adapters import FAULTS
+from arpo_env.adapters.chat_endpoint import ContextFull
+from arpo_env.errors import ServiceError
+from tests.arpo_env.chat_server import Answer, chat_server, reply
+
+from .chat_policy import completion, scripted
+from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+
+ARITHMETIC = EnvFactory("arpo/Arithmetic-v0", level=2)
+NATIVE = EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "adapters" / "play.md"
+CALL = "<think>a</think><python>1</python>"
+
+
+def play_with(answer: Answer, factory: EnvFactory = ARITHMETIC, tasks: Any = (0,), **options: Any) -> PlayedEpisode:
+    """Play against these answers and return the first episode."""
+    with chat_server(answer) as server:
+        return arpo_env.play(factory, tasks, base_url=server.address, model="m", **{"retries": 0, **options})[0]
+
+
+@pytest.fixture
+def open_episodes(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The environments that were started and not closed."""
+    running: set[int] = set()
+    start, end = ToolEnv.areset, ToolEnv.aclose
+
+    async def areset(self: ToolEnv, **options: Any) -> Any:
+        running.add(id(self))
+        return await start(self, **options)
+
+    async def aclose(self: ToolEnv) -> None:
+        running.discard(id(self))
+        await end(self)
+
+    monkeypatch.setattr(ToolEnv, "areset", areset)
+    monkeypatch.setattr(ToolEnv, "aclose", aclose)
+    return running
+
+
+@pytest.mark.parametrize(
+    ("protocol", "in_place"), [("arpo-tags", False), ("arpo-tags", True), ("hermes", False), ("llama3", False)]
+)
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_are_those_of_the_environment(
+    env_id: str, protocol: str, in_place: bool, isolation: str, open_episodes: set[int]
+) -> None:
+    script = script_for(env_id, protocol)
+    with chat_server(scripted(script)) as server:
+        played = arpo_env.play(
+            script.factory, script.episodes, base_url=server.address, model="m", in_place=in_place, concurrency=4
+        )
+    native = native_rewards(script_for(env_id, "hermes" if protocol == "llama3" else protocol))
+    assert [each.reward for each in played] == native
+    assert [each.task for each in played] == script.tasks
+    assert {1.0, 0.0, -1.0} <= set(native)
+    assert {each.outcome for each in played} == {"answered", "truncated"}
+    assert server.busiest <= 4
+    assert not open_episodes
+    if in_place:
+        assert all([m["role"] for m in each.messages] == ["system", "user", "assistant"] for each in played)
+
+
+def test_64_episodes_at_once_do_not_mix(isolation: str, open_episodes: set[int]) -> None:
+    script = Script(ARITHMETIC, 64)
+    with chat_server(scripted(script), seconds=0.02) as server:
+        played = arpo_env.play(ARITHMETIC, 64, base_url=server.address, model="m", concurrency=64)
+    assert [each.reward for each in played] == native_rewards(script)
+    assert server.busiest > 16
+    assert not open_episodes
+
+
+def test_a_native_request_has_tools_and_one_for_tags_has_stop_strings(isolation: str) -> None:
+    for factory, protocol in ((NATIVE, "hermes"), (ARITHMETIC, "arpo-tags")):
+        script = Script(factory, 2)
+        assert script.factory.options.get("protocol", "arpo-tags") == protocol
+        with chat_server(scripted(script)) as server:
+            options = {"temperature": 0.5, "max_tokens": 99, "extra": {"top_p": 0.9, "seed": None}, "token_ids": True}
+            [played] = arpo_env.play(factory, [1], base_url=server.address, model="m", api_key="key", **options)
+        env = factory()
+        calling = {"tools": env.schemas} if env.protocol.native else {"stop": ["</python>", "</answer>"]}
+        asked = {"logprobs": True, "return_token_ids": True}
+        expected = {"model": "m", "temperature": 0.5, "max_tokens": 99, "top_p": 0.9, **calling, **asked}
+        assert {key: value for key, value in server.bodies[-1].items() if key != "messages"} == expected
+        assert server.keys[-1] == "Bearer key"
+        assert server.bodies[-1]["messages"] == played.messages[:-1]
+        roles = ["tool"] if env.protocol.native else ["user"]
+        assert [each["role"] for each in played.messages] == [
+            "system",
+            "user",
+            *(["assistant", *roles] * 2),
+            "assistant",
+        ]
+
+
+def test_token_ids_and_log_probabilities_are_those_of_the_endpoint(isolation: str) -> None:
+    script = Script(ARITHMETIC, 2)
+    with chat_server(scripted(script)) as server:
+        played = arpo_env.play(ARITHMETIC, script.tasks[0], base_url=server.address, model="m", token_ids=True)
+    assert isinstance(played, PlayedEpisode)
+    assert len(played.turns) == 2
+    for turn, body in zip(played.turns, server.bodies, strict=True):
+        expected = completion({"content": turn.message["content"]}, body)
+        assert turn.token_ids == expected["choices"][0]["token_ids"]
+        assert turn.prompt_ids == expected["prompt_token_ids"]
+        assert turn.logprobs == [-each / 256 for each in turn.token_ids or ()]
+    assert played.usage["completion_tokens"] == sum(len(turn.token_ids or ()) for turn in played.turns)
+    assert played.finish_reasons == ["stop", "stop"]
+
+
+def test_a_broken_sandbox_leaves_no_reward_and_the_others_go_on(isolation: str, open_episodes: set[int]) -> None:
+    with breaking_sandbox() as (factory, end):
+        script = Script(factory, 6)
+        answers = scripted(script)
+        turns = iter(range(1000))
+
+        def answer(body: dict[str, Any]) -> tuple[int, Any]:
+            if next(turns) == 5:
+                end()
+            return answers(body)
+
+        with chat_server(answer) as server:
+            played = arpo_env.play(factory, 6, base_url=server.address, model="m", concurrency=1)
+        failed = [each.reward is None for each in played]
+        assert failed == [isinstance(each.error, FAULTS) for each in played]
+        # the others had called Python before that, or called none at all
+        assert failed == [number in (2, 5) for number in range(6)]
+        for each, reward in zip(played, native_rewards(Script(ARITHMETIC, 6)), strict=True):
+            assert each.reward in (None, reward)
+        with chat_server(answers) as server, pytest.raises(FAULTS):
+            arpo_env.play(factory, 6, base_url=server.address, model="m", raise_faults=True)
+    assert not open_episodes
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (200, b"<html>proxy</html>", "no JSON"),
+        (200, [1], "without a usable message"),
+        (200, {"choices": []}, "without a usable message"),
+        (200, {"choices": [{"message": None}]}, "without a usable message"),
+        (200, reply("x", tool_calls=[{"id": "a"}]), "without a usable message"),
+        (200, reply("x", tool_calls={"a": 1}), "without a usable message"),
+        (500, {"error": "boom"}, "status 500"),
+        (429, {"error": "slow down"}, "status 429"),
+        (401, {"error": "no such key: s3cret"}, "Set OPENAI_API_KEY"),
+        (400, {"error": '"auto" tool choice requires --enable-auto-tool-choice'}, "tool choice requires"),
+        (400, {"error": {"message": "This model's maximum context length is 10 tokens."}}, "maximum context length"),
+    ],
+)
+def test_a_failure_of_the_endpoint_is_no_reward(status: int, body: Any, why: str, open_episodes: set[int]) -> None:
+    played = play_with(lambda _: (status, body), NATIVE, api_key="s3cret")
+    assert played.reward is None
+    assert isinstance(played.error, ServiceError)
+    assert why in str(played.error)
+    assert "s3cret" not in str(played.error)
+    assert (played.outcome, played.turns, played.truncated) == ("failed", [], False)
+    assert not open_episodes
+
+
+def test_an_endpoint_that_is_busy_is_asked_again(isolation: str) -> None:
+    script, refusals = Script(ARITHMETIC, 1), [429, 503]
+    answers = scripted(script)
+    played = play_with(lambda body: (refusals.pop(), {}) if refusals else answers(body), retries=2)
+    assert played.reward == native_rewards(script)[0]
+
+
+@pytest.mark.parametrize("factory", [ARITHMETIC, NATIVE], ids=["tags", "native"])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"error": {"code": "context_length_exceeded", "message": "Reduce the length of the messages."}},
+        {"object": "error", "message": "This model's maximum context length is 4096 tokens. However, you requested"},
+        {"message": "The input (5000 tokens) is longer than the model's context length (4096 tokens)."},
+        {"error": {"type": "exceed_context_size_error", "message": "exceeds the available context size"}},
+    ],
+)
+def test_a_context_that_is_full_truncates_the_episode(isolation: str, factory: EnvFactory, refusal: Any) -> None:
+    answers = scripted(Script(factory, 1))
+    played = play_with(
+        lambda body: answers(body) if len(body["messages"]) < 3 else (400, refusal), factory, raise_faults=True
+    )
+    assert played.truncated
+    assert (played.outcome, len(played.turns)) == ("truncated", 1)
+    assert played.reward is not None
+    assert played.reward <= 0
+
+
+def test_a_reply_that_was_cut_off_is_not_executed(isolation: str) -> None:
+    cut = "<think>a</think><python>open('/tmp/left', 'w').write('hal"
+    played = play_with(lambda _: (200, reply(cut, finish_reason="length")))
+    assert (played.outcome, played.truncated, played.info["tool_calls"]) == ("truncated", True, 0)
+    assert played.messages[-1]["content"] == cut
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+@pytest.mark.parametrize("factory", [ARITHMETIC, NATIVE], ids=["tags", "native"])
+def test_no_text_is_no_answer(isolation: str, factory: EnvFactory, content: Any) -> None:
+    played = play_with(lambda _: (200, reply(content)), factory)
+    assert (played.error, played.outcome) == (None, "no answer")
+    assert played.reward is not None
+    assert played.reward <= 0
+
+
+@pytest.mark.parametrize("arguments", ['{"code": ', "[1]", "null", 7, None, {"code": 1}, '{"kode": "1"}'])
+def test_broken_arguments_are_the_policy_s_fault_and_are_shown_to_it(isolation: str, arguments: Any) -> None:
+    call = {"type": "function", "function": {"name": "python", "arguments": arguments}}
+    seen: list[Any] = []
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        seen.append(body["messages"])
+        for message in body["messages"]:  # vLLM reads the arguments of earlier calls, and refuses what is no JSON
+            for each in message.get("tool_calls", ()):
+                if not isinstance(json.loads(each["function"]["arguments"]), dict):
+                    return 400, {"error": "arguments"}
+        return 200, reply("I stop.") if len(body["messages"]) > 2 else reply("", tool_calls=[call, call])
+
+    played = play_with(answer, NATIVE)
+    good = arguments in ({"code": 1}, '{"kode": "1"}')  # JSON, though not what the tool takes
+    assert played.error is None
+    assert played.outcome == "answered"
+    told = seen[1][3:]
+    assert [each["role"] for each in told] == (["tool", "tool"] if good else ["user"])
+    assert all("Error" in each["content"] for each in told)
+    assert len({each["id"] for each in seen[1][2].get("tool_calls", ())}) == (2 if good else 0)
+
+
+def test_reasoning_and_stop_strings_that_servers_take_out_are_put_back(isolation: str) -> None:
+    replies = [
+        reply("<python>6 * 7", reasoning_content="I compute."),
+        reply("<python>print('</answer>')</python> and more text"),
+        reply("<answer>\\boxed{0}</answer>", reasoning="Done."),
+    ]
+    left = list(replies)
+    played = play_with(lambda _: (200, left.pop(0)))
+    texts = [each["content"] for each in played.messages if each["role"] == "user"][1:]
+    assert "42" in texts[0]
+    assert played.outcome == "answered"
+    assert played.messages[4]["content"] == "<python>print('</answer>"  # where generation would have stopped
+
+
+@pytest.mark.parametrize(
+    ("tasks", "options", "error", "why"),
+    [
+        ([-1], {}, ValueError, "no task -1"),
+        (["0"], {}, TypeError, "str"),
+        (1, {"concurrency": 0}, ValueError, "at least 1"),
+        (1, {"base_url": "localhost:8000"}, ValueError, "http://"),
+        (1, {"base_url": None}, ValueError, "OPENAI_API_KEY"),
+        (1, {"env": 7}, TypeError, "not int"),
+        (1, {"env": "arpo/Aritmetic-v0"}, KeyError, "Arithmetic"),
+        (1, {"env": NATIVE, "in_place": True}, ValueError, "in_place"),
+        (1, {"env": EnvFactory("arpo/HotpotQA-v0", data="x")}, Exception, "x"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_played(
+    tasks: Any, options: dict[str, Any], error: type[Exception], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    given = {"env": ARITHMETIC, "base_url": "http://127.0.0.1:1/v1", "model": "m", **options}
+    with pytest.raises(error, match=why):
+        arpo_env.play(given.pop("env"), tasks, **given)
+
+
+def test_a_seed_chooses_the_task_and_the_environment_itself_is_not_changed(isolation: str) -> None:
+    env = ARITHMETIC()
+    with chat_server(lambda _: (200, reply("I stop."))) as server:
+        played = [arpo_env.play(env, base_url=server.address, model="m", seed=3) for _ in range(2)]
+    env.reset(seed=3)
+    assert [each.task for each in played] == [env.episode.task] * 2
+
+
+def test_a_cancelled_play_closes_its_environments(isolation: str, open_episodes: set[int]) -> None:
+    asked = threading.Event()
+
+    def answer(_: dict[str, Any]) -> tuple[int, Any]:
+        asked.set()
+        return 200, reply(CALL)
+
+    async def cancel() -> None:
+        with chat_server(answer, seconds=0.2) as server:
+            playing = asyncio.create_task(arpo_env.aplay(ARITHMETIC, 4, base_url=server.address, model="m"))
+            await asyncio.to_thread(asked.wait, 10)
+            assert open_episodes
+            playing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await playing
+
+    asyncio.run(cancel())
+    assert not open_episodes
+
+
+def test_the_error_of_a_full_context_is_one_of_the_service() -> None:
+    assert issubclass(ContextFull, FAULTS)
+
+
+def test_the_code_of_the_page_plays(isolation: str) -> None:
+    page: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        exec(code, page)
+    with chat_server(lambda body: (200, completion(reply("I stop.")["choices"][0]["message"], body))) as server:
+        assert page["rewards"](server.address, "m") == [-1.0] * 20
+        [(prompt, ids, logprobs)] = page["tokens"](server.address, "m")
+    assert len(prompt) > len(ids) == len(logprobs) == len("I stop.")
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play the first episodes of a script through a local endpoint."""
+    with chat_server(scripted(script)) as server:
+        played = arpo_env.play(script.factory, episodes, base_url=server.address, model="m", concurrency=1)
+    return [-9.0 if each.reward is None else each.reward for each in played]

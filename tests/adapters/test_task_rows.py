@@ -1,0 +1,176 @@
+"""Rows of tasks, read as each framework reads them: a row leads back to the task that it was made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env import EnvFactory, register
+from arpo_env.adapters.task_rows import FORMATS, find_task, task_rows, write_rows
+from arpo_trainer.cli.arpo_command import main
+from envs_registry import Task
+
+from .scripts import SETS, sets
+
+ROWS = 5
+
+
+def read_verl(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
+    """As its `RLHFDataset` and its agent loops do; the tools get the same reference."""
+    assert row["agent_name"] == "arpo_agent"
+    info = row["extra_info"]
+    assert info["need_tools_kwargs"]
+    assert info["tools_kwargs"]
+    for given in info["tools_kwargs"].values():
+        assert {key: info[key] for key in given["create_kwargs"]} == given["create_kwargs"]
+    assert row["reward_model"]["style"] == "rule"
+    return row["prompt"], info, row.pop("reward_model")["ground_truth"]
+
+
+def read_skyrl(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
+    """As its `PromptDataset` does: two columns, and all others are the extras of the environment."""
+    messages, env_class = row["prompt"], row["env_class"]
+    extras = {key: value for key, value in row.items() if key not in ("prompt", "env_class")}
+    assert env_class == "arpo"
+    assert extras["max_turns"] > 0
+    return messages, extras["extra_info"], row.pop("reward_spec")["ground_truth"]
+
+
+def read_openrlhf(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
+    """With its default `--data.input_key` and `--data.label_key label`: the label is text."""
+    assert isinstance(row["label"], str)
+    return row["input"], row["label"], []
+
+
+READERS = {
+    "trl": lambda row: (row["prompt"], row, []),
+    "verl": read_verl,
+    "skyrl": read_skyrl,
+    "openrlhf": read_openrlhf,
+    "jsonl": lambda row: (row["prompt"], row["extra_info"], []),
+}
+KINDS = [(name, suffix) for name, one in FORMATS.items() for suffix in one.suffixes]
+
+
+@pytest.mark.parametrize(("format", "suffix"), KINDS)
+@pytest.mark.parametrize("env_id", sets())
+def test_a_row_leads_back_to_its_task(env_id: str, format: str, suffix: str, tmp_path: Path) -> None:
+    """By the command and by the reader that TRL, verl and SkyRL use; no row shows the model its answer."""
+    datasets = pytest.importorskip("datasets")
+    _, options = SETS[env_id]
+    path = tmp_path / "new folder" / f"rows{suffix}"
+    given = [f"{key}={value}" for key, value in options.items()]
+    words = [env_id, "--format", format, "--output", str(path), "--limit", str(ROWS)]
+    assert main(["data", "export", *words, *(["--env-set", *given] if given else [])]) == 0
+    kind = {".jsonl": "json", ".parquet": "parquet"}[suffix]
+    rows = datasets.load_dataset(kind, data_files=str(path), cache_dir=str(tmp_path / "cache"))["train"]
+    assert len(rows) == ROWS
+    for index, row in enumerate(rows):
+        messages, reference, gold = READERS[format](row)
+        factory, task = find_task(reference)
+        env = EnvFactory(env_id, **{"protocol": factory().protocol.name, **options})()
+        assert task == env.tasks.task(index)
+        assert messages == env.messages(task)
+        assert gold in ([], list(task.answers))
+        shown = json.dumps(row, ensure_ascii=False).replace(task.question, "")
+        assert not any(answer in shown for answer in task.answers if len(answer) > 3)
+    assert sorted(path.parent.iterdir()) == [path]
+
+
+def test_trl_gets_native_calls_unless_another_protocol_is_asked_for() -> None:
+    def protocol(**options: Any) -> str:
+        [row] = task_rows(EnvFactory("arpo/Arithmetic-v0", **options), "trl", limit=1)
+        return find_task(row)[0]().protocol.name
+
+    assert protocol() == "hermes"
+    assert protocol(protocol="llama3") == "llama3"
+
+
+def test_relative_data_and_text_in_any_language_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = {"question": "首都？ \u2028 <image>", "answer": "北京"}
+    Path("own.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    words = ["arpo/HotpotQA-v0", "--format", "skyrl", "--output", "rows.jsonl", "--env-set", "data=own.jsonl"]
+    assert main(["data", "export", *words]) == 0
+    [row] = [json.loads(each) for each in Path("rows.jsonl").read_text(encoding="utf-8").split("\n") if each]
+    monkeypatch.chdir("/")
+    assert find_task(row["extra_info"])[1].question.startswith("首都？")
+    assert row["reward_spec"]["ground_truth"] == ["北京"]
+
+
+def test_an_environment_without_tools_has_rows_for_verl(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    factory = EnvFactory("arpo/Arithmetic-v0", tools=[])
+    assert write_rows(tmp_path / "rows.parquet", task_rows(factory, "verl", limit=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["arpo/Arithmetic-v0", "--format", "vrl", "--output", "new.parquet"], "did you mean 'verl'"),
+        (["arpo/Arithmetic-v0", "--format", "verl", "--output", "new.parquet"], "--limit"),
+        (["arpo/Arithmetic-v0", "--format", "verl", "--output", "new.parquet", "--limit", "0"], "at least 1"),
+        (["arpo/Arithmetic-v0", "--format", "verl", "--output", "new.csv", "--limit", "1"], ".jsonl or .parquet"),
+        (["arpo/Arithmetic-v0", "--format", "openrlhf", "--output", "new.parquet", "--limit", "1"], ".jsonl"),
+        (["arpo/Arithmetic-v0", "--format", "verl", "--output", "there.parquet", "--limit", "1"], "--overwrite"),
+        (["arpo/Aritmetic-v0", "--format", "verl", "--output", "new.parquet", "--limit", "1"], "Did you mean"),
+        (
+            ["arpo/Arithmetic-v0", "--format", "trl", "--output", "new.jsonl", "--limit", "1", "--env-set", "lvel=1"],
+            "did you mean 'level'",
+        ),
+    ],
+)
+def test_bad_input_names_the_cure_and_writes_nothing(
+    words: list[str], cure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.parquet").write_text("precious")
+    assert main(["data", "export", *words]) == 1
+    assert cure in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["there.parquet"]
+    assert Path("there.parquet").read_text() == "precious"
+
+
+def test_overwriting_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("old")
+    words = ["arpo/Arithmetic-v0", "--format", "jsonl", "--output", str(path), "--limit", "1", "--overwrite"]
+    assert main(["data", "export", *words]) == 0
+    assert json.loads(path.read_text())["extra_info"]["index"] == 0
+
+
+def test_a_failed_export_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("old")
+
+    def broken() -> Any:
+        yield {"prompt": []}
+        raise RuntimeError("the source ended early")
+
+    with pytest.raises(RuntimeError, match="ended early"):
+        write_rows(path, broken(), overwrite=True)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["old"]
+
+
+def test_options_that_no_row_can_hold_are_named() -> None:
+    def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    with pytest.raises(ValueError, match=r"option tools= .*list"):
+        task_rows(EnvFactory("arpo/Arithmetic-v0", tools=[double]), "verl", limit=1)
+
+
+def test_a_row_whose_task_has_changed_is_refused() -> None:
+    tasks = [Task("a", "One?", ("1",)), Task("b", "Two?", ("2",))]
+    register("tests/Changing-v0", tasks, tools=())
+    rows = list(task_rows(EnvFactory("tests/Changing-v0"), "verl"))
+    assert [find_task(row["extra_info"])[1].id for row in rows] == ["a", "b"]
+    register("tests/Changing-v0", tasks[::-1], tools=(), overwrite=True)
+    with pytest.raises(ValueError, match="is 'b', but was 'a'"):
+        find_task(rows[0]["extra_info"])
+    with pytest.raises(ValueError, match=r"options, index, id missing.*arpo data export"):
+        find_task({"env_id": "tests/Changing-v0"})

@@ -1,0 +1,411 @@
+"""Environments in TRL's own `GRPOTrainer`: real steps of a tiny Qwen3 whose `generate` writes what a script says."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import pickle
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+import torch
+import trl
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import get_json_schema
+from trl import GRPOConfig, GRPOTrainer
+
+from arpo_env import EnvFactory
+from arpo_env.adapters.trl import EpisodeFactory, TRLSpec, trl_spec
+from arpo_env.adapters.trl_episode import environment_reward
+from sandbox import Sandbox
+
+from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, script_for, sets
+
+TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
+
+
+class ScriptedQwen(Qwen3ForCausalLM):
+    """A model of two layers that generates the turns of scripts; everything around `generate` is TRL's."""
+
+    def prepare(self, tokenizer: Any, scripts: list[Script], before: Callable[[int], None]) -> None:
+        self.tokenizer, self.scripts, self.before = tokenizer, scripts, before
+
+    def generate(self, input_ids: Any, attention_mask: Any, **_: Any) -> Any:
+        turns = [self.turn(ids[mask.bool()]) for ids, mask in zip(input_ids, attention_mask, strict=True)]
+        ids = self.tokenizer(turns, add_special_tokens=False, padding_side="right", padding=True, return_tensors="pt")
+        return torch.cat([input_ids, ids["input_ids"]], dim=1)
+
+    def turn(self, ids: Any) -> str:
+        prompt = self.tokenizer.decode(ids)
+        turn = prompt.count("<|im_start|>assistant\n") - 1
+        self.before(turn)
+        script = next(one for one in self.scripts if any(question in prompt for question in one.numbers))
+        message = script.turn(script.number_of(prompt), turn, (RESULT.findall(prompt) or [""])[-1])
+        return f"{as_text(message)}<|im_end|>"
+
+
+def small_tokenizer(scripts: Sequence[Script]) -> Any:
+    """A tokenizer of 1200 tokens, with which a step takes a second: bytes, and pieces of the questions and schemas."""
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    texts = [json.dumps(get_json_schema(lookup)), *(task.question for script in scripts for task in script.tasks)]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1200, special_tokens=tokens, initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(texts * 2, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=tokens[0],
+        eos_token=tokens[2],
+        chat_template=TEMPLATE.read_text(encoding="utf-8"),
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def make_trainer(
+    spec: TRLSpec, folder: Path, *scripts: Script, before: Callable[[int], None] = lambda turn: None, **settings: Any
+) -> tuple[GRPOTrainer, dict[Any, list[float | None]]]:
+    """A trainer that plays each row twice, and where it notes the rewards by the row's task."""
+    tokenizer = small_tokenizer(scripts)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8}
+    config = Qwen3Config(vocab_size=len(tokenizer), num_attention_heads=2, num_key_value_heads=1, **sizes)
+    model = ScriptedQwen(config)
+    model.prepare(tokenizer, list(scripts), before)
+    given = {
+        "per_device_train_batch_size": 10,
+        "num_generations": 2,
+        "max_completion_length": 2000,
+        "max_tool_calling_iterations": spec.max_tool_calling_iterations,
+        "num_train_epochs": 1,
+        "logging_steps": 1,
+        "shuffle_dataset": False,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "bf16": False,
+        "disable_tqdm": True,
+        **settings,
+    }
+    seen: dict[Any, list[float | None]] = defaultdict(list)
+
+    def environment_and_note(**columns: Any) -> list[float | None]:
+        rewards = environment_reward(**columns)
+        for key, reward in zip(zip(columns["env_id"], columns["index"], strict=True), rewards, strict=True):
+            seen[key].append(reward)
+        return rewards
+
+    arguments = {**spec.kwargs, "reward_funcs": environment_and_note}
+    return GRPOTrainer(model, args=GRPOConfig(str(folder), **given), processing_class=tokenizer, **arguments), seen
+
+
+def logged(trainer: GRPOTrainer, name: str) -> list[float]:
+    return [float(line[name]) for line in trainer.state.log_history if name in line]
+
+
+def twice(script: Script) -> dict[Any, list[float]]:
+    return {(script.factory.id, index): [each] * 2 for index, each in enumerate(native_rewards(script))}
+
+
+def limited(script: Script) -> EnvFactory:
+    return EnvFactory(script.factory.id, **{**script.factory.options, "limit": script.episodes})
+
+
+@contextmanager
+def own_sandbox() -> Iterator[Sandbox]:
+    sandbox = Sandbox.open_sync(backend="unsafe_local")
+    try:
+        yield sandbox
+    finally:
+        sandbox.close_sync()
+
+
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_are_those_of_the_environment_and_calls_happen(env_id: str, isolation: str, tmp_path: Path) -> None:
+    """Ten trajectories a step, so that TRL uses its environments again and again."""
+    script = script_for(env_id, "hermes")
+    trainer, seen = make_trainer(trl_spec(limited(script)), tmp_path, script)
+    trainer.train()
+    assert trainer.state.global_step == 2 * script.episodes // 10
+    assert seen == twice(script)
+    assert {1.0, 0.0, -1.0} <= {reward for pair in seen.values() for reward in pair}
+    if "python" in script.tools:  # variables stay alive
+        assert seen[env_id, KINDS.index("state")] == [1.0, 1.0]
+    assert min(logged(trainer, "tools/call_frequency")) > 0.5
+    # TRL answers calls of unknown tools itself, and counts them
+    assert 0 < max(logged(trainer, "tools/failure_frequency")) < 0.5
+    assert logged(trainer, "void") == [0.0] * trainer.state.global_step
+
+
+def test_environments_with_different_tools_share_a_run(isolation: str, tmp_path: Path) -> None:
+    one, other = (Script(EnvFactory(f"arpo/{name}-v0", protocol="hermes"), 6) for name in ("Arithmetic", "MultiHop"))
+    spec = trl_spec({"calculate": limited(one), "look up": limited(other)})
+    trainer, seen = make_trainer(spec, tmp_path, one, other, per_device_train_batch_size=12, shuffle_dataset=True)
+    trainer.train()
+    assert seen == {**twice(one), **twice(other)}
+    assert sorted(trainer._env_tools) == ["calculate", "look up"]
+    assert {tool.__name__ for tool in trainer._env_tools["calculate"]} == {"python"}
+
+
+def test_64_trajectories_at_once_and_nothing_stays_open(isolation: str, tmp_path: Path) -> None:
+    with own_sandbox() as sandbox:
+        script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes", sandbox=sandbox), 32)
+        trainer, seen = make_trainer(trl_spec(limited(script)), tmp_path, script, per_device_train_batch_size=64)
+        trainer.train()
+        assert len({id(each) for each in trainer.environments}) == 64
+        assert sandbox.stats()["sessions"] == 0
+        assert seen == twice(script)
+
+
+def test_a_broken_sandbox_is_never_a_reward(tmp_path: Path) -> None:
+    """It breaks after the first calls of the second step; at the third there is no reward at all."""
+    with breaking_sandbox() as (factory, end):
+        script = Script(EnvFactory(factory.id, protocol="hermes", **factory.options), 15)
+        turns: list[int] = []
+
+        def before(turn: int) -> None:
+            turns.append(turn)
+            if len([each for each in turns if each == 0]) == 20 and turn == 1:
+                end()
+
+        expected = twice(script)
+        trainer, seen = make_trainer(trl_spec(limited(script)), tmp_path, script, before=before)
+        trainer.train()
+    assert trainer.state.global_step == 3
+    by_step = [{key: seen[key] for key in list(expected)[start : start + 5]} for start in (0, 5, 10)]
+    assert by_step[0] == {key: expected[key] for key in by_step[0]}
+    # what had made its last call before has its reward; what called later has none
+    kinds = [KINDS[index % len(KINDS)] for _, index in by_step[1]]
+    assert kinds == ["endless", "right", "state", "wrong", "malformed"]
+    assert [seen[key] == expected[key] for key in by_step[1]] == [False, True, False, True, True]
+    assert [by_step[1][key] for key in by_step[1] if by_step[1][key] != expected[key]] == [[None, None]] * 2
+    called = {
+        key: kind for key in by_step[2] if (kind := KINDS[key[1] % len(KINDS)]) not in ("malformed", "unknown tool")
+    }
+    assert called
+    assert all(seen[key] == [None, None] for key in called)
+    assert logged(trainer, "void") == pytest.approx([0.0, 0.4, 0.8])
+    # a loss or a gradient that is not a number would spoil the model
+    assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
+    assert all(bool(each.isfinite().all()) for each in trainer.model.parameters())
+
+
+def test_a_step_without_any_reward_changes_nothing(tmp_path: Path) -> None:
+    with breaking_sandbox() as (factory, end):
+        script = Script(EnvFactory(factory.id, protocol="hermes", tools=["python"], **factory.options), 2)
+        end()
+        settings = {"per_device_train_batch_size": 4, "learning_rate": 0.1, "weight_decay": 0.0}
+        trainer, seen = make_trainer(trl_spec(limited(script)), tmp_path, script, **settings)
+        before = [each.detach().clone() for each in trainer.model.parameters()]
+        trainer.train()
+    assert list(seen.values()) == [[None, None]] * 2
+    assert logged(trainer, "void") == [1.0]
+    assert logged(trainer, "loss") == [0.0]
+    assert all(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
+
+
+def answer(text: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": text, **more}]
+
+
+def test_an_object_starts_anew_after_a_failure(tmp_path: Path) -> None:
+    with breaking_sandbox() as (factory, end):
+        spec = trl_spec(EnvFactory(factory.id, limit=1, **factory.options))
+        [row] = spec.train_dataset
+        played: Any = spec.environment_factory()
+        end()
+        played.reset(**row)
+        with pytest.raises(RuntimeError, match="the tools are not available"):
+            played.python(code="1")
+        right = answer(f"\\boxed{{{factory().tasks.task(0).answers[0]}}}")
+        assert environment_reward([right], [played]) == [None]
+        assert played.episode.reward is None
+        played.reset(**row)
+        assert environment_reward([right, answer("")], [played, "of somebody else"]) == [1.0, None]
+        assert environment_reward([answer("\\boxed{0}")], [played]) == [1.0], "the episode has ended"
+
+
+def test_an_object_that_is_dropped_closes_its_session() -> None:
+    with own_sandbox() as sandbox:
+        spec = trl_spec("arpo/Arithmetic-v0", limit=1, sandbox=sandbox)
+        played: Any = spec.environment_factory()
+        played.reset(**spec.train_dataset[0])
+        played.python(code="1")
+        assert sandbox.stats()["sessions"] == 1
+        del played
+        gc.collect()
+        waited = time.monotonic() + 20
+        while sandbox.stats()["sessions"] and time.monotonic() < waited:
+            time.sleep(0.01)
+        assert sandbox.stats()["sessions"] == 0
+
+
+def test_limits_hold_and_the_model_is_told(isolation: str) -> None:
+    spec = trl_spec("arpo/Arithmetic-v0", limit=1, max_tool_calls=2)
+    played: Any = spec.environment_factory()
+    played.reset(**spec.train_dataset[0])
+    said = [played.python(code=f"{number}") for number in range(8)]
+    assert said[:2] == ["0", "1"]
+    assert {*said[2:]} == {"No tool calls are left. Answer now with what you have."}
+    assert spec.max_tool_calling_iterations == 5
+    assert trl_spec("arpo/Arithmetic-v0", limit=1, max_turns=3).max_tool_calling_iterations == 2
+
+
+def test_thoughts_and_cut_messages_are_graded_as_the_environment_would(isolation: str) -> None:
+    spec = trl_spec("arpo/Arithmetic-v0", limit=1)
+    env = spec.environment_factory.factory()
+    gold = f"\\boxed{{{env.tasks.task(0).answers[0]}}}"
+    call = {"type": "function", "function": {"name": "python", "arguments": {"code": "1"}}}
+    tool = {"role": "tool", "name": "python", "content": "1"}
+    cases = [
+        (answer(gold, reasoning_content="I know."), 1.0),
+        (answer("no", thinking=f"Is it {gold}?"), -1.0),
+        (answer("", tool_calls=[call]), -1.0),  # as the environment's own reward of a truncated episode
+        ([*answer("", tool_calls=[call]), tool], -1.0),
+        ([*answer("", tool_calls=[call]), tool, *answer(gold)], 1.0),
+        ([*answer("<tool_response>1</tool_response>", tool_calls=[call]), tool, *answer(gold)], -1.0),
+        (answer(f'<tool_call>{{"name": "python", "arguments": {{"code": "x"}}}}</tool_call>{gold}'), -1.0),
+        (answer(f"<tool_call>{{{gold}"), -1.0),
+    ]
+    for completion, expected in cases:
+        played: Any = spec.environment_factory()
+        played.reset(**spec.train_dataset[0])
+        assert environment_reward([completion], [played]) == [expected], completion
+
+
+def test_evaluation_takes_rows_of_another_split(isolation: str) -> None:
+    played: Any = trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory()
+    held_out = trl_spec("arpo/Arithmetic-v0", limit=3, split="test").train_dataset
+    played.reset(**held_out[2])
+    assert played.episode.env.episode.task.id == held_out[2]["id"]
+    assert "test" in held_out[2]["id"]
+    with pytest.raises(ValueError, match="whose tools are not those of"):
+        played.reset(**trl_spec("arpo/MultiHop-v0", limit=1).train_dataset[0])
+
+
+def test_factories_pickle_and_are_equal() -> None:
+    factory = trl_spec("arpo/MultiHop-v0", limit=2).environment_factory
+    again = pickle.loads(pickle.dumps(factory))
+    assert again == factory == EpisodeFactory(EnvFactory("arpo/MultiHop-v0", limit=2))
+    assert hash(again) == hash(factory)
+    assert type(again()) is type(factory())
+
+
+def lookup(
+    city: str,
+    days: int = 3,
+    units: Literal["metric", "imperial"] = "metric",
+    tags: list[str] | None = None,
+    exact: bool = True,
+    share: float = 0.5,
+    more: dict[str, Any] | None = None,
+) -> str:
+    """Look up the weather.
+
+    Args:
+        city: the name: in English,
+            without the country.
+        days: how many.
+        units: of the numbers.
+        tags: what else.
+        exact: whether it has to be.
+        share: of the day.
+        more: for experts.
+    """
+    return f"{city} {days} {units} {tags} {exact} {share} {more}"
+
+
+def no_arguments() -> str:
+    """Say hello."""
+    return "hello"
+
+
+def test_methods_have_the_schemas_of_the_tools() -> None:
+    spec = trl_spec(
+        EnvFactory("arpo/Arithmetic-v0", limit=1, tools=["python", "search", lookup, no_arguments], search="x")
+    )
+    played: Any = spec.environment_factory()
+    played.reset(**spec.train_dataset[0])
+    env = spec.environment_factory.factory()
+    for schema in env.schemas:
+        name = schema["function"]["name"]
+        read = get_json_schema(getattr(played, name))
+        for value in read["function"]["parameters"]["properties"].values():
+            if value.pop("nullable", False):  # how transformers writes it
+                value["type"] = [value["type"], "null"]
+        read["function"]["parameters"].setdefault("required", [])
+        assert read == schema
+    assert played.lookup(city="Rome") == lookup("Rome")
+    assert played.lookup(city="Rome", days=1, tags=["a"]) == lookup("Rome", 1, tags=["a"])
+    assert played.no_arguments() == "hello"
+
+
+def test_what_a_signature_cannot_say_is_in_the_description() -> None:
+    from arpo_env.adapters.json_schema_methods import method_class
+
+    class Base:
+        def _call(self, name: str, arguments: Any) -> str:
+            return f"{name} {arguments}"
+
+    inner = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    tool = {
+        "name": "get-point",
+        "description": "Get.\n\nMore.",
+        "parameters": {"type": "object", "properties": {"at": inner, "n": {"minimum": 1}, "e": {"enum": [1, 2]}}},
+    }
+    schema = {"type": "function", "function": tool}
+    made: Any = method_class(Base, [schema])
+    assert made is method_class(Base, [schema])
+    read = get_json_schema(getattr(made(), "get-point"))["function"]
+    assert read["description"] == "Get. More."
+    properties = read["parameters"]["properties"]
+    assert properties["at"]["type"] == "object"
+    assert '"properties": {"x": {"type": "integer"}}' in properties["at"]["description"]
+    assert properties["n"] == {"description": 'n JSON schema: {"minimum": 1}'}
+    assert properties["e"]["enum"] == [1, 2]
+    assert getattr(made(), "get-point")(at={"x": 1}) == "get-point {'at': {'x': 1}}"
+    for name in ("reset", "_hidden"):
+        with pytest.raises(ValueError, match=f"cannot be named '{name}'"):
+            method_class(Base, [{"function": {"name": name}}], ("reset",))
+    with pytest.raises(ValueError, match="'get' cannot be a method: 'max-results'"):
+        method_class(Base, [{"function": {"name": "get", "parameters": {"properties": {"max-results": {}}}}}])
+
+
+def test_bad_input_names_the_cure() -> None:
+    with pytest.raises(ValueError, match="protocol='hermes'"):
+        trl_spec("arpo/Arithmetic-v0", protocol="arpo-tags")
+    with pytest.raises(ValueError, match=r"options \(level\) to the EnvFactory"):
+        trl_spec(EnvFactory("arpo/Arithmetic-v0"), level=2)
+    with pytest.raises(ValueError, match=r"without end.*limit"):
+        _ = trl_spec("arpo/Arithmetic-v0").train_dataset
+    with pytest.raises(ValueError, match="no option 'lvel'"):
+        trl_spec("arpo/Arithmetic-v0", lvel=2)
+    with pytest.raises(ValueError, match="give GRPOTrainer the environment_factory too"):
+        environment_reward([[]])
+    with pytest.raises(ValueError, match="does not name its task"):
+        trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(prompt="?")
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float | None]:
+    """Play episodes at once through TRL's generation, tool loop and rewards, without the step that learns."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer, seen = make_trainer(trl_spec(limited(script)), Path(folder), script)
+        rows = [row for row in trainer.train_dataset.select(range(episodes // 2)) for _ in range(2)]
+        trainer._generate_and_score_completions(rows)
+    return [reward for pair in seen.values() for reward in pair]

@@ -1,0 +1,254 @@
+"""The adapter for verifiers: its own evaluation loop plays the environments against a server that speaks the script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verifiers")
+
+import verifiers.v1 as vf
+from verifiers.v1.cli.eval.runner import run_eval
+from verifiers.v1.configs.cli.eval import EvalConfig
+from verifiers.v1.serve.client import EnvClient
+from verifiers.v1.serve.server import EnvServer
+from verifiers.v1.utils.format import format_mean
+
+from arpo_env import EnvFactory, ToolEnv
+from arpo_env.adapters import verifiers as adapter
+from envs_registry import UnknownEnvError
+from sandbox import SandboxUnavailable
+
+from .script_endpoint import endpoint
+from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+
+
+def settings(script: Script, url: str, folder: Path, **more: Any) -> dict[str, Any]:
+    env = {"taskset": {"id": "arpo-gym", "env_id": script.factory.id, "options": script.factory.options}}
+    return {
+        "env": env | more.pop("env", {}),
+        "model": "stub",
+        "client": {"base_url": url, "api_key_var": "NO_KEY"},
+        "select": {"limit": script.episodes},
+        "output_dir": str(folder),
+        "push": False,
+        "rich": None,
+        **more,
+    }
+
+
+def evaluate(script: Script, folder: Path, **more: Any) -> list[Any]:
+    """The episodes of `vf-eval`, in the order of the tasks."""
+    with endpoint(script) as (url, _):
+        episodes = asyncio.run(run_eval(EvalConfig.model_validate(settings(script, url, folder, **more))))
+    return sorted(episodes, key=lambda episode: episode.task.data.idx)
+
+
+def written(folder: Path) -> list[dict[str, Any]]:
+    """The episodes that verifiers has written."""
+    return [json.loads(line) for line in next(folder.rglob("traces.jsonl")).read_text().splitlines()]
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Counts the episodes that were started and the environments that were closed."""
+    counts = {"started": 0, "closed": 0}
+    reset, close = ToolEnv.areset, ToolEnv.aclose
+
+    async def areset(self: ToolEnv, **options: Any) -> Any:
+        counts["started"] += 1
+        return await reset(self, **options)
+
+    async def aclose(self: ToolEnv) -> None:
+        await close(self)
+        counts["closed"] += 1
+
+    monkeypatch.setattr(ToolEnv, "areset", areset)
+    monkeypatch.setattr(ToolEnv, "aclose", aclose)
+    return counts
+
+
+@pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_are_those_of_the_environment(
+    env_id: str, protocol: str, isolation: str, tmp_path: Path, closed: dict[str, int]
+) -> None:
+    script = script_for(env_id, protocol)
+    episodes = evaluate(script, tmp_path)
+    assert closed == {"started": script.episodes, "closed": script.episodes}
+    assert [episode.traces[0].reward for episode in episodes] == native_rewards(script)
+    assert all(episode.ok for episode in episodes)
+    truncated = [episode.traces[0].metrics["truncated"] for episode in episodes]
+    assert truncated == [float(number % 6 == 5) for number in range(script.episodes)]
+    sampled = [node.message for episode in episodes for node in episode.traces[0].nodes if node.sampled]
+    assert any(message.tool_calls for message in sampled) == (protocol == "hermes")
+
+
+def test_the_model_gets_tools_and_stop_strings(isolation: str, tmp_path: Path) -> None:
+    for protocol, given in (("arpo-tags", "stop"), ("hermes", "tools")):
+        script = script_for("arpo/Arithmetic-v0", protocol)
+        with endpoint(script) as (url, requests):
+            config = settings(script, url, tmp_path / protocol, select={"limit": 2})
+            asyncio.run(run_eval(EvalConfig.model_validate(config)))
+        env = script.factory()
+        expected = {"stop": env.protocol.stop_strings(env.schemas), "tools": env.schemas}[given]
+        assert [request.get(given) for request in requests] == [expected] * len(requests)
+        assert not any({"stop", "tools"} - {given} & request.keys() for request in requests)
+
+
+def test_64_episodes_at_once(isolation: str, tmp_path: Path, closed: dict[str, int]) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
+    episodes = evaluate(script, tmp_path, max_concurrent=64)
+    assert [episode.traces[0].reward for episode in episodes] == native_rewards(script)
+    assert closed == {"started": 128, "closed": 128}  # those of native_rewards too
+
+
+def test_a_broken_sandbox_is_an_error_and_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with breaking_sandbox() as (factory, end):
+        script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 18)
+        native = native_rewards(script)
+        calls, message = iter(range(1000)), script.message
+
+        def breaks(messages: Any) -> dict[str, Any]:
+            if next(calls) == 15:
+                end()
+            return message(messages)
+
+        monkeypatch.setattr(script, "message", breaks)
+        monkeypatch.setattr(adapter, "_make", lambda data: factory())
+        episodes = evaluate(script, tmp_path, max_concurrent=4)
+    failed = [episode for episode in episodes if not episode.ok]
+    assert 5 < len(failed) < 18
+    for episode, reward in zip(episodes, native, strict=True):
+        [trace] = episode.traces
+        if episode.ok:
+            assert trace.reward == reward
+        else:
+            assert trace.has_error
+            assert trace.rewards == {}
+            assert "sandbox" in trace.last_error.message.lower()
+    clean = [episode.traces[0].reward for episode in episodes if episode.ok]
+    shown = format_mean([episode.traces[0] for episode in episodes], lambda trace: trace.reward, 4)
+    assert shown.startswith(f"{sum(clean) / len(clean):.4f} (")
+    assert sum(not episode["ok"] for episode in written(tmp_path)) == len(failed)
+
+
+def test_a_failed_episode_is_played_again(
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: dict[str, int]
+) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
+    native = native_rewards(script)
+    step, steps = ToolEnv.astep, iter(range(1000))
+
+    async def fails_once(self: ToolEnv, action: str) -> Any:
+        if next(steps) == 2:
+            raise SandboxUnavailable("the machine is full")
+        return await step(self, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", fails_once)
+    episodes = evaluate(script, tmp_path, env={"retries": {"max_retries": 1}})
+    assert all(episode.ok for episode in episodes)
+    assert [episode.traces[0].reward for episode in episodes] == native
+    assert sorted(len(episode.errors) > 0 for episode in episodes) == [False, False, True]  # the history is kept
+    assert closed == {"started": 3 + 4, "closed": 3 + 4}
+
+
+def test_a_limit_of_verifiers_truncates_the_episode(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
+    for episode in evaluate(script, tmp_path, env={"agent": {"max_turns": 1}}):
+        [trace] = episode.traces
+        assert episode.ok
+        assert trace.stop_condition == "max_turns"
+        assert (trace.reward, trace.metrics["truncated"]) == (cut_after_one_turn(script, episode.task.data.idx), 1.0)
+
+
+def cut_after_one_turn(script: Script, number: int) -> float:
+    async def play() -> float:
+        env = script.factory()
+        await env.areset(options={"index": number})
+        await env.astep(script.turn(number, 0, "")["content"])
+        _, reward, *_ = await env.atruncate()
+        await env.aclose()
+        return float(reward)
+
+    return asyncio.run(play())
+
+
+def test_a_model_server_that_fails_is_an_error_too(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
+    with endpoint(script) as (url, _):
+        config = settings(script, url, tmp_path)
+    [episode] = asyncio.run(run_eval(EvalConfig.model_validate(config)))  # the server is gone
+    assert not episode.ok
+    assert episode.traces[0].rewards == {}
+    assert episode.traces[0].last_error.type == "ProviderError"
+
+
+def test_an_environment_server_plays_as_prime_rl_lets_it(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 4)
+
+    async def play() -> list[Any]:
+        with endpoint(script) as (url, _):
+            config = EvalConfig.model_validate(settings(script, url, tmp_path))
+            server = EnvServer(config.env, address="tcp://127.0.0.1:0")
+            serving = asyncio.create_task(server.run())
+            client = EnvClient(address=server.address)
+            sampling = vf.SamplingConfig(temperature=1.0)
+            tasks = [task.data.model_dump() for task in server.env.taskset.take(script.episodes)]
+            runs = [client.run(client=config.client, model="stub", sampling=sampling, task_data=each) for each in tasks]
+            try:
+                return await asyncio.gather(*runs)
+            finally:
+                await client.close()
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    episodes = asyncio.run(play())
+    assert all(episode.ok for episode in episodes)
+    assert [episode.traces[0].reward for episode in episodes] == native_rewards(script)
+
+
+def test_endless_and_finite_tasksets() -> None:
+    def taskset(env_id: str, **options: Any) -> Any:
+        config = adapter.ArpoConfig(id="arpo-gym", env_id=env_id, options=options)
+        return vf.load_taskset(config)
+
+    endless, finite = taskset("arpo/Arithmetic-v0"), taskset("arpo/Arithmetic-v0", limit=3)
+    assert (type(endless).INFINITE, type(finite).INFINITE) == (True, False)
+    assert [task.data for task in endless.take(3)] == [task.data.model_copy(update={"options": {}}) for task in finite]
+    assert len({task.key for task in endless.take(50)}) == 50
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match=r"options\.sandbox"):
+        adapter.ArpoConfig(id="arpo-gym", options={"sandbox": object()})
+    with pytest.raises(UnknownEnvError, match="Did you mean: arpo/GSM8K-v0"):
+        vf.load_taskset(adapter.ArpoConfig(id="arpo-gym", env_id="arpo/GSM8k-v0"))
+    with pytest.raises(ValueError, match=r"levl.*did you mean 'level'|levl.*options are .*level"):
+        vf.load_taskset(adapter.ArpoConfig(id="arpo-gym", options={"levl": 2}))
+
+
+def test_the_command_line(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 2)
+    with endpoint(script) as (url, _):
+        command = ["-m", "stub", "--client.base-url", url, "--no-push", "--no-rich", "-o", str(tmp_path), "-n", "2"]
+        command += ["--env.taskset.env-id", "arpo/Arithmetic-v0", "--env.taskset.options", '{"level": 2}']
+        program = Path(sys.executable).parent / "vf-eval"
+        done = subprocess.run([program, "arpo-gym", *command], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    scores = [trace["rewards"]["reward"]["score"] for episode in written(tmp_path) for trace in episode["traces"]]
+    assert sorted(scores) == sorted(native_rewards(script))
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play Arithmetic episodes by `vf-eval`'s loop, and return their rewards."""
+    with tempfile.TemporaryDirectory() as folder:
+        played = evaluate(script, Path(folder), select={"limit": episodes})
+    return [episode.traces[0].reward for episode in played]

@@ -1,0 +1,497 @@
+"""verl's own worker, data set class and tool loop play our environments; only the language model is a script."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl")
+
+import numpy as np
+import yaml
+from hydra import compose, initialize_config_module
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
+from verl.experimental.agent_loop import AgentLoopWorker
+from verl.protocol import DataProto
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
+from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
+from verl.workers.rollout.replica import TokenOutput
+
+from arpo_env import EnvFactory, ToolEnv
+from arpo_env.adapters.task_rows import task_rows, write_rows
+from arpo_env.adapters.verl import USED, compute_score, tools_yaml
+from arpo_trainer.adapters.verl_agent_loop import EpisodeFailed
+from arpo_trainer.adapters.verl_backend import VerlBackend
+from arpo_trainer.backends.base import Generation, GenerationError, Request
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.settings import RolloutSettings
+from sandbox import SandboxError
+
+from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, script_for, sets
+
+# of the form of Qwen's: it shows tools, and results are messages of the user
+TEMPLATE = """{% for message in messages %}{% if message.role == 'tool' %}<|im_start|>user
+<tool_response>
+{{ message.content }}
+</tool_response>{% else %}<|im_start|>{{ message.role }}
+{{ message.content }}{% endif %}{% if loop.first and tools %}
+
+{{ tools | tojson }}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+LOOP = "arpo_trainer.adapters.verl_agent_loop"
+LENGTHS = {"prompt": 4096, "response": 6144}
+
+
+def write_model(folder: Path) -> Path:
+    """Write a tokenizer whose merges cross the borders of tags, and a config for verl to read; return the folder."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    texts = [TEMPLATE, "</python>\n<result>\n7\n</result>\n<think>Step 1.</think><python>print(1)</python>"] * 3
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet))
+    words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in words])
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in ("<tool_call>", "</tool_call>")])
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    made.chat_template = TEMPLATE
+    made.save_pretrained(folder)
+    Qwen2Config(vocab_size=len(made), num_hidden_layers=1, architectures=["Qwen2ForCausalLM"]).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model for verl, without weights."""
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+class StandIn:
+    """In the place of verl's `LLMServerClient`: the same call, answered by a script.
+
+    Args:
+        script: the policy.
+        tokenizer: of the model.
+        surprise: minus the log-probability of each token, by turn; the last one holds for all later turns.
+    """
+
+    def __init__(self, script: Script, tokenizer: Any, surprise: Sequence[float] = (0.5,)) -> None:
+        self.script, self.tokenizer, self.surprise = script, tokenizer, surprise
+        self.seen: list[tuple[str, tuple[int, ...]]] = []
+        self.before: Callable[[int, int], None] = lambda number, turn: None
+
+    def turn(self, ids: Sequence[int], stops: Sequence[str]) -> tuple[list[int], int]:
+        text = self.tokenizer.decode(ids)
+        number = self.script.number_of(text)
+        after = text.rpartition(self.script.tasks[number].question)[2]
+        turn = after.count("<|im_start|>assistant") - 1 if self.script.native else after.count("<result>\n")
+        self.before(number, turn)
+        written = as_text(self.script.turn(number, turn, after))
+        made = self.tokenizer.encode(written, add_special_tokens=False)
+        return made if any(stop in written for stop in stops) else [*made, self.tokenizer.eos_token_id], turn
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+    ) -> Any:
+        self.seen.append((request_id, tuple(prompt_ids)))
+        await asyncio.sleep(0)
+        ids, turn = self.turn(prompt_ids, sampling_params.get("stop") or ())
+        ids = ids[: sampling_params.get("max_tokens", LENGTHS["response"])]
+        surprise = self.surprise[min(turn, len(self.surprise) - 1)]
+        return TokenOutput(
+            token_ids=ids,
+            log_probs=[-surprise] * len(ids) if sampling_params["logprobs"] else None,
+            stop_reason="completed",
+            extra_fields={"global_steps": 3},
+        )
+
+
+def config_for(model: Path, folder: Path, loop: dict[str, Any], **overrides: Any) -> Any:
+    """verl's own configuration."""
+    path = folder / "agent_loops.yaml"
+    path.write_text(yaml.safe_dump([{"name": "arpo_agent", "_target_": f"{LOOP}.ArpoAgentLoop", **loop}]))
+    rollout = "actor_rollout_ref.rollout"
+    given = {
+        "actor_rollout_ref.model.path": model,
+        f"{rollout}.name": "vllm",
+        f"{rollout}.agent.agent_loop_config_path": path,
+        f"{rollout}.prompt_length": LENGTHS["prompt"],
+        f"{rollout}.response_length": LENGTHS["response"],
+        "data.max_prompt_length": LENGTHS["prompt"],
+        "data.filter_overlong_prompts_workers": 1,
+        "+data.cache_dir": folder,
+        **overrides,
+    }
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", [f"{name}={value}" for name, value in given.items()])
+
+
+class Verl:
+    """A worker of verl with the rows of a script, read by verl's data set class."""
+
+    def __init__(self, model: Path, folder: Path, script: Script, loop: dict[str, Any], **overrides: Any) -> None:
+        self.folder = folder
+        self.config = config_for(model, folder, loop, **overrides)
+        self.tokenizer = AutoTokenizer.from_pretrained(model)  # as verl does
+        self.client = StandIn(script, self.tokenizer)
+        write_rows(folder / "rows.parquet", task_rows(script.factory, "verl", script.episodes), overwrite=True)
+        self.rows = RLHFDataset(str(folder / "rows.parquet"), self.tokenizer, self.config.data)
+        assert len(self.rows) == script.episodes
+
+    def batch(self, numbers: Sequence[int], n: int = 1) -> DataProto:
+        """As verl's trainer makes it."""
+        batch = DataProto.from_single_dict(collate_fn([self.rows[number] for number in numbers]))
+        batch.non_tensor_batch["uid"] = np.array([f"uid-{number}" for number in numbers], dtype=object)
+        return batch.repeat(repeat_times=n, interleave=True)
+
+    def play(self, numbers: Sequence[int], n: int = 1) -> DataProto:
+        async def run() -> DataProto:
+            worker = AgentLoopWorker(self.config, self.client)
+            output = await worker.generate_sequences(self.batch(numbers, n))
+            gc.collect()  # what verl does not end is ended when its object is gone
+            await asyncio.sleep(0.1)
+            return output
+
+        return asyncio.run(run())
+
+
+def rewards(output: DataProto) -> list[float]:
+    return [round(value, 5) for value in output.batch["rm_scores"].sum(-1).tolist()]
+
+
+def unpadded(output: DataProto, number: int) -> tuple[list[int], list[int], list[int]]:
+    """Prompt ids, response ids and response mask of a row."""
+    row, width = output.batch[number], LENGTHS["prompt"]
+    seen = row["attention_mask"].bool()
+    inside = seen[width:]
+    return (
+        row["prompts"][seen[:width]].tolist(),
+        row["responses"][inside].tolist(),
+        row["response_mask"][inside].tolist(),
+    )
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[ToolEnv]:
+    """Environments that were started and not closed."""
+    living: list[ToolEnv] = []
+    start, close, fork = ToolEnv.areset, ToolEnv.aclose, ToolEnv.afork
+
+    async def areset(env: ToolEnv, **options: Any) -> Any:
+        living.append(env)
+        return await start(env, **options)
+
+    async def afork(env: ToolEnv, n: int = 1) -> list[ToolEnv]:
+        copies = await fork(env, n)
+        living.extend(copies)
+        return copies
+
+    async def aclose(env: ToolEnv) -> None:
+        await close(env)
+        living[:] = [each for each in living if each is not env]
+
+    for name, function in (("areset", areset), ("afork", afork), ("aclose", aclose)):
+        monkeypatch.setattr(ToolEnv, name, function)
+    return living
+
+
+@pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])
+@pytest.mark.parametrize("env_id", sets())
+def test_rewards_are_those_of_the_environment(
+    env_id: str, protocol: str, model: Path, tmp_path: Path, isolation: str, opened: list[ToolEnv]
+) -> None:
+    script = script_for(env_id, protocol)
+    output = Verl(model, tmp_path, script, {}).play(range(script.episodes))
+    assert rewards(output) == [round(value, 5) for value in native_rewards(script)]
+    assert not opened
+    assert output.non_tensor_batch["min_global_steps"].tolist() == [3] * script.episodes
+
+
+class Scripted:
+    """The same policy as a backend of our engine, without anything of verl."""
+
+    wants_messages, trains = False, True
+
+    def __init__(self, stand_in: StandIn) -> None:
+        self.stand_in = stand_in
+
+    async def begin(self) -> None:
+        """It keeps nothing."""
+
+    async def end(self) -> None:
+        """It holds nothing."""
+
+    async def generate(self, request: Request, on_window: Any = None) -> Generation:
+        ids, _ = self.stand_in.turn(request.ids, request.stop)
+        whole, ids = ids, ids[: request.max_tokens]
+        ended = "eos" if ids[-1] == self.stand_in.tokenizer.eos_token_id else "stop"
+        finish: Any = "length" if len(ids) < len(whole) else ended
+        return Generation(ids, [-0.5] * len(ids), [0.5] * len(ids), finish)
+
+
+@pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])
+def test_ids_are_those_of_the_native_rollout(protocol: str, model: Path, tmp_path: Path, isolation: str) -> None:
+    script = script_for("arpo/Arithmetic-v0", protocol)
+    peer = Verl(model, tmp_path, script, {})
+    output = peer.play(range(script.episodes))
+    settings = RolloutSettings("grpo", 1, 1, max_completion_length=LENGTHS["response"], max_turn_length=None)
+    engine = Engine(Scripted(peer.client), peer.tokenizer, script.factory(), settings)
+    trees = asyncio.run(engine.rollout(script.tasks))
+    for number, tree in enumerate(trees):
+        row = tree.row(0)
+        assert unpadded(output, number) == (tree.prompt_ids, row.ids, row.mask)
+        logprobs = output.batch["rollout_log_probs"][number][: len(row.ids)].tolist()
+        assert logprobs == row.logprobs
+    assert {0, 1} <= {bit for tree in trees for bit in tree.row(0).mask}
+
+
+def test_the_rollouts_of_a_prompt_are_one_tree(
+    model: Path, tmp_path: Path, isolation: str, opened: list[ToolEnv]
+) -> None:
+    """The tokens after a tool's result are more surprising than those of the first turn, so both roots branch."""
+    script = script_for("arpo/Arithmetic-v0")
+    peer = Verl(model, tmp_path, script, {"rollout": {"algorithm": "arpo", "initial_rollouts": 2}})
+    peer.client.surprise = (0.1, 2.0)
+    output = peer.play([0, 1], n=4)
+    native = native_rewards(script)
+    assert rewards(output) == [native[number] for number in (0, 1) for _ in range(4)]
+    facts = output.non_tensor_batch["arpo"]
+    for first in (0, 4):
+        group = facts[first : first + 4]
+        assert sorted(fact["origin"] for fact in group) == ["branch", "branch", "root", "root"]
+        assert {fact["parent"] for fact in group if fact["origin"] == "branch"} <= {0, 1, 2, 3}
+    # a branch does not generate what it shares: task 0 has two turns, and only the roots wrote the first one
+    turns = [ids for name, ids in peer.client.seen if script.number_of(peer.tokenizer.decode(ids)) == 0]
+    assert len(turns) == 2 + 4
+    # all requests of a tree go to one server, so that it computes their common beginning once
+    assert len({name for name, _ in peer.client.seen}) == 2
+    assert not opened
+
+
+def test_64_prompts_at_once_keep_apart(model: Path, tmp_path: Path, isolation: str, opened: list[ToolEnv]) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
+    assert rewards(Verl(model, tmp_path, script, {"max_trajectories": 24}).play(range(64))) == native_rewards(script)
+    assert not opened
+
+
+def test_a_broken_sandbox_is_an_error_and_not_a_reward(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[ToolEnv]
+) -> None:
+    script = script_for("arpo/Arithmetic-v0")
+    peer = Verl(model, tmp_path, script, {})
+    with breaking_sandbox() as (factory, end):
+        monkeypatch.setattr(f"{LOOP}.find_task", lambda reference: (factory, script.tasks[reference["index"]]))
+        peer.client.before = lambda number, turn: end() if (number, turn) == (1, 1) else None
+        with pytest.raises(EpisodeFailed, match="has no reward"):
+            peer.play([1])
+    assert not opened
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first environment that takes a step has lost its sandbox."""
+    step, lost = ToolEnv.astep, []
+
+    async def astep(env: ToolEnv, action: str) -> Any:
+        if not lost or lost[0] is env:
+            lost[:] = [env]
+            raise SandboxError("the container died")
+        return await step(env, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", astep)
+
+
+def test_a_masked_failure_has_no_gradient_and_leaves_the_baseline(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    script = script_for("arpo/Arithmetic-v0")
+    turn, answers = script.turn, iter([script.tasks[0].answers[0], "-1", "-1"])
+    monkeypatch.setattr(script, "turn", lambda *of: turn(*of) if of[1] == 0 else script._answer(next(answers)))
+    failing_once(monkeypatch)
+    output = Verl(model, tmp_path, script, {"on_fault": "mask", "rollout": {"retries": 0}}).play([0], n=4)
+    errors = [fact["error"] for fact in output.non_tensor_batch["arpo"]]
+    [failed] = [number for number, error in enumerate(errors) if error]
+    assert "the container died" in errors[failed]
+    assert output.batch["response_mask"][failed].sum() == 0
+    valid = [reward for number, reward in enumerate(rewards(output)) if number != failed]
+    assert sorted(valid) == [0.0, 0.0, 1.0]
+    assert rewards(output)[failed] == pytest.approx(1 / 3, abs=1e-4)
+    advantages, _ = compute_grpo_outcome_advantage(
+        output.batch["rm_scores"], output.batch["response_mask"], output.non_tensor_batch["uid"]
+    )
+    assert not advantages[failed].any()
+    [right] = [number for number, reward in enumerate(rewards(output)) if reward == 1.0]
+    assert advantages[right].max() > 0
+
+
+def test_verl_leaves_out_a_failed_sample_and_keeps_its_group(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    """The worker of verl's present trainer (`use_v1`); its queue, which needs a Ray cluster, is a dictionary here."""
+    agent_loop_tq = pytest.importorskip("verl.trainer.ppo.v1.agent_loop_tq")
+    statuses, samples = {}, {}
+
+    async def put(key: str, partition_id: str, tag: dict[str, str]) -> None:
+        statuses[key] = tag["status"]
+
+    async def put_batch(keys: list[str], fields: Any, tags: list[Any], partition_id: str) -> None:
+        samples.update(zip(keys, fields["rm_scores"], strict=True))
+
+    queue = SimpleNamespace(init=lambda: None, async_kv_put=put, async_kv_batch_put=put_batch)
+    monkeypatch.setattr(agent_loop_tq, "tq", queue)
+    failing_once(monkeypatch)
+    script = script_for("arpo/Arithmetic-v0")
+    peer = Verl(model, tmp_path, script, {"rollout": {"retries": 0}}, **{"actor_rollout_ref.rollout.n": 3})
+    row = collate_fn([peer.rows[0]])
+    batch = get_tensordict({**row, "uid": np.array(["prompt"], dtype=object)})
+    assign_non_tensor_data(batch, "global_steps", 1)
+
+    async def run() -> None:
+        worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class(peer.config, peer.client)
+        await worker.generate_sequences(batch)
+        await asyncio.gather(*worker.background_tasks)
+
+    asyncio.run(run())
+    assert statuses == {"prompt": "failure"}
+    assert [float(scores.sum()) for scores in samples.values()] == [1.0, 1.0]
+    # the three rollouts were one group all the same
+    assert len({name for name, _ in peer.client.seen}) == 1
+
+
+class ToolLoop(Verl):
+    """verl's own `ToolAgentLoop` with our tools; the reward is computed as its reward manager does."""
+
+    def __init__(self, model: Path, folder: Path, script: Script) -> None:
+        (folder / "tools.yaml").write_text(tools_yaml(script.factory))
+        multi_turn = "actor_rollout_ref.rollout.multi_turn"
+        tools = {f"{multi_turn}.tool_config_path": folder / "tools.yaml", f"{multi_turn}.format": "hermes"}
+        limits = {f"{multi_turn}.max_tool_response_length": 4000, f"{multi_turn}.max_assistant_turns": 6}
+        super().__init__(model, folder, script, {}, **tools, **limits)
+
+    def batch(self, numbers: Sequence[int], n: int = 1) -> DataProto:
+        batch = super().batch(numbers, n)
+        batch.non_tensor_batch["agent_name"] = np.array(["tool_agent"] * len(batch), dtype=object)
+        return batch
+
+    def scores(self, output: DataProto) -> list[float]:
+        async def score(number: int) -> float:
+            text = self.tokenizer.decode(unpadded(output, number)[1], skip_special_tokens=True)
+            info = {
+                **output.non_tensor_batch["extra_info"][number],
+                "arpo_tools": output.non_tensor_batch[USED][number],
+            }
+            found = await compute_score("", text, None, info, num_turns=2)
+            assert "acc" not in found
+            return found["score"]
+
+        async def all_scores() -> list[float]:
+            return [await score(number) for number in range(len(output))]
+
+        return asyncio.run(all_scores())
+
+
+@pytest.mark.parametrize("env_id", sets())
+def test_our_tools_in_verls_own_loop(
+    env_id: str, model: Path, tmp_path: Path, isolation: str, opened: list[ToolEnv]
+) -> None:
+    """verl ends a malformed turn and answers unknown tools itself, so these kinds are not compared."""
+    script = script_for(env_id, "hermes")
+    peer = ToolLoop(model, tmp_path, script)
+    numbers = [at for at in range(script.episodes) if KINDS[at % len(KINDS)] not in ("malformed", "unknown tool")]
+    output = peer.play(numbers)
+    native = native_rewards(script)
+    assert peer.scores(output) == [native[number] for number in numbers]
+    assert not opened
+
+
+def test_a_failure_of_a_tool_ends_the_trajectory_instead_of_becoming_its_text(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, opened: list[ToolEnv]
+) -> None:
+    failing_once(monkeypatch)
+    with pytest.raises(SandboxError, match="the container died"):
+        ToolLoop(model, tmp_path, script_for("arpo/Arithmetic-v0", "hermes")).play([0])
+
+
+def test_a_row_without_its_task_is_refused(model: Path, tmp_path: Path, isolation: str) -> None:
+    peer = Verl(model, tmp_path, script_for("arpo/Arithmetic-v0"), {})
+    batch = peer.batch([0])
+    batch.non_tensor_batch["extra_info"] = np.array([{"index": 0}], dtype=object)
+    with pytest.raises(ValueError, match="arpo data export"):
+        asyncio.run(AgentLoopWorker(peer.config, peer.client).generate_sequences(batch))
+
+
+BAD_LOOPS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"rollout": {"algorithm": "arpoo"}}, {}, "did you mean 'arpo'"),
+    ({"rollout": {"initial_rollout": 2}}, {}, "did you mean 'initial_rollouts'"),
+    ({"rollout": {"temperature": 2}}, {}, "a setting of `rollout` must be one of"),
+    ({"on_fault": "zero"}, {}, "must be one of 'raise', 'mask'"),
+    ({"max_trajectories": 1}, {}, "2 rollouts, but max_trajectories is 1"),
+    ({}, {"actor_rollout_ref.rollout.prompt_length": 20}, "raise data.max_prompt_length"),
+    ({}, {"actor_rollout_ref.rollout.name": "sglang"}, "skip_tokenizer_init=False"),
+    ({}, {"actor_rollout_ref.rollout.name": "trtllm"}, "protocol='hermes'"),
+]
+
+
+@pytest.mark.parametrize(("loop", "overrides", "said"), BAD_LOOPS)
+def test_wrong_settings_are_named(
+    loop: dict[str, Any], overrides: dict[str, Any], said: str, model: Path, tmp_path: Path, isolation: str
+) -> None:
+    with pytest.raises(Exception, match=re.escape(said)):
+        Verl(model, tmp_path, script_for("arpo/Arithmetic-v0"), loop, **overrides).play([0], n=2)
+
+
+def byte_tokenizer() -> Any:
+    tokenizer = Tokenizer(models.BPE({byte: at for at, byte in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(False, use_regex=False), decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", special=True)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("output", "finish", "count"),
+    [
+        ({"token_ids": "<python>1</python> and more"}, "stop", len("<python>1</python>")),
+        ({"token_ids": "no stop<|im_end|>"}, "eos", len("no stop") + 1),
+        ({"token_ids": "x" * 40}, "length", 40),
+        ({"token_ids": "x", "stop_reason": "aborted"}, "ended a request itself", 0),
+        ({"token_ids": ""}, "ended a request itself", 0),
+        ({"token_ids": "x", "log_probs": None}, "0 log-probabilities", 0),
+    ],
+)
+def test_what_a_server_returns_is_a_turn_or_an_error(output: dict[str, Any], finish: str, count: int) -> None:
+    tokenizer = byte_tokenizer()
+
+    class Server:
+        async def generate(self, **_: Any) -> Any:
+            ids = tokenizer.encode(output["token_ids"], add_special_tokens=False)
+            return TokenOutput(
+                **{"log_probs": [-1.0] * len(ids), "stop_reason": "completed", **output, "token_ids": ids}
+            )
+
+    backend = VerlBackend(Server(), tokenizer, {"temperature": 1.0}, "vllm", max_length=42)
+    told: list[Sequence[float]] = []
+    asked = backend.generate(Request((1, 2), 50, ("</python>",), window=5), told.append)
+    if not count:
+        with pytest.raises(GenerationError, match=finish):
+            asyncio.run(asked)
+        return
+    made = asyncio.run(asked)
+    assert (made.finish, len(made.ids), len(made.logprobs), made.entropies[0]) == (finish, count, count, 1.0)
+    assert told == [[1.0] * min(5, count)]
+
+
+def play_for_benchmark(script: Script, episodes: int) -> list[float]:
+    """Play scripted episodes through verl's worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        peer = Verl(write_model(Path(folder)), Path(folder), script, {})
+        return rewards(peer.play(range(episodes)))
