@@ -86,9 +86,7 @@ class HostedEpisodes:
         """
         self._forget_closed()
         if len(self._running) >= self._max_episodes and handle not in self._running:
-            return ToolReply(
-                f"there are {self._max_episodes} episodes already: end one, or wait until one is idle", True
-            )
+            return ToolReply(f"{self._max_episodes} episodes are running, which is the most: end one, or wait", True)
         try:
             task = None if index is None else self._tasks.task(self._tasks.default, index)
         except IndexError as error:

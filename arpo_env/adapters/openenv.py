@@ -118,12 +118,17 @@ def classes() -> tuple[type, type, type]:
         ) -> Any:
             if unknown:
                 raise ValueError(f"reset takes seed, episode_id, split and index, not {', '.join(unknown)}")
+            if split is not None and index is None:
+                raise ValueError("reset takes split and index together")
             task = None if index is None else self.tasks.task(split or self.tasks.default, index)
             messages = await self.served.start(seed=seed, task=task)
             self._state = types.State(episode_id=episode_id, step_count=0)
             return self._observation(messages)
 
         async def step_async(self, action: Any, timeout_s: float | None = None, **_: Any) -> Any:
+            protocol = self.served.episode.env.protocol
+            if action.tool_calls and not protocol.native:
+                raise ValueError(f"calls of {protocol.name!r} are text; serve with protocol='hermes' for tool_calls")
             message = {"role": "assistant", "content": action.text, "tool_calls": action.tool_calls}
             messages = await self.served.use(lambda episode: episode.reply(message))
             self._state.step_count += 1

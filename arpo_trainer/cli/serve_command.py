@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from arpo_trainer.cli.command_options import ENV_HELP, add_command, add_command_
 if TYPE_CHECKING:
     from arpo_env import EnvFactory
 
+_LOOPBACK, _OPENENV_PORT, _MCP_PORT = "127.0.0.1", 8000, 8001
 _TOKEN_HELP = (
     "the bearer token or password of requests (default: the variable ARPO_SERVE_TOKEN, which other users of this "
     "machine cannot see)"
@@ -36,7 +38,7 @@ def add_serve_command(commands: Any) -> None:
         "serve an environment to OpenEnv clients, or write the folder of a Space",
         usage="arpo serve openenv ENV [options]",
     )
-    _add_address(openenv, 8000)
+    _add_address(openenv, _OPENENV_PORT)
     _add_limits(openenv, "clients")
     openenv.add_argument(
         "--write-space",
@@ -49,7 +51,7 @@ def add_serve_command(commands: Any) -> None:
         actions, "mcp", _mcp, "serve the tools of an environment to MCP clients", usage="arpo serve mcp ENV [options]"
     )
     mcp.add_argument("--http", action="store_true", help="serve over HTTP instead of standard input and output")
-    _add_address(mcp, 8001)
+    _add_address(mcp, _MCP_PORT)
     _add_limits(mcp, "episodes")
     mcp.add_argument("--show-reward", action="store_true", help="let clients read the reward of an episode")
 
@@ -58,7 +60,7 @@ def _add_address(parser: argparse.ArgumentParser, port: int) -> None:
     parser.add_argument("env", metavar="ENV", help=ENV_HELP)
     add_env_options(parser)
     address = "address to listen on (default 127.0.0.1); any other needs a token"
-    parser.add_argument("--host", default="127.0.0.1", help=address)
+    parser.add_argument("--host", default=_LOOPBACK, help=address)
     parser.add_argument("--port", type=int, default=port, metavar="N", help=f"port to listen on (default {port})")
     parser.add_argument("--token", default="", help=_TOKEN_HELP)
 
@@ -92,9 +94,14 @@ def _mcp(arguments: argparse.Namespace) -> int:
     from arpo_env.adapters.hosted_episodes import HostedEpisodes
     from arpo_env.adapters.mcp_server import make_app, serve_stdio
 
+    if not arguments.http and (arguments.token or (arguments.host, arguments.port) != (_LOOPBACK, _MCP_PORT)):
+        raise ValueError("--host, --port and --token are for HTTP: add --http")
     factory = _factory(arguments)
     episodes = HostedEpisodes(factory, arguments.max_sessions, arguments.idle_seconds, arguments.show_reward)
     if not arguments.http:
+        sys.stderr.write(f"the tools of {factory.id} for one MCP client, over standard input and output\n")
+        # the SDK's thread that reads the input cannot be interrupted; the sandbox ends with this process in any case
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         serve_stdio(episodes)
         return 0
     token = _token(arguments)

@@ -162,6 +162,8 @@ def step(text: str) -> dict[str, Any]:
         (json.dumps({"type": "step", "data": {"text": 5}}), "Invalid message"),
         (json.dumps({"type": "reset", "data": {"index": 10**12}}), "there is no task"),
         (json.dumps({"type": "reset", "data": {"split": "tst", "index": 0}}), "Did you mean 'test'"),
+        (json.dumps({"type": "reset", "data": {"split": "test"}}), "split and index together"),
+        (json.dumps({"type": "step", "data": {"tool_calls": [{}]}}), "protocol='hermes'"),
         (json.dumps({"type": "reset", "data": {"level": 3}}), "reset takes seed, episode_id, split and index"),
     ],
 )
@@ -265,15 +267,17 @@ def test_the_app_of_the_variables_wants_an_environment_and_a_token(monkeypatch: 
 
 
 def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) -> None:
+    from openenv.cli.__main__ import app as openenv
     from openenv.cli._validation import validate_running_environment
     from openenv.cli.commands.push import _validate_openenv_directory
+    from typer.testing import CliRunner
 
     folder = tmp_path / "space"
     script = script_for("arpo/Arithmetic-v0")
     write_space(folder, script.factory, 4)
     assert _validate_openenv_directory(folder)[0] == "arithmetic-v0"
-    command = [sys.executable, "-m", "openenv.cli", "validate", "--level", "static", "--json", str(folder)]
-    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    validate = ["validate", "--level", "static", "--json", str(folder)]
+    report = json.loads(CliRunner().invoke(openenv, validate).stdout)
     assert report["verdict"] == "pass"
 
     # as the Dockerfile starts it
@@ -282,7 +286,7 @@ def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) 
     with subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.DEVNULL) as server:
         try:
             url = f"http://127.0.0.1:{port}"
-            wait_for(lambda: answers(url), 60)
+            wait_for(lambda: answers(url), 120)  # importing OpenEnv takes seconds
             assert validate_running_environment(url)["passed"]
             assert asyncio.run(play(url, script, 1)) == native_rewards(script)[1]
         finally:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ([ENV, "--http", "--token", "two words"], "visible ASCII"),
         ([ENV, "--http", "--max-sessions", "0"], "--max-sessions has to be above 0"),
         ([ENV, "--http", "--host", "203.0.113.1", "--token", "t"], "cannot listen on 203.0.113.1"),
+        ([ENV, "--port", "9000"], "add --http"),
         (["arpo/Arithmatic-v0"], "arpo/Arithmetic-v0"),
         ([ENV, "--env-set", "lvl=2"], "level"),
         ([ENV, "--env-set", "reward=reference"], "reward='paper'"),
@@ -73,6 +75,17 @@ def test_it_serves_until_it_is_interrupted() -> None:
             assert answer.status == 200
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
+
+
+@needs_mcp
+def test_over_standard_input_ctrl_c_ends_it_too() -> None:
+    command = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", ENV]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert "one MCP client" in server.stderr.readline()
+        time.sleep(2)  # until it reads
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == -signal.SIGINT
 
 
 def test_a_space_is_written_into_a_new_folder_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
