@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arpo_env.adapters.chat_episode import ChatEpisode, Message
+from arpo_env.adapters.chat_episode import ChatEpisode, Message, close_tag
 from arpo_env.adapters.peer import load_peer
 from arpo_env.env_factory import EnvFactory
 
@@ -42,29 +42,32 @@ __all__ = ["accuracy", "inspect_task", "play", "reward"]
 _episodes: dict[str, ChatEpisode] = {}
 
 
-def inspect_task(env: str, *, protocol: str = "hermes", **options: Any) -> Task:
+def inspect_task(env: str | EnvFactory, **options: Any) -> Task:
     """Return an environment as a task of Inspect, with a sample for each of its tasks.
 
     Args:
-        env: id of the environment, as `gym.make` takes it.
-        protocol: "hermes" lets the model call tools by its native calls, as its provider offers them; "arpo-tags" is
-            for models that were trained with tags, or have no calls.
-        options: options of the environment, such as split or limit.
+        env: id of the environment, as `gym.make` takes it, or its factory.
+        options: options of the environment, such as split or limit. The protocol is "hermes" if none is given: the
+            model calls tools by its native calls, as its provider offers them. "arpo-tags" is for models that were
+            trained with tags, or have no calls.
 
     Raises:
         UnknownEnvError: the id is not registered.
         ValueError: an option is invalid, or the environment has endless tasks and no limit is given.
     """
-    options = {"protocol": protocol, **options}
-    made = EnvFactory(env, **options)()
+    given = env if isinstance(env, EnvFactory) else EnvFactory(env)
+    options = {"protocol": "hermes", **given.options, **options}
+    made = EnvFactory(given.id, **options)()
     size = made.tasks.size
     if size is None:
-        raise ValueError(f"the tasks of {env} are endless: say how many to evaluate, as in limit=100 (-T limit=100)")
+        raise ValueError(
+            f"the tasks of {given.id} are endless: say how many to evaluate, as in limit=100 (-T limit=100)"
+        )
     samples = [_sample(made, number) for number in range(size)]
     levels = {sample.metadata["level"] for sample in samples}
     return Task(
-        dataset=MemoryDataset(samples, name=env),
-        solver=play(env, options),
+        dataset=MemoryDataset(samples, name=given.id),
+        solver=play(given.id, options),
         scorer=[reward(), accuracy()],
         metrics=_metrics(len(levels) > 1),
         cleanup=_close,
@@ -97,12 +100,14 @@ def play(env: str, options: dict[str, Any]) -> Solver:
         config = GenerateConfig(stop_seqs=episode.stop or None)
         while not episode.done:
             state.output = await get_model().generate(state.messages, tools=tools, config=config)
-            state.messages.append(state.output.message)
+            message = state.output.message
+            if isinstance(message.content, str):
+                message.content = close_tag(message.content, episode.stop)  # servers leave stop strings out
+            state.messages.append(message)
             if state.output.stop_reason == "model_length":
-                await episode.truncate(state.output.completion)  # the model's context is full
+                await episode.truncate(message.text)  # the model's context is full
             else:
-                answers = await episode.reply(_as_dict(state.output.message))
-                state.messages.extend(_message(each, state.output.message) for each in answers)
+                state.messages += [_message(each, message) for each in await episode.reply(_as_dict(message))]
         return state
 
     return solve

@@ -24,6 +24,8 @@ def endpoint(script: Script) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append(request)
             message = script.message(request["messages"])
+            for stop in request.get("stop", ()):  # which a server does not send
+                message["content"] = message["content"].removesuffix(stop)
             choice = {"index": 0, "finish_reason": "stop", "message": message}
             usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
             answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "stub", "usage": usage}

@@ -38,6 +38,8 @@ def model(script: Script, before: Callable[[], None] = lambda: None) -> Any:
             parse_tool_call(call["id"], call["function"]["name"], call["function"]["arguments"], tools)
             for call in said.get("tool_calls", ())
         ]
+        for stop in config.stop_seqs or ():  # which a server does not send
+            said["content"] = said["content"].removesuffix(stop)
         output = ModelOutput.from_message(ChatMessageAssistant(content=said["content"], tool_calls=calls or None))
         output.usage = ModelUsage(input_tokens=5, output_tokens=5, total_tokens=10)  # counting them wants a download
         asked.append((tools, config.stop_seqs))
@@ -51,9 +53,8 @@ def model(script: Script, before: Callable[[], None] = lambda: None) -> Any:
 
 def evaluate(script: Script, folder: Path, played_by: Any = None, options: Any = None, **more: Any) -> Any:
     """The log of an evaluation of all tasks of the script."""
-    protocol = "hermes" if script.native else "arpo-tags"
-    given = {"protocol": protocol, "limit": script.episodes, **script.factory.options, **(options or {})}
-    task = adapter.inspect_task(script.factory.id, **given)
+    given = {"protocol": "hermes" if script.native else "arpo-tags", "limit": script.episodes, **(options or {})}
+    task = adapter.inspect_task(script.factory, **given)
     settings = {"display": "none", "log_dir": str(folder), "max_samples": 16, **more}
     [log] = inspect_eval(task, model=played_by or model(script), **settings)
     return log
@@ -117,6 +118,7 @@ def test_calls_are_seen_in_the_log(isolation: str, tmp_path: Path) -> None:
     tagged = model(script_for("arpo/Arithmetic-v0"))
     log = evaluate(script_for("arpo/Arithmetic-v0"), tmp_path, tagged, limit=2)
     assert [message.role for message in log.samples[1].messages] == ["system", *["user", "assistant"] * 3]
+    assert log.samples[1].messages[2].text.endswith("</python>")
     assert all(tools == [] and "</python>" in stop for tools, stop in tagged.asked)
 
 
@@ -124,6 +126,12 @@ def test_64_episodes_at_once(isolation: str, tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 64)
     log = evaluate(script, tmp_path, max_samples=64, max_connections=64)
     assert scores(log) == native_rewards(script)
+
+
+def test_epochs_are_episodes_of_their_own(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
+    log = evaluate(script, tmp_path, epochs=2)
+    assert scores(log) == [reward for reward in native_rewards(script) for _ in range(2)]
 
 
 def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
