@@ -1,0 +1,53 @@
+"""Coroutines that begin at the same time share one piece of work."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from arpo_trainer.adapters.sibling_runs import together
+
+
+def test_work_is_done_once_for_all_that_begin_together() -> None:
+    asked: list[int] = []
+
+    async def work(count: int) -> str:
+        asked.append(count)
+        await asyncio.sleep(0)
+        return f"for {count}"
+
+    async def run() -> None:
+        tasks = [asyncio.create_task(together(key, work)) for key in "aabaab"]
+        first = await asyncio.gather(*tasks)
+        assert first == [(0, "for 4"), (1, "for 4"), (0, "for 2"), (2, "for 4"), (3, "for 4"), (1, "for 2")]
+        # one that comes later has work of its own
+        assert await together("a", work) == (0, "for 1")
+
+    asyncio.run(run())
+    assert asked == [4, 2, 1]
+
+
+def test_an_error_is_raised_in_all_and_a_cancelled_caller_disturbs_no_other() -> None:
+    done: list[int] = []
+
+    async def fail(count: int) -> None:
+        raise RuntimeError(f"no luck for {count}")
+
+    async def succeed(count: int) -> int:
+        await asyncio.sleep(0.01)
+        done.append(count)
+        return count
+
+    async def run() -> None:
+        failed = await asyncio.gather(*(together("a", fail) for _ in range(3)), return_exceptions=True)
+        assert [str(error) for error in failed] == ["no luck for 3"] * 3
+        tasks = [asyncio.create_task(together("b", succeed)) for _ in range(3)]
+        await asyncio.sleep(0.001)
+        tasks[0].cancel()
+        assert await asyncio.gather(*tasks[1:]) == [(1, 3), (2, 3)]
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[0]
+
+    asyncio.run(run())
+    assert done == [3]
