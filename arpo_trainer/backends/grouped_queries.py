@@ -1,8 +1,8 @@
 """Attention of one new token per row without copies of keys and values, for models whose heads share them.
 
-Several query heads attend to the same keys and values (grouped-query attention). transformers repeats keys and values for
-each query head when there is a mask, and copies the whole cache at every token to do so. With one query per row, the
-heads of a group can be taken for several queries of one head instead: the numbers are the same up to rounding, and
+Several query heads attend to the same keys and values (grouped-query attention). Where there is a mask, transformers
+repeats keys and values for each query head, and copies the whole cache at every token to do so. With one query per row,
+the heads of a group can be taken for several queries of one head instead: the numbers are the same up to rounding, and
 nothing is copied.
 
 `accept_single_queries` lets transformers' "sdpa" attention do so for masks from `single_query_mask`, and passes all

@@ -38,7 +38,9 @@ class Sampler:
             raise ValueError(f"estimator must be one of {ESTIMATORS} and topk >= 1, got {estimator!r} and {topk}")
         self.estimator, self.topk = estimator, topk
 
-    def draw(self, logits: torch.Tensor, temperature: torch.Tensor, rngs: Sequence[torch.Generator | None]) -> list[Drawn]:
+    def draw(
+        self, logits: torch.Tensor, temperature: torch.Tensor, rngs: Sequence[torch.Generator | None]
+    ) -> list[Drawn]:
         """Draw a token for each row, and copy all results to the host at once.
 
         Args:
