@@ -83,9 +83,11 @@ class CpuSeconds(TrainerCallback):  # type: ignore[misc]  # transformers is unty
         self.steps: list[float] = []
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin a reading."""
         self.started = time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Keep the reading."""
         self.steps.append(time.process_time() - self.started)
 
 
