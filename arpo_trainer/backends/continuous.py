@@ -15,6 +15,7 @@ from typing import Any, Unpack
 
 import torch
 
+from arpo_trainer.backends.grouped_queries import accept_single_queries
 from arpo_trainer.backends.in_process import DecodingOptions, InProcessBackend
 from arpo_trainer.backends.kv_cache import SlotCache, agreement
 from arpo_trainer.backends.request_queue import DecodingRow
@@ -50,6 +51,7 @@ class TransformersBackend(InProcessBackend):
             raise ValueError(f"TransformersBackend cannot serve this model: {reason}; PaddedBackend can")
         super().__init__(model, tokenizer, prefix_tokens=prefix_tokens, **options)
         self._cache = SlotCache()
+        accept_single_queries()
 
     def _advance(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
         """Prefill the new rows, decode one token for every row, and remove the rows that are over."""

@@ -184,7 +184,7 @@ class InProcessBackend(ABC):
         return torch.tensor([row.request.temperature for row in rows], device=self.model.device)
 
     def _draw(self, logits: torch.Tensor, temperatures: torch.Tensor, rows: list[DecodingRow]) -> list[Drawn]:
-        return self.sampler.draw(logits, temperatures, [row.rng for row in rows])
+        return self.sampler.draw(logits, temperatures, [row.rng if row.request.temperature else None for row in rows])
 
     def _take(self, row: DecodingRow, drawn: Drawn) -> bool:
         """Add a token to a row; return whether it was the last one."""

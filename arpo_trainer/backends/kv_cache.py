@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
+from arpo_trainer.backends.grouped_queries import single_query_mask
+
 LayerStates = list[tuple[torch.Tensor, torch.Tensor]]  # a layer: keys and values, each (kv heads, tokens, head dim)
 BLOCK = 64
 
@@ -120,7 +122,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         mask = torch.arange(self.longest, device=device) <= self.position[..., None]
         # padding gets the last valid position: some models have no later one
         ids = torch.minimum(self.position, (lengths + ends - 1)[:, None])
-        return ids, mask[:, None]
+        return ids, single_query_mask(mask[:, None]) if width == 1 else mask[:, None]
 
     def advance(self, first: int, new: Sequence[int]) -> None:
         """Count the tokens that the rows from `first` on have received."""

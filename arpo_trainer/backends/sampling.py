@@ -38,17 +38,21 @@ class Sampler:
             raise ValueError(f"estimator must be one of {ESTIMATORS} and topk >= 1, got {estimator!r} and {topk}")
         self.estimator, self.topk = estimator, topk
 
-    def draw(self, logits: torch.Tensor, temperature: torch.Tensor, rngs: Sequence[torch.Generator]) -> list[Drawn]:
+    def draw(
+        self, logits: torch.Tensor, temperature: torch.Tensor, rngs: Sequence[torch.Generator | None]
+    ) -> list[Drawn]:
         """Draw a token for each row, and copy all results to the host at once.
 
         Args:
             logits: shape (rows, vocabulary).
             temperature: shape (rows,); at 0 the most likely token is taken, and the numbers are those of 1.
             rngs: one per row, on the device of the logits; each gives one number for every token of the vocabulary.
+                None where the temperature is 0, which needs no random numbers.
         """
         greedy = (temperature == 0)[:, None]
         logprobs = torch.log_softmax(logits.float() / temperature[:, None].masked_fill(greedy, 1), dim=-1)
-        tokens = torch.where(greedy, logprobs, logprobs + _gumbel(logprobs, rngs)).argmax(-1, keepdim=True)
+        scores = logprobs if not any(rngs) else torch.where(greedy, logprobs, logprobs + _gumbel(logprobs, rngs))
+        tokens = scores.argmax(-1, keepdim=True)
         columns = [tokens.float(), logprobs.gather(-1, tokens)]  # floats are exact to 2**24
         if self.estimator == "exact":
             columns.append(torch.special.entr(logprobs.exp()).sum(-1, keepdim=True))
@@ -62,11 +66,15 @@ class Sampler:
         return Drawn(int(token), logprob, estimated_entropy(rest, logprob, self.estimator))
 
 
-def _gumbel(like: torch.Tensor, rngs: Sequence[torch.Generator]) -> torch.Tensor:
-    """Return Gumbel noise in the shape of `like`; in float64, or tokens less likely than 1e-7 would never win."""
+def _gumbel(like: torch.Tensor, rngs: Sequence[torch.Generator | None]) -> torch.Tensor:
+    """Return Gumbel noise in the shape of `like`; in float64, or tokens less likely than 1e-7 would never win.
+
+    Rows without a generator hold anything.
+    """
     # MPS has no float64
     dtype = torch.float32 if like.device.type == "mps" else torch.float64
     noise = torch.empty(like.shape, dtype=dtype, device=like.device)
     for row, rng in zip(noise, rngs, strict=True):
-        row.uniform_(generator=rng)
+        if rng is not None:
+            row.uniform_(generator=rng)
     return noise.log_().neg_().log_().neg_()

@@ -15,6 +15,7 @@ layers again during backward.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -117,6 +118,7 @@ def accept_tree_masks() -> None:
 def _taking_trees(current: Attention) -> Attention:
     """Return an attention function that handles tree masks and leaves others to `current`."""
 
+    @functools.wraps(current)  # keeps what others have noted on it, or two of them would wrap each other at each call
     def attention(
         module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:

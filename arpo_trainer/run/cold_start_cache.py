@@ -41,7 +41,7 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
     seed = args.seed if run.cold_start_seed is None else run.cold_start_seed
     # the prompt and a user's own tasks are part of the key: code that changes them changes no setting
     prompt = env.system_prompt + own_tasks(env, run.cold_start_examples)
-    folder = cold_start_folder(run, path, prompt, seed, env.protocol.name)
+    folder = cold_start_folder(run, path, prompt, seed, env.protocol.name, bf16=bool(args.bf16), packing=args.packing)
     # machines have caches of their own: all of them must have it, or all make it
     if all(on_every_rank((folder / "config.json").exists)):
         logger.info("cold start: taken from %s", folder)
@@ -86,12 +86,22 @@ def _make_cold_started_model(
     on_every_rank(save)
 
 
-def cold_start_folder(run: RunArguments, model: str, prompt: str, seed: int, protocol: str = "arpo-tags") -> Path:
+def cold_start_folder(
+    run: RunArguments,
+    model: str,
+    prompt: str,
+    seed: int,
+    protocol: str = "arpo-tags",
+    *,
+    bf16: bool = True,
+    packing: bool | str = "auto",
+) -> Path:
     """Return the cache folder of the cold-started model for exactly these settings."""
     cold = [entry.name for entry in dataclasses.fields(run) if entry.name.startswith("cold")]
     names = ("env", "env_kwargs", *(name for name in cold if name != "cold_start_seed"))
     # the seed is added as it is used, since `cold_start_seed` may be None
     facts = {name: getattr(run, name) for name in names} | {"model": model, "prompt": prompt, "seed": seed}
+    facts |= {"bf16": bf16, "packing": packing}  # both change the last bits of the result
     if protocol != "arpo-tags":  # a reference algorithm shows other results after the same prompt
         facts["protocol"] = protocol
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -26,6 +26,17 @@ def test_temperature_zero_takes_the_most_likely() -> None:
     assert {one.token for one in draw(torch.tensor([0.1, 0.3, 0.2]), 0.0, 20)} == {1}
 
 
+@pytest.mark.parametrize("temperatures", [[0.0, 0.0], [0.0, 1.0], [0.7, 0.0]])
+def test_rows_at_temperature_zero_need_no_random_numbers(temperatures: list[float]) -> None:
+    logits = torch.randn(2, 1000, generator=torch.Generator().manual_seed(3))
+    given = torch.tensor(temperatures)
+    rngs = [torch.Generator().manual_seed(seed) for seed in range(2)]
+    all_given = Sampler().draw(logits, given, rngs)
+    rngs = [torch.Generator().manual_seed(seed) for seed in range(2)]
+    wanted = [rng if heat else None for rng, heat in zip(rngs, temperatures, strict=True)]
+    assert Sampler().draw(logits, given, wanted) == all_given
+
+
 def test_a_token_that_cannot_be_is_never_drawn() -> None:
     drawn = draw(torch.tensor([-torch.inf, 0.0, 0.0, -torch.inf]), 1.0, 200)
     assert {one.token for one in drawn} == {1, 2}

@@ -1,0 +1,72 @@
+"""Decoding copies no keys and values for the heads that share them, and has the numbers of transformers' attention."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers.integrations import sdpa_attention
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from arpo_trainer.backends import TransformersBackend
+from arpo_trainer.backends.base import Request
+from arpo_trainer.backends.grouped_queries import accept_single_queries, single_query_mask
+from arpo_trainer.packing.masks import accept_tree_masks
+from tests.arpo_trainer.backends.conformance import rollout
+from tests.conftest import tiny_llama
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """The shapes of all keys and values that are copied for several heads while the test runs."""
+    shapes: list[torch.Size] = []
+    ordinary = sdpa_attention.repeat_kv
+
+    def counting(states: torch.Tensor, times: int) -> torch.Tensor:
+        shapes.append(states.shape)
+        return ordinary(states, times)
+
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", counting)
+    return shapes
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(6, 2), (4, 1), (3, 3)])
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_the_numbers_are_those_of_repeated_keys(
+    heads: int, key_heads: int, scaling: float | None, repeated: list[torch.Size]
+) -> None:
+    accept_single_queries()
+    rng = torch.Generator().manual_seed(heads)
+    query = torch.randn(5, heads, 1, 16, generator=rng)
+    key, value = torch.randn(2, 5, key_heads, 12, 16, generator=rng)
+    mask = torch.arange(12) <= torch.tensor([[0], [3], [11], [7], [7]])
+    layer = SimpleNamespace(is_causal=True, num_key_value_groups=heads // key_heads)
+    attention = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    want, _ = attention(layer, query, key, value, mask[:, None, None], scaling=scaling)
+    repeated.clear()
+    got, _ = attention(layer, query, key, value, single_query_mask(mask[:, None, None]), scaling=scaling)
+    assert got.shape == want.shape == (5, 1, heads, 16)
+    torch.testing.assert_close(got, want)
+    assert not repeated or heads == key_heads
+
+
+def test_only_the_prefill_repeats_keys(tokenizer: Any, repeated: list[torch.Size]) -> None:
+    backend = TransformersBackend(tiny_llama(len(tokenizer)).eval(), tokenizer, eos_token_ids={2})
+    requests = [Request(tuple(range(5, 30 + n)), 6, seed=n) for n in range(3)]
+    got = asyncio.run(rollout(backend, requests))
+    assert [len(one.ids) for one in got] == [6, 6, 6]
+    lengths = {shape[2] for shape in repeated}
+    assert lengths
+    assert max(lengths) <= 26  # the longest context but its last token, with which decoding begins
+
+
+def test_two_kinds_of_masks_are_accepted_once_each() -> None:
+    accept_single_queries()
+    accept_tree_masks()
+    found = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    for accept in (accept_single_queries, accept_tree_masks, accept_single_queries):
+        accept()
+        assert ALL_ATTENTION_FUNCTIONS["sdpa"] is found
