@@ -124,6 +124,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "search query": (["search", "query", CORPUS, "cat"], {}),
     "search query, ddgs": (["search", "query", "ddgs", "cat"], {"*": "pip install ddgs"}),
     "search serve": (["search", "serve", CORPUS, "--port", "-1"], {"*": "port"}),
+    "serve openenv": (["serve", "openenv", "arpo/Arithmetic-v0"], {"*": "pip install 'openenv"}),
+    "serve mcp": (["serve", "mcp", "arpo/Arithmetic-v0", "--http", "--port", "-1"], {"*": "port"}),
     "sandbox check": (["sandbox", "check", "--backend", "bubblewrap"], {"*": "bubblewrap|bwrap"}),
     "sandbox ps": (["sandbox", "ps", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
     "sandbox prune": (["sandbox", "prune", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
@@ -222,7 +224,7 @@ def test_every_command_is_among_the_cases() -> None:
     assert {"--version", "view", *leaves(_parser())} <= tried
 
 
-NESTED = ("data", "view", "cache", "search", "sandbox")
+NESTED = ("data", "view", "cache", "search", "sandbox", "serve")
 
 
 def leaves(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) -> list[str]:

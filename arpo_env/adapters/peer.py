@@ -80,7 +80,8 @@ def _how_to_install(peer: Peer) -> str:
         there = f"{peer.package} {importlib.metadata.version(peer.package)} is too old for this adapter"
     except importlib.metadata.PackageNotFoundError:
         there = f"this adapter needs {peer.package}"
-    return " ".join(filter(None, [f"{there}; install it with: pip install {peer.install}", peer.note]))
+    install = f"{there}; install it with: pip install {peer.install}"
+    return f"{install}. {peer.note}" if peer.note else install
 
 
 def _check_version(peer: Peer) -> None:
