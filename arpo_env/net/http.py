@@ -77,7 +77,7 @@ class Http:
         timeout: seconds for one try, from the name look-up to the last byte.
         max_bytes: of a body, unpacked.
         retries: further tries after 429, 5xx, or a broken connection.
-        pause: seconds before the first retry; doubles each time, and `Retry-After` is obeyed up to 30 s.
+        pause: seconds before the first retry; doubles each time up to 30 s, and `Retry-After` is obeyed up to 30 s.
         per_second: most requests per second; None is no limit.
         cures: what to do about a status, for the message, as in {401: "set SERPER_API_KEY"}.
         patience: seconds for all tries together, with pauses and the wait for a turn; None is 3 x `timeout`.
@@ -137,7 +137,8 @@ class Http:
                 return answer
             tries += 1
             # Random, so that many requests that failed together do not come back together.
-            pause = max(answer.pause, self.pause * 2.0 ** (tries - 1) * random.uniform(0.75, 1.25))
+            own = self.pause * 2.0 ** min(tries - 1, 60) * random.uniform(0.75, 1.25)
+            pause = max(answer.pause, min(own, _LONGEST_PAUSE))
             too_long = pause > _LONGEST_PAUSE or time.monotonic() + pause >= ends
             if not answer.passing or tries > self.retries or too_long:
                 raise self._error(answer, tries)

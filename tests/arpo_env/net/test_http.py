@@ -192,6 +192,17 @@ def test_retry_after_is_obeyed() -> None:
         assert time.monotonic() - started >= 0.3
 
 
+def test_own_pauses_stop_growing_where_none_would_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_env.net.http._LONGEST_PAUSE", 0.05)
+
+    def answer(call: Call) -> None:
+        call.reply({}, 503 if len(server.seen) < 6 else 200)
+
+    with LocalServer(answer) as server:
+        assert ask(quick(timeout=2, retries=10, pause=0.02), server.address).status == 200
+        assert len(server.seen) == 6
+
+
 def test_a_wait_of_an_hour_is_not_waited_for() -> None:
     with LocalServer(lambda call: call.reply({}, 429, Retry_After="3600")) as server:
         error = failure(quick(retries=3, cures={429: "Take a larger plan."}), server.address)
