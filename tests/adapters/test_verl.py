@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 import gc
 import re
 import tempfile
@@ -18,6 +20,7 @@ pytest.importorskip("verl")
 import numpy as np
 import yaml
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 from verl.experimental.agent_loop import AgentLoopWorker
@@ -130,11 +133,19 @@ def config_for(model: Path, folder: Path, loop: dict[str, Any], **overrides: Any
         f"{rollout}.response_length": LENGTHS["response"],
         "data.max_prompt_length": LENGTHS["prompt"],
         "data.filter_overlong_prompts_workers": 1,
-        "+data.cache_dir": folder,
+        "data.cache_dir": folder,
         **overrides,
     }
+    config = copy.deepcopy(defaults())
+    for name, value in given.items():
+        OmegaConf.update(config, name, str(value) if isinstance(value, Path) else value, force_add=True)
+    return config
+
+
+@functools.cache
+def defaults() -> Any:
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", [f"{name}={value}" for name, value in given.items()])
+        return compose("ppo_trainer")
 
 
 class Verl:
