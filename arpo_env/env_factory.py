@@ -17,7 +17,8 @@ import threading
 from collections.abc import Hashable, Mapping
 from typing import Any, Self, cast
 
-from envs_registry.spec import EnvSpec, get_spec, has_spec, import_module
+from envs_registry.module_ids import import_module
+from envs_registry.spec import EnvSpec, get_spec, has_spec
 
 _CURES = {
     "sandbox": "leave it out, and each process opens its own (ARPO_SANDBOX chooses the backend)",

@@ -1,18 +1,16 @@
 """`EnvSpec`, which describes an environment id as a row of data, and the table of registered specs.
 
-A spec has no behaviour: `arpo_env` builds environments from it. An id may name the module that registers it, in
-Gymnasium's form: `get_spec("my_envs:mine/Task-v0")` imports `my_envs` first.
+A spec has no behaviour: `arpo_env` builds environments from it.
 """
 
 from __future__ import annotations
 
 import difflib
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from envs_registry.module_ids import resolve_id
 
 
 class UnknownEnvError(KeyError):
@@ -131,44 +129,3 @@ def get_spec(env_id: str) -> EnvSpec:
         else "`arpo envs` lists all of them; name your own environment with its module, as in my_envs:mine/Task-v0"
     )
     raise UnknownEnvError(f"no environment {known!r}. Did you mean: {', '.join(names)}? {cure}.")
-
-
-def resolve_id(env_id: str) -> str:
-    """Import the module that an id names, if any, and return the id without it.
-
-    The module is searched for on Python's path, and then in the current folder, which is not on the path of a console
-    script such as `arpo`.
-
-    Raises:
-        ModuleNotFoundError: the module was not found; the message says where it was searched for.
-    """
-    module, colon, known = env_id.partition(":")
-    if colon:
-        import_module(module)
-    return known if colon else env_id
-
-
-def import_module(module: str) -> None:
-    """Import a module that registers environments; see `resolve_id`."""
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # at the end, so that a local file never shadows an installed module
-    # Importing a path such as envs/mine.py would fail with a message that does not help.
-    if not all(part.isidentifier() for part in module.split(".")):
-        raise _no_module(module, here)
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module exists, but an import inside it failed
-        raise _no_module(module, here) from error
-
-
-def _no_module(module: str, here: str) -> ModuleNotFoundError:
-    wanted = module.removesuffix(".py").replace("/", ".").strip(".")
-    hint = f" Write {wanted}:NAME, the name that Python imports." if wanted != module else ""
-    return ModuleNotFoundError(
-        f"no module {module!r} that registers environments (searched Python's path and {here}).{hint} Run the "
-        "command in the folder that holds it, install it, or put its folder into PYTHONPATH",
-        name=module,
-    )

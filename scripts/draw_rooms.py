@@ -55,6 +55,7 @@ FLOORS: dict[str, list[str]] = {
         "contamination answer_leak_check",
         "sources",
         "spec task",
+        "module_ids",
     ],
     "sandbox": [
         "http",

@@ -56,6 +56,15 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{name(page)} links to {target}"
 
 
+def test_files_that_the_architecture_page_names_are_there() -> None:
+    section = (
+        (DOCS / "architecture.md").read_text(encoding="utf-8").partition("## Where to look")[2].partition("\n## ")[0]
+    )
+    files = re.findall(r"`([\w/]+(?:\.py|/))`", section)
+    assert len(files) > 50
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
 def test_documents_that_the_code_names_are_there() -> None:
     """Messages, docstrings, recipes and scripts that send the reader to a page below docs/."""
     suffixes = (".py", ".yaml", ".sh", ".toml")

@@ -1,0 +1,48 @@
+"""Ids that name the module that registers them, in Gymnasium's form: "my_envs:mine/Task-v0" imports `my_envs`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+
+def resolve_id(env_id: str) -> str:
+    """Import the module that an id names, if any, and return the id without it.
+
+    The module is searched for on Python's path, and then in the current folder, which is not on the path of a console
+    script such as `arpo`.
+
+    Raises:
+        ModuleNotFoundError: the module was not found; the message says where it was searched for.
+    """
+    module, colon, known = env_id.partition(":")
+    if colon:
+        import_module(module)
+    return known if colon else env_id
+
+
+def import_module(module: str) -> None:
+    """Import a module that registers environments; see `resolve_id`."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # at the end, so that a local file never shadows an installed module
+    # Importing a path such as envs/mine.py would fail with a message that does not help.
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise _no_module(module, here)
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module exists, but an import inside it failed
+        raise _no_module(module, here) from error
+
+
+def _no_module(module: str, here: str) -> ModuleNotFoundError:
+    wanted = module.removesuffix(".py").replace("/", ".").strip(".")
+    hint = f" Write {wanted}:NAME, the name that Python imports." if wanted != module else ""
+    return ModuleNotFoundError(
+        f"no module {module!r} that registers environments (searched Python's path and {here}).{hint} Run the "
+        "command in the folder that holds it, install it, or put its folder into PYTHONPATH",
+        name=module,
+    )
