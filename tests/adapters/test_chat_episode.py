@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.chat_episode import ChatEpisode, close_tag
@@ -44,6 +45,9 @@ def test_a_broken_sandbox_raises_and_leaves_no_reward() -> None:
             end()
             with pytest.raises(FAULTS):
                 await episode.reply("<think>a</think><python>x</python>")
+            # nor does a truncation afterwards make one
+            with pytest.raises(ResetNeeded):
+                await episode.truncate()
             return episode
 
     episode = asyncio.run(play())
