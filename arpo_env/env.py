@@ -221,9 +221,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
 
     async def astep(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Asynchronous `step`."""
-        episode = self.episode
-        if episode.outcome:
-            raise ResetNeeded(f"the episode has ended ({episode.outcome}); call reset() before the next step()")
+        episode = self._running()
         if not isinstance(action, str):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
@@ -304,6 +302,11 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._episode
 
+    def _running(self) -> Episode:
+        if self.episode.outcome:
+            raise ResetNeeded(f"the episode has ended ({self.episode.outcome}); call reset() before the next step()")
+        return self.episode
+
     def check(self) -> None:
         """Check early that search, page reading and grading are configured and installed.
 
@@ -330,12 +333,20 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
 
         Args:
             action: the part of a turn that was cut off, if any.
+
+        Raises:
+            ResetNeeded: there is no running episode; one that failed gets no reward in this way.
         """
+        episode = self._running()
         # At least one turn, since the infos describe the last one.
-        if action or not self.episode.turns:
-            self.episode.turns.append(Turn(action))
-        self.episode.outcome = "truncated"
-        return await self._end(self.episode)
+        if action or not episode.turns:
+            episode.turns.append(Turn(action))
+        episode.outcome = "truncated"
+        try:
+            return await self._end(episode)
+        except BaseException:
+            episode.outcome = "failed"  # so that there is no second grading
+            raise
 
     def withhold_result(self) -> list[str]:
         """Replace the last results, which do not fit into the context, by a short notice, and return the notices."""

@@ -3,8 +3,8 @@
     endpoint = ChatEndpoint("my-model", "http://127.0.0.1:8000/v1", temperature=1.0)
     turn = await endpoint.turn(messages, tools=episode.tools, stop=episode.stop)
 
-What the model wrote, however bad, is a turn. An answer that is none (no choices, tool calls that are no list, a status
-of 500) is a `ServiceError`, and a context that is full is a `ContextFull`.
+What the model wrote, however bad, is a turn. An answer that is none (no choices, tool calls that are no list, a reply
+that the server broke off, a status of 500) is a `ServiceError`, and a context that is full is a `ContextFull`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _CONTEXT_FULL = re.compile(
     r"|max_model_len|max_total_tokens|prompt is too long",
     re.IGNORECASE,
 )
+# the server ended the reply itself (vLLM, SGLang, OpenRouter, DeepSeek), not the policy
+_BROKEN_OFF = ("abort", "aborted", "error", "insufficient_system_resource")
 _MOST_BYTES = 64_000_000  # token ids and log-probabilities of a long context are long
 
 
@@ -151,6 +153,8 @@ class ChatEndpoint:
 
 def _turn(answer: Any, stop: Sequence[str]) -> ChatTurn:
     choice = answer["choices"][0]
+    if choice.get("finish_reason") in _BROKEN_OFF:
+        raise ValueError(f"the server broke the reply off, finish_reason {choice['finish_reason']!r}")
     message = _message(choice["message"])
     message["content"], stopped = _up_to_stop(message["content"], choice.get("stop_reason"), stop)
     logprobs = [entry["logprob"] for entry in (choice.get("logprobs") or {}).get("content") or ()]
@@ -169,6 +173,8 @@ def _message(given: Any) -> dict[str, Any]:
     content, calls = text_of(given.get("content")), given.get("tool_calls") or []
     if not isinstance(calls, list) or not all(isinstance(call["function"]["name"], str) for call in calls):
         raise TypeError("tool_calls is no list of calls of functions")
+    if not isinstance(given.get("content"), str | list | None):
+        raise TypeError("content is no text")
     kept = {name: given[name] for name in ("reasoning_content", "reasoning") if isinstance(given.get(name), str)}
     return {"role": "assistant", "content": content, **kept, **({"tool_calls": calls} if calls else {})}
 

@@ -14,6 +14,7 @@ messages of the role "user".
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -43,6 +44,7 @@ class ChatEpisode:
         self.reward: float | None = None
         self.info: dict[str, Any] = {}
         self.done = self.truncated = False
+        self._one_at_a_time = asyncio.Lock()  # frameworks may execute the calls of a turn at once
 
     @property
     def tools(self) -> list[JsonSchema]:
@@ -70,6 +72,8 @@ class ChatEpisode:
     async def reply(self, message: Message | str) -> list[Message]:
         """Take one message of the model and return the messages that answer it; none after the last one.
 
+        Messages that come at the same time are taken one after the other.
+
         Args:
             message: the assistant's message, or its text.
 
@@ -79,10 +83,11 @@ class ChatEpisode:
         """
         given = {"content": message} if isinstance(message, str) else message
         calls = list(given.get("tool_calls") or ()) if self.env.protocol.native else []
-        await self._step(self._turn(given, calls))
-        if self.done:
-            return []
-        turn = self.env.episode.turns[-1]
+        async with self._one_at_a_time:
+            self._take(await self.env.astep(self._turn(given, calls)))
+            if self.done:
+                return []
+            turn = self.env.episode.turns[-1]
         if not calls:
             return [{"role": "user", "content": turn.result.strip("\n")}]
         # One unreadable call spoils the whole turn, which then has a single text for all calls.
@@ -109,15 +114,13 @@ class ChatEpisode:
 
     async def truncate(self, text: str = "") -> None:
         """End the episode before its answer, because the context is full or the conversation was broken off."""
-        if not self.done:
-            self._take(await self.env.atruncate(text))
+        async with self._one_at_a_time:
+            if not self.done:
+                self._take(await self.env.atruncate(text))
 
     async def close(self) -> None:
         """Close the environment."""
         await self.env.aclose()
-
-    async def _step(self, action: str) -> None:
-        self._take(await self.env.astep(action))
 
     def _take(self, step: tuple[str, float, bool, bool, dict[str, Any]]) -> None:
         _, reward, terminated, self.truncated, self.info = step

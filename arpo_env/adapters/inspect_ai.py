@@ -16,6 +16,7 @@ from typing import Any
 from arpo_env.adapters.chat_episode import ChatEpisode, Message, close_tag
 from arpo_env.adapters.peer import load_peer
 from arpo_env.env_factory import EnvFactory
+from arpo_env.errors import ServiceError
 
 load_peer("inspect_ai")
 
@@ -101,6 +102,8 @@ def play(env: str, options: dict[str, Any]) -> Solver:
         while not episode.done:
             state.output = await get_model().generate(state.messages, tools=tools, config=config)
             message = state.output.message
+            if state.output.stop_reason == "unknown" and not (message.text or message.tool_calls):
+                raise ServiceError(str(state.output.model), "broke its reply off before the first word")
             if isinstance(message.content, str):
                 message.content = close_tag(message.content, episode.stop)  # servers leave stop strings out
             state.messages.append(message)

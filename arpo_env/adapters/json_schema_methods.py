@@ -11,6 +11,7 @@ import functools
 import inspect
 import json
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -26,6 +27,7 @@ _HINTS: dict[str, Any] = {
     "array": list,
     "null": type(None),
 }
+_SECTIONS = re.compile(r"(Args|Returns|Raises):")  # where `get_json_schema` ends a description
 _PLAIN = {"type", "enum", "items", "description", "title"}  # keys that a hint and a docstring convey, or nobody needs
 
 
@@ -88,9 +90,16 @@ def _method(tool: Mapping[str, Any], base: type) -> Callable[..., str]:
 
 
 def _docstring(tool: Mapping[str, Any], properties: Mapping[str, Any]) -> str:
-    said = " ".join(str(tool.get("description") or tool["name"]).split())
-    lines = [f"    {key}: {_described(key, value)}" for key, value in properties.items()]
+    said = _plain(" ".join(str(tool.get("description") or tool["name"]).split()))
+    lines = [f"    {key}: {_plain(_described(key, value))}" for key, value in properties.items()]
     return "\n".join([said, "", "Args:", *lines]) if lines else said
+
+
+def _plain(text: str) -> str:
+    """Return a description without what `get_json_schema` gives a meaning."""
+    said = _SECTIONS.sub(r"\1 :", text)
+    # it reads "(choices: ...)" at the end as JSON
+    return f"{said}." if said.endswith(")") and "(choices:" in said.lower() else said
 
 
 def _described(key: str, schema: Mapping[str, Any]) -> str:

@@ -190,9 +190,15 @@ class _Player:
         except Exception as error:  # tools and graders of the user raise what they like; none of it is a reward
             played.error = error
         finally:
-            await episode.close()
+            await self._close()
         played.info = {name: value for name, value in episode.info.items() if name not in _OPENING}
         return played
+
+    async def _close(self) -> None:
+        try:
+            await self.episode.close()
+        except Exception as error:  # the reward is known by now, and the other episodes go on
+            _log.warning("an episode could not be closed: %r", error)
 
     async def _turn(self) -> None:
         played, episode = self.played, self.episode
@@ -219,7 +225,10 @@ class _Player:
             return answer
         # Servers refuse arguments that are not JSON, so the model is shown the calls as the text that it wrote.
         self.played.messages[-1] = {"role": "assistant", "content": self.episode.env.episode.turns[-1].text}
-        return [{"role": "user", "content": each["content"]} for each in answer[:1]]
+        if not answer:
+            return []
+        turn = self.episode.env.episode.turns[-1]  # has a single text if one of several calls spoilt the turn
+        return [{"role": "user", "content": "\n".join(map(self.episode.env.protocol.defuse, turn.results))}]
 
 
 def _environment(env: Playable) -> ToolEnv:
@@ -246,12 +255,16 @@ def _tasks(env: ToolEnv, tasks: Tasks) -> list[Task]:
 
 
 def _with_ids(message: Message, turn: int) -> Message:
-    """Return the message with what servers want to get back: an id for each call, and arguments as text."""
-    calls = []
+    """Return the message with what servers want to get back: an id of its own for each call, and arguments as text."""
+    calls: list[Message] = []
+    used = set()
     for place, call in enumerate(message.get("tool_calls", ())):
         given = call["function"].get("arguments")
         function = {**call["function"], "arguments": given if isinstance(given, str) else json.dumps(given)}
-        calls.append({"id": call.get("id") or f"call_{turn}_{place}", "type": "function", "function": function})
+        given_id = call.get("id")
+        fits = isinstance(given_id, str) and given_id and given_id not in used
+        used.add(identity := given_id if fits else f"call_{turn}_{place}")
+        calls.append({"id": identity, "type": "function", "function": function})
     return {**message, "tool_calls": calls} if calls else message
 
 

@@ -177,7 +177,7 @@ def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFa
         ValueError: it is not a reference, or the environment has another task there by now.
     """
     found = json.loads(reference) if isinstance(reference, str) else reference
-    lacking = [key for key in ("env_id", "options", "index", "id") if key not in found]
+    lacking = [key for key in ("env_id", "options", "index", "id") if found.get(key) is None]
     if lacking:
         raise ValueError(
             f"the row does not name its task ({', '.join(lacking)} missing): write it by `arpo data export`"

@@ -21,7 +21,8 @@ from arpo_env.adapters.trl_episode import TRLEpisode, environment_reward
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
 
-RESERVED = ("reset", "get_reward")  # what TRL calls itself; other public methods are tools
+# what TRL calls itself (other public methods are tools), and the attributes of `TRLEpisode`
+RESERVED = ("reset", "get_reward", "episode", "fault")
 
 
 def trl_spec(env: str | EnvFactory | Mapping[str, EnvFactory], **options: Any) -> TRLSpec:

@@ -70,7 +70,9 @@ class _ChatTemplate:
             calls: name and arguments of each; arguments as JSON text pass unchanged, valid or not.
         """
         name_key, arguments_key = self._keys[:2]
-        turn = [text.replace(self._opening, "&lt;" + self._opening[1:])]
+        for mark in filter(None, (self._opening, self._closing)):
+            text = text.replace(mark, "&lt;" + mark[1:])
+        turn = [text]
         for name, arguments in calls:
             written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
             head = f'{{"{name_key}": {json.dumps(name)}, "{arguments_key}": {written or "{}"}}}'

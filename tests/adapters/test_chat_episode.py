@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from gymnasium.error import ResetNeeded
 
+from arpo_env import EnvFactory
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.chat_episode import ChatEpisode, close_tag
 
@@ -44,11 +47,44 @@ def test_a_broken_sandbox_raises_and_leaves_no_reward() -> None:
             end()
             with pytest.raises(FAULTS):
                 await episode.reply("<think>a</think><python>x</python>")
+            # nor does a truncation afterwards make one
+            with pytest.raises(ResetNeeded):
+                await episode.truncate()
             return episode
 
     episode = asyncio.run(play())
     assert episode.reward is None
     assert not episode.done
+
+
+def python(code: str) -> dict[str, Any]:
+    call = {"id": code, "type": "function", "function": {"name": "python", "arguments": {"code": code}}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def test_messages_at_the_same_time_get_their_own_results(isolation: str) -> None:
+    async def play() -> list[list[dict[str, Any]]]:
+        episode = ChatEpisode(EnvFactory("arpo/Arithmetic-v0", protocol="hermes")())
+        await episode.start(index=0)
+        codes = ("import time; time.sleep(0.2); x = 6; x", "x * 7")
+        answers = await asyncio.gather(*(episode.reply(python(code)) for code in codes))
+        await episode.close()
+        return answers
+
+    assert [answer["content"] for [answer] in asyncio.run(play())] == ["6", "42"]
+
+
+def test_a_call_in_the_text_beside_structured_calls_is_a_quotation(isolation: str) -> None:
+    quoted = 'I write <tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>.'
+
+    async def play() -> list[dict[str, Any]]:
+        episode = ChatEpisode(EnvFactory("arpo/Arithmetic-v0", protocol="hermes")())
+        await episode.start(index=0)
+        answers = await episode.reply({**python("6 * 7"), "content": quoted})
+        await episode.close()
+        return answers
+
+    assert [answer["content"] for answer in asyncio.run(play())] == ["42"]
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,16 @@ def test_a_limit_of_inspect_truncates_the_episode(isolation: str, tmp_path: Path
     assert adapter._episodes == {}
 
 
+def test_a_reply_that_the_server_broke_off_has_no_score(isolation: str, tmp_path: Path) -> None:
+    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
+    output = ModelOutput.from_content("m", "", stop_reason="unknown")  # how Inspect reads "abort" of vLLM
+    output.usage = ModelUsage(input_tokens=5, output_tokens=5, total_tokens=10)
+    played_by = get_model("mockllm/model", custom_outputs=[output], memoize=False)
+    [sample] = evaluate(script, tmp_path, played_by, fail_on_error=False).samples
+    assert not sample.scores
+    assert "broke its reply off" in sample.error.message
+
+
 def test_levels_are_groups(isolation: str, tmp_path: Path, own_names: None) -> None:
     from arpo_env import register
     from envs_registry import Task

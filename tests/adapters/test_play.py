@@ -16,6 +16,7 @@ from arpo_env import EnvFactory, PlayedEpisode, ToolEnv
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.chat_endpoint import ContextFull
 from arpo_env.errors import ServiceError
+from sandbox import SandboxError
 from tests.arpo_env.chat_server import Answer, chat_server, reply
 
 from .chat_policy import completion, scripted
@@ -215,6 +216,44 @@ def test_no_text_is_no_answer(isolation: str, factory: EnvFactory, content: Any)
     assert (played.error, played.outcome) == (None, "no answer")
     assert played.reward is not None
     assert played.reward <= 0
+
+
+@pytest.mark.parametrize("finish_reason", ["abort", "error"])
+@pytest.mark.parametrize("content", [None, "", "<think>I had beg"])
+def test_a_reply_that_the_server_broke_off_is_a_failure(isolation: str, finish_reason: str, content: Any) -> None:
+    played = play_with(lambda _: (200, reply(content, finish_reason=finish_reason)))
+    assert isinstance(played.error, ServiceError)
+    assert played.reward is None
+    assert finish_reason in str(played.error)
+
+
+def test_an_environment_that_cannot_be_closed_disturbs_neither_its_reward_nor_others(
+    isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def aclose(self: ToolEnv) -> None:
+        raise SandboxError("the machine is gone")
+
+    monkeypatch.setattr(ToolEnv, "aclose", aclose)
+    answer = "<think>a</think><answer>\\boxed{0}</answer>"
+    with chat_server(lambda _: (200, reply(answer))) as server:
+        played = arpo_env.play(ARITHMETIC, 3, base_url=server.address, model="m")
+    assert [(each.reward, each.error) for each in played] == [(0.0, None)] * 3
+
+
+def test_each_call_has_an_id_and_a_result_of_its_own(isolation: str) -> None:
+    def call(code: str, name: Any) -> dict[str, Any]:
+        # not strict JSON if there is a line break, but the environment can read it
+        return {"id": name, "type": "function", "function": {"name": "python", "arguments": f'{{"code": "{code}"}}'}}
+
+    for second in ("2 + 40", "x = 2\nx + 40"):
+        calls = [call("1 + 6", "same"), call(second, "same"), call("8", 9)]
+        replies = [reply(None, tool_calls=calls), reply("I stop.")]
+        played = play_with(lambda _, left=replies: (200, left.pop(0)), NATIVE)
+        assert played.info["tool_calls"] == 3
+        told = [message for message in played.messages if message["role"] in ("tool", "user")][1:]
+        assert "\n".join(each["content"] for each in told) == "7\n42\n8"
+        names = [each.get("tool_call_id") for each in told]
+        assert names == (["same", "call_1_1", "call_1_2"] if len(told) == 3 else [None])
 
 
 @pytest.mark.parametrize("arguments", ['{"code": ', "[1]", "null", 7, None, {"code": 1}, '{"kode": "1"}'])

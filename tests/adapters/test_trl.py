@@ -29,6 +29,8 @@ from trl import GRPOConfig, GRPOTrainer
 from arpo_env import EnvFactory
 from arpo_env.adapters.trl import EpisodeFactory, TRLSpec, trl_spec
 from arpo_env.adapters.trl_episode import environment_reward
+from arpo_env.grading.grader import Grader, Score
+from envs_registry import Task
 from sandbox import Sandbox
 
 from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, script_for, sets
@@ -385,7 +387,53 @@ def test_what_a_signature_cannot_say_is_in_the_description() -> None:
         method_class(Base, [{"function": {"name": "get", "parameters": {"properties": {"max-results": {}}}}}])
 
 
+def test_descriptions_may_have_words_that_mean_something_to_transformers() -> None:
+    from arpo_env.adapters.json_schema_methods import method_class
+
+    class Base:
+        """Has no methods of its own."""
+
+    parameters = {
+        "unit": {"type": "string", "description": "a unit (choices: km, miles)"},
+        "place": {"type": "string", "description": "a place. Returns: all of it"},
+        "third": {"type": "object", "properties": {"x": {"description": "Args: none"}}},
+    }
+    tool = {"name": "go", "description": "Go.\n\nArgs:\n    unit: a unit", "parameters": {"properties": parameters}}
+    made: Any = method_class(Base, [{"type": "function", "function": tool}])
+    read = get_json_schema(made().go)["function"]
+    assert read["description"] == "Go. Args : unit: a unit"
+    properties = read["parameters"]["properties"]
+    assert list(properties) == ["unit", "place", "third"]
+    assert properties["unit"] == {"type": "string", "description": "a unit (choices: km, miles)."}
+    assert properties["place"]["description"] == "a place. Returns : all of it"
+
+
+def test_a_grader_that_raises_is_no_reward_and_ends_no_training() -> None:
+    class Broken(Grader):
+        async def grade(self, answer: str, task: Task) -> Score:
+            raise KeyError(answer)
+
+    spec = trl_spec("arpo/Arithmetic-v0", limit=1, scorer=Broken())
+    played = spec.environment_factory()
+    played.reset(**spec.train_dataset[0])
+    assert environment_reward([[{"role": "assistant", "content": "\\boxed{1}"}]], [played]) == [None]
+    assert isinstance(played.fault, KeyError)
+
+
 def test_bad_input_names_the_cure() -> None:
+    for name in ("reset", "get_reward", "episode", "fault"):
+
+        def tool(word: str) -> str:
+            """Say a word.
+
+            Args:
+                word: the word.
+            """
+            return word
+
+        tool.__name__ = name
+        with pytest.raises(ValueError, match=f"cannot be named '{name}'"):
+            trl_spec("arpo/Arithmetic-v0", limit=1, tools=[tool])
     with pytest.raises(ValueError, match="protocol='hermes'"):
         trl_spec("arpo/Arithmetic-v0", protocol="arpo-tags")
     with pytest.raises(ValueError, match=r"options \(level\) to the EnvFactory"):
@@ -398,6 +446,9 @@ def test_bad_input_names_the_cure() -> None:
         environment_reward([[]])
     with pytest.raises(ValueError, match="does not name its task"):
         trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(prompt="?")
+    row = {"env_id": "arpo/Arithmetic-v0", "options": "{}", "index": None, "id": None}  # as in joined data sets
+    with pytest.raises(ValueError, match=r"does not name its task \(index, id missing\)"):
+        trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(**row)
 
 
 def play_for_benchmark(script: Script, episodes: int) -> list[float | None]:

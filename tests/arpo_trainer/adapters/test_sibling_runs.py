@@ -51,3 +51,28 @@ def test_an_error_is_raised_in_all_and_a_cancelled_caller_disturbs_no_other() ->
 
     asyncio.run(run())
     assert done == [3]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])  # of the event loop: before the work begins, and after
+def test_work_that_nobody_waits_for_is_cancelled(steps: int) -> None:
+    ended: list[int] = []
+
+    async def work(count: int) -> int:
+        await asyncio.sleep(0.01)
+        ended.append(count)
+        return count
+
+    async def run() -> None:
+        tasks = [asyncio.create_task(together("a", work)) for _ in range(3)]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in results)
+        # others with this key are not disturbed
+        assert await asyncio.gather(*(together("a", work) for _ in range(2))) == [(0, 2), (1, 2)]
+        await asyncio.sleep(0.02)
+
+    asyncio.run(run())
+    assert ended == [2]
