@@ -4,7 +4,7 @@
     write_rows("train.parquet", task_rows(factory, "verl", limit=1000))
 
 A row names its task, so that the adapter of the framework finds it again: `{"env_id", "options", "index", "id",
-"split"}`, where the options are JSON text. It is the column `extra_info` (of TRL: columns of their own; of OpenRLHF:
+"split", "digest"}`, where the options are JSON text and the digest is that of the question. It is the column `extra_info` (of TRL: columns of their own; of OpenRLHF:
 the label, as JSON text); `find_task` reads it. Gold answers are only where a framework has a place for them that the
 model does not see (verl and SkyRL).
 """
@@ -12,6 +12,7 @@ model does not see (verl and SkyRL).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -136,7 +137,7 @@ def task_rows(
 
 def _row(chosen: RowFormat, env: ToolEnv, index: int, common: Row) -> Row:
     task = env.tasks.task(index)
-    return chosen.row(env, task, {**common, "index": index, "id": task.id})
+    return chosen.row(env, task, {**common, "index": index, "id": task.id, "digest": _digest(task)})
 
 
 def _reference(factory: EnvFactory, env: ToolEnv) -> Row:
@@ -185,12 +186,17 @@ def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFa
     factory = EnvFactory(found["env_id"], **{**options, **json.loads(found["options"])})
     env: ToolEnv = factory()
     task: Task = env.tasks.task(int(found["index"]))
-    if task.id != found["id"]:
+    # Many data sets have no ids of their own: there the id is the position, and only the question tells tasks apart.
+    if task.id != found["id"] or found.get("digest") not in (None, _digest(task)):
         raise ValueError(
-            f"task {found['index']} of {factory} is {task.id!r}, but was {found['id']!r} when the row was written: its "
-            "data has changed; export the rows again"
+            f"task {found['index']} of {factory} is {task.id!r} ({task.question:.60}), but was {found['id']!r} with "
+            "another id or question when the row was written: its data has changed; export the rows again"
         )
     return factory, task
+
+
+def _digest(task: Task) -> str:
+    return hashlib.sha256(task.question.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def write_rows(path: str | Path, rows: Iterable[Row], overwrite: bool = False) -> int:
