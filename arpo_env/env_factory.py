@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
 import threading
-from collections.abc import Hashable, Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Set
+from pathlib import Path
 from typing import Any, Self, cast
 
+from arpo_env.same_definition import same_content
 from envs_registry.module_ids import import_module
 from envs_registry.spec import EnvSpec, get_spec, has_spec
 
@@ -28,8 +32,10 @@ _CURES = {
 _CURE = "use a value that pickles, such as text or a function of an importable module"
 
 # One environment per factory and process, from which others are spawned; the spec shows whether it is still current.
-_roots: dict[EnvFactory, tuple[EnvSpec, Any]] = {}
-_lock = threading.Lock()
+# The ones that were used last are kept, since each holds its tasks.
+_roots: OrderedDict[EnvFactory, tuple[EnvSpec, Any]] = OrderedDict()
+_MOST_ROOTS = 64
+_lock = threading.RLock()  # loading the tasks of one environment may call the factory of another
 _homes: dict[str, str] = {}  # id -> the module that registered it
 
 
@@ -40,7 +46,7 @@ class EnvFactory:
 
     Attributes:
         id: id of the environment, as in "arpo/GSM8K-v0" or "my_envs:mine/Task-v0".
-        options: options of `ToolEnv`.
+        options: options of `ToolEnv`. The path of an existing data file is made absolute, for other working folders.
 
     Raises:
         UnknownEnvError: the id is not registered.
@@ -49,6 +55,9 @@ class EnvFactory:
 
     def __init__(self, id: str, **options: Any) -> None:
         get_spec(id)
+        data = options.get("data")
+        if isinstance(data, str | Path) and os.path.exists(data):
+            options["data"] = type(data)(os.path.abspath(data))
         self.id, self.options = id, options
 
     def __call__(self) -> Any:
@@ -58,57 +67,84 @@ class EnvFactory:
             ValueError: an option is invalid.
         """
         spec = get_spec(self.id)
+        root: Any
         with _lock:
             made, root = _roots.get(self, (None, None))
             if root is None or made is not spec:
                 import gymnasium
 
-                made_env: Any = gymnasium.make(self.id, **self.options)
-                root = made_env.unwrapped
+                root = gymnasium.make(self.id, **self.options)
+                if root is not root.unwrapped:
+                    raise ValueError(
+                        f"{self} is wrapped by Gymnasium, which a factory does not do: leave out the options of "
+                        "gym.make that wrap an environment, such as max_episode_steps (ToolEnv has max_turns)"
+                    )
                 _roots[self] = (spec, root)
+                if len(_roots) > _MOST_ROOTS:
+                    _roots.popitem(last=False)
+            _roots.move_to_end(self)
             return root.spawn()
 
     def __repr__(self) -> str:
         return f"gym.make({', '.join([repr(self.id), *(f'{key}={value!r}' for key, value in self.options.items())])})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, EnvFactory) and (self.id, self.options) == (other.id, other.options)
+        return isinstance(other, EnvFactory) and self.id == other.id and same_content(self.options, other.options)
 
     def __hash__(self) -> int:
         return hash((self.id, _hashable(self.options)))
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the factory itself, since it is a value; its options need not be copyable."""
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         home = "" if ":" in self.id else _homes.get(self.id, "")
-        return _restore, (self.id, home, {key: _packed(key, value) for key, value in self.options.items()})
+        return _restore, (self.id, home, _pack(self.options))
 
 
 class PicklesAsFactory:
     """Lets an environment be pickled and copied: as its factory, or as a fork if it plays an episode."""
 
-    _made_with: tuple[str, dict[str, Any]]
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    _changed_options: Mapping[str, Any] = {}
     _episode: Any
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Remember the arguments."""
+        """Remember the arguments, which are those of a subclass if it has its own."""
         env = super().__new__(cls)
-        if args or options:  # objects that are copied are made without arguments
-            env_id = args[0] if args else options["env_id"]
-            env._made_with = env_id, {key: value for key, value in options.items() if key != "env_id"}
+        env._made_with = args, options
         return env
 
     @property
     def factory(self) -> EnvFactory:
-        """The picklable factory of environments with the same settings."""
-        env_id, options = self._made_with
-        return EnvFactory(env_id, **options)
+        """The picklable factory of environments with the same settings.
+
+        Raises:
+            TypeError: the environment's class is a subclass of `ToolEnv`.
+        """
+        if PicklesAsFactory not in type(self).__bases__:
+            raise TypeError(
+                f"EnvFactory makes a ToolEnv, and this is a {type(self).__name__}, which has no factory; it can be "
+                "pickled itself before reset() or after the episode"
+            )
+        args, options = self._made_with
+        options = {**options, **self._changed_options}
+        return EnvFactory(*args, **options) if args else EnvFactory(options.pop("env_id"), **options)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # A running episode holds a live interpreter, which cannot leave this process.
         if self._runs:
             raise pickle.PicklingError(
-                f"this {self.factory.id} plays an episode, which cannot be pickled; env.fork() copies it within this "
-                "process. Pickle the environment before reset() or after the episode, or pickle env.factory"
+                f"this {type(self).__name__} plays an episode, which cannot be pickled; env.fork() copies it within "
+                "this process. Pickle the environment before reset() or after the episode, or pickle env.factory"
             )
+        if PicklesAsFactory not in type(self).__bases__:
+            args, options = self._made_with
+            return _make_subclass, (type(self), args, _pack(options), self._changed_options.get("protocol"))
         return _call, (self.factory,)
 
     def __copy__(self) -> Any:
@@ -133,12 +169,18 @@ class PicklesAsFactory:
         return twin
 
     def _changed_option(self, name: str, value: Any) -> None:
-        env_id, options = self._made_with
-        self._made_with = env_id, {**options, name: value}
+        self._changed_options = {**self._changed_options, name: value}
 
 
 def _call(factory: EnvFactory) -> Any:
     return factory()
+
+
+def _make_subclass(
+    cls: Any, args: tuple[Any, ...], options: Mapping[str, tuple[str, Any]], protocol: str | None
+) -> Any:
+    env = cls(*args, **_unpack(options))
+    return env.with_protocol(protocol) if protocol else env
 
 
 def remember_home(env_id: str, module: str) -> None:
@@ -150,18 +192,29 @@ def remember_home(env_id: str, module: str) -> None:
 def _restore(env_id: str, home: str, options: Mapping[str, tuple[str, Any]]) -> EnvFactory:
     if home and not has_spec(env_id):
         import_module(home)
-    return EnvFactory(env_id, **{key: _unpacked(*packed) for key, packed in options.items()})
+    return EnvFactory(env_id, **_unpack(options))
+
+
+def _pack(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    return {key: _packed(key, value) for key, value in options.items()}
+
+
+def _unpack(options: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+    return {key: pickle.loads(value) if form == "cloudpickle" else value for key, (form, value) in options.items()}
 
 
 def _packed(key: str, value: Any) -> tuple[str, Any]:
-    """Return the value, or its pickle by cloudpickle where pickle itself cannot do it (lambdas, local functions).
+    """Return the value, or its pickle by cloudpickle where pickle itself cannot do it.
+
+    Those are lambdas, local functions, and functions of a script or notebook (pickle only names their `__main__`).
 
     Raises:
         pickle.PicklingError: the value cannot be pickled; the message names the option.
     """
+    fault: Exception | None = None
     try:
-        pickle.dumps(value)
-        return "value", value
+        if b"__main__" not in pickle.dumps(value):
+            return "value", value
     except Exception as error:  # objects raise what they like
         fault = error
     try:
@@ -174,14 +227,12 @@ def _packed(key: str, value: Any) -> tuple[str, Any]:
         hint = " (or install cloudpickle, which can pickle functions that were not imported)" if callable(value) else ""
     except Exception:
         hint = ""
+    if fault is None:
+        return "value", value  # found by processes that import the same script, as those of multiprocessing do
     cure = _CURES.get(key, _CURE)
     raise pickle.PicklingError(
         f"the option {key}= cannot be sent to another process ({type(value).__name__}: {fault}): {cure}{hint}"
     ) from fault
-
-
-def _unpacked(form: str, value: Any) -> Any:
-    return pickle.loads(value) if form == "cloudpickle" else value
 
 
 def _hashable(value: Any) -> Hashable:
@@ -189,8 +240,19 @@ def _hashable(value: Any) -> Hashable:
         return frozenset((key, _hashable(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
         return tuple(_hashable(each) for each in value)
+    if isinstance(value, Set):
+        return frozenset(value)  # a set equals a frozenset
     try:
         hash(value)
     except TypeError:
         return None  # equal values need equal hashes, which this satisfies
     return cast("Hashable", value)
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have held the lock.
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -85,6 +85,8 @@ class HostedEpisodes:
             handle: the handle; by default a new one that cannot be guessed.
         """
         self._forget_closed()
+        if seed is not None and seed < 0:
+            return ToolReply(f"the seed has to be 0 or more, not {seed}", True)
         if len(self._running) >= self._max_episodes and handle not in self._running:
             return ToolReply(f"{self._max_episodes} episodes are running, which is the most: end one, or wait", True)
         try:
@@ -129,8 +131,8 @@ class HostedEpisodes:
             if set(arguments) != {"answer"} or not isinstance(given, str):
                 return ToolReply("answer takes one argument, answer, a string", True)
             return await hosted.answer(given)
-        except ResetNeeded as error:
-            return ToolReply(f"{error}; start another episode", True)
+        except ResetNeeded:
+            return ToolReply("the episode has ended; start another one", True)
 
     async def close(self) -> None:
         """Close all episodes."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from arpo_trainer.statistics.intervals import clustered_interval
 
 PERMUTATIONS = 10_000
+_SIGNS_AT_A_TIME = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,15 @@ def compare_paired(
         seed: of the random flips where there are too many to try all.
 
     Raises:
-        ValueError: the evaluations have different tasks; the message names some.
+        ValueError: the evaluations have different tasks, or a value is not a finite number; the message names some.
     """
+    unscored = [key for each in (first, second) for key, values in each.items() if not all(map(math.isfinite, values))]
+    if unscored:
+        raise ValueError(f"samples without a finite value cannot be compared, leave them out: task {unscored[0]!r}")
     scored = [{key: statistics.fmean(values) for key, values in each.items() if values} for each in (first, second)]
     missing = first.keys() ^ second.keys()
     if missing:
-        some = ", ".join(sorted(missing)[:5])
+        some = ", ".join(sorted(map(str, missing))[:5])
         raise ValueError(
             f"the two evaluations have different tasks: {len(missing)} are in one only ({some}). Evaluate both on the "
             "same tasks, or compare those that they share"
@@ -85,7 +89,8 @@ def compare_paired(
 def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
     """Return the two-sided p-value of the sign-flip test of a mean of 0: exact up to 12 differences that are not 0."""
     moved = [value for value in differences if value != 0]
-    found = abs(math.fsum(moved)) * (1 - 1e-9)  # equal sums count as reached, whatever the rounding
+    # equal sums count as reached, whatever the rounding, which is relative to the summands
+    found = abs(math.fsum(moved)) - 1e-9 * math.fsum(map(abs, moved))
     if len(moved) <= 12:
         sums = [0.0]
         for value in moved:
@@ -93,7 +98,11 @@ def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
         return sum(abs(total) >= found for total in sums) / len(sums)
     import numpy
 
-    signs = numpy.random.default_rng(seed).integers(0, 2, (PERMUTATIONS, len(moved)), dtype=numpy.int8) * 2 - 1
-    reached = int((abs(signs @ numpy.array(moved)) >= found).sum())
+    rng, reached, left = numpy.random.default_rng(seed), 0, PERMUTATIONS
+    while left:  # in parts, since all signs of thousands of tasks would fill the memory
+        rows = min(left, max(1, _SIGNS_AT_A_TIME // len(moved)))
+        signs = rng.integers(0, 2, (rows, len(moved)), dtype=numpy.int8) * 2 - 1
+        reached += int((abs(signs @ numpy.array(moved)) >= found).sum())
+        left -= rows
     # the observed signs are one of the permutations, so that the value is never 0
     return (reached + 1) / (PERMUTATIONS + 1)

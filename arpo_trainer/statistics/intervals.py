@@ -59,7 +59,7 @@ def clustered_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
         values: the values of each task's samples; tasks may have different numbers of them.
 
     Raises:
-        ValueError: there is no sample.
+        ValueError: there is no sample, or a value is not a finite number.
     """
     mean, error, tasks, samples = _clustered(values)
     half = math.inf if tasks < 2 else _t975(tasks - 1) * error
@@ -92,6 +92,8 @@ def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float, int, in
     samples = sum(map(len, groups))
     if not samples:
         raise ValueError("there is no sample to take a mean of")
+    if not all(math.isfinite(value) for each in groups for value in each):
+        raise ValueError("a value is not a finite number; leave out samples that could not be scored")
     mean = math.fsum(value for each in groups for value in each) / samples
     # the sums of a task's deviations; the factor corrects for few tasks, as n / (n - 1) does for single values
     squares = math.fsum(math.fsum(value - mean for value in each) ** 2 for each in groups)

@@ -52,6 +52,8 @@ def mean_over_tasks(measure: str, counts: Sequence[tuple[int, int]], k: int) -> 
     values = [measures[measure](n, right, k) for n, right in counts if n >= k]
     if not values:
         most = max((n for n, _ in counts), default=0)
+        if not most:
+            raise ValueError("there is no sample to take a mean of")
         raise ValueError(f"{measure}{k} needs {k} samples of a task; there are at most {most}: take k <= {most}")
     return statistics.fmean(values), len(values)
 

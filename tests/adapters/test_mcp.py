@@ -216,6 +216,7 @@ def arithmetic() -> Iterator[str]:
         ("python", {"code": "1", "episode": "guessed"}, "there is no episode 'guessed'"),
         ("start_episode", {"index": "3"}, "whole numbers"),
         ("start_episode", {"index": -1}, "there is no task -1"),
+        ("start_episode", {"seed": -1}, "0 or more"),
         ("start_episode", {"idx": 1}, "takes index and seed"),
         ("end_episode", {"episode": "guessed"}, "there is no episode"),
     ],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import multiprocessing
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,13 @@ def shout(text: str) -> str:
         text: what.
     """
     return text.upper()
+
+
+class Pinned(ToolEnv):
+    """A subclass whose arguments are its own."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__("arpo/Arithmetic-v0", level=level)
 
 
 def test_an_environment_reaches_a_process_that_is_spawned() -> None:
@@ -149,3 +158,65 @@ def test_an_environment_of_a_module_is_found_in_a_new_process(tmp_path: Path, ow
 def test_an_unknown_id_is_refused_at_once() -> None:
     with pytest.raises(UnknownEnvError, match="arpo/Arithmetic-v0"):
         EnvFactory("arpo/Arithmetik-v0")
+
+
+def test_a_subclass_travels_as_itself() -> None:
+    there = pickle.loads(pickle.dumps(Pinned(2).with_protocol("hermes")))
+    assert type(there) is Pinned
+    assert there.protocol.name == "hermes"
+    assert there.tasks.task(0).level == "2"
+    with pytest.raises(TypeError, match="Pinned, which has no factory"):
+        _ = there.factory
+
+
+def test_a_function_of_a_script_travels(tmp_path: Path) -> None:
+    pytest.importorskip("cloudpickle")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pickle, sys\nfrom arpo_env import EnvFactory\n"
+        "def shout(text: str) -> str:\n    '''Shout.\n\n    Args:\n        text: what.\n    '''\n"
+        "    return text.upper()\n"
+        "sys.stdout.buffer.write(pickle.dumps(EnvFactory('arpo/Arithmetic-v0', tools=[shout])))\n"
+    )
+    state = subprocess.run([sys.executable, script], capture_output=True, check=True).stdout
+    assert list(pickle.loads(state)().tools) == ["shout"]
+
+
+def test_options_of_any_kind_are_compared_and_kept(own_names: None) -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def tasks(kept: Any = None) -> list[Task]:
+        # Loading may use the factory of another environment.
+        return [Task("a", EnvFactory("arpo/Arithmetic-v0")().tasks.task(0).question, ("1",))]
+
+    arpo_env.register("own/Kept-v0", tasks)
+    factory = EnvFactory("own/Kept-v0", kept=numpy.arange(3))
+    assert factory().tasks is factory().tasks
+    assert factory != EnvFactory("own/Kept-v0", kept=numpy.arange(4))
+    EnvFactory("own/Kept-v0", kept=numpy.arange(3))()
+    assert {EnvFactory("own/Kept-v0", kept={1}): "found"}[EnvFactory("own/Kept-v0", kept=frozenset({1}))] == "found"
+    alive = EnvFactory("own/Kept-v0", kept=threading.Lock())
+    assert copy.deepcopy({"factory": alive}) == {"factory": alive}
+
+
+def test_few_environments_are_kept_of_many_factories(own_names: None) -> None:
+    def tasks(number: int = 0) -> list[Task]:
+        return [Task("a", "?", ("1",))]
+
+    arpo_env.register("own/Many-v0", tasks)
+    sources = [weakref.ref(EnvFactory("own/Many-v0", number=number)().tasks) for number in range(200)]
+    gc.collect()
+    assert sum(source() is not None for source in sources) <= 65
+
+
+def test_a_data_file_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"question": "q?", "answer": "so #### 1"}\n')
+    monkeypatch.chdir(tmp_path)
+    state = pickle.dumps(EnvFactory("arpo/GSM8K-v0", data="tasks.jsonl"))
+    monkeypatch.chdir("/")
+    assert pickle.loads(state)().tasks.task(0).question == "q?"
+
+
+def test_options_of_gymnasium_that_would_be_lost_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_episode_steps"):
+        EnvFactory("arpo/Arithmetic-v0", max_episode_steps=2)()

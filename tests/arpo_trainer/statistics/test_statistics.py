@@ -147,3 +147,18 @@ def test_kappa() -> None:
     assert agreement({"a": 1}, {"a": 1, "b": 0}).kappa == 1.0
     with pytest.raises(ValueError, match="no answer in common"):
         agreement({"a": 1}, {"b": 1})
+
+
+def test_differences_that_cancel_are_no_sign_of_a_change() -> None:
+    assert sign_flip_p_value([0.1, 0.2, -0.3]) == 1.0
+    assert sign_flip_p_value([0.1, 0.2, -0.3] * 5) == 1.0
+
+
+def test_values_that_are_no_numbers_are_refused() -> None:
+    nan = float("nan")
+    with pytest.raises(ValueError, match="leave them out: task 'a'"):
+        compare_paired({"a": [nan], "b": [1.0]}, {"a": [0.0], "b": [1.0]})
+    with pytest.raises(ValueError, match="not a finite number"):
+        clustered_interval([[nan], [1.0]])
+    with pytest.raises(ValueError, match="no sample"):
+        mean_over_tasks("pass@", [], 1)
