@@ -5,8 +5,8 @@
 
 A row names its task, so that the adapter of the framework finds it again: `{"env_id", "options", "index", "id",
 "split", "digest"}`, where the options are JSON text and the digest is that of the question. It is the column
-`extra_info` (of TRL: columns of their own; of OpenRLHF: the label, as JSON text); `find_task` reads it. Gold answers are
-only where a framework has a place for them that the model does not see (verl and SkyRL).
+`extra_info` (of TRL: columns of their own; of OpenRLHF: the label, as JSON text); `find_task` reads it. Gold answers
+are only where a framework has a place for them that the model does not see (verl and SkyRL).
 """
 
 from __future__ import annotations
