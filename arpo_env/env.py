@@ -333,9 +333,6 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
 
         Args:
             action: the part of a turn that was cut off, if any.
-
-        Raises:
-            ResetNeeded: there is no running episode; one that failed gets no reward in this way.
         """
         episode = self._running()
         # At least one turn, since the infos describe the last one.

@@ -177,7 +177,7 @@ class ArpoAgentLoop(verl.AgentLoopBase):  # type: ignore[misc]
             response_logprobs=row.logprobs if with_logprobs else None,
             reward_score=reward,
             num_turns=len(tree.path(number)) + 1,
-            metrics=_metrics(tree, number),
+            metrics=_loop_metrics(tree, number),
             extra_fields=_extra_fields(trajectory, steps),
         )
 
@@ -189,7 +189,7 @@ class ArpoAgentLoop(verl.AgentLoopBase):  # type: ignore[misc]
         return statistics.fmean(rewards)
 
 
-def _metrics(tree: RolloutTree, number: int) -> Any:
+def _loop_metrics(tree: RolloutTree, number: int) -> Any:
     seconds = {"generate": 0.0, "tool": 0.0}
     for event in tree.timeline:
         if event.trajectory == number and event.kind in seconds:

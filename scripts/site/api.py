@@ -20,6 +20,7 @@ SUPPORTING = {
         "arpo_env.episode.Call",
         "arpo_env.search.local.corpus.Passage",
         "arpo_env.pages.page.Page",
+        "arpo_env.adapters.chat_endpoint.ChatTurn",
     ),
     "arpo_trainer": (
         "arpo_trainer.tree.Span",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from arpo_trainer.backends import PaddedBackend, TransformersBackend
 from arpo_trainer.backends.base import Generation, Request
@@ -19,9 +21,12 @@ REQUESTS = [Request(tuple(range(5, 30 + 7 * n)), 6, seed=n) for n in range(3)]
 
 
 @pytest.fixture(scope="module")
-def mixed(tokenizer: Any) -> Any:
+def mixed(tokenizer: Any) -> Iterator[Any]:
     """A model in float32 whose forward passes are computed in bfloat16, as the trainer prepares it."""
-    return Accelerator(mixed_precision="bf16", cpu=True).prepare(tiny_llama(len(tokenizer))).eval()
+    # accelerate has one precision for each process, which the tests of another file may have set
+    AcceleratorState._reset_state()
+    yield Accelerator(mixed_precision="bf16", cpu=True).prepare(tiny_llama(len(tokenizer))).eval()
+    AcceleratorState._reset_state()
 
 
 async def without_a_rollout(backend: Any, requests: list[Request]) -> list[Generation]:
