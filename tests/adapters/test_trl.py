@@ -451,6 +451,9 @@ def test_bad_input_names_the_cure() -> None:
         trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(**row)
 
 
+BENCHMARK_PROTOCOL = "hermes"
+
+
 def play_for_benchmark(script: Script, episodes: int) -> list[float | None]:
     """Play episodes at once through TRL's generation, tool loop and rewards, without the step that learns."""
     import tempfile
