@@ -1,0 +1,1 @@
+"""Evaluation: suites of environments, models, stored episodes, metrics, re-scoring and comparisons."""
