@@ -25,8 +25,8 @@ NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
-        "run",
         "evaluation",
+        "run",
         "costs report",
         "training adapters",
         "rollout",
