@@ -117,6 +117,7 @@ class Group:
             "budget": parts.budget,
             "branch": parts.branch,
             "temperature": settings.temperature,
+            **settings.filters,
         }
 
     async def grow(self) -> None:
@@ -282,6 +283,10 @@ class Group:
             self.scheduler.window(trajectory),
             self.seed_name,
             tuple(self._messages(trajectory)) if self.context.backend.wants_messages else (),
+            self.settings.top_p,
+            self.settings.top_k,
+            self.settings.min_p or 0.0,
+            self.settings.repetition_penalty,
         )
 
     def _messages(self, trajectory: LiveTrajectory) -> list[dict[str, str]]:
