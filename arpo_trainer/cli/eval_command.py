@@ -9,6 +9,7 @@ arpo eval retry evals/gsm8k                      # only what broke
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from arpo_trainer.cli.command_options import (
     read_env_options,
     read_settings_options,
 )
+from arpo_trainer.cli.eval_summary import eval_table
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 
@@ -133,15 +135,14 @@ def _play(
     arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
 ) -> int:
     from arpo_trainer.evaluation.live_display import LiveDisplay
-    from arpo_trainer.evaluation.metrics import results_table
+    from arpo_trainer.evaluation.metrics import results
     from arpo_trainer.evaluation.run_evaluation import broken_share, run_evaluation
 
-    def display(*what: Any) -> LiveDisplay:
-        return LiveDisplay(*what, plain=arguments.plain)
-
-    resume = getattr(arguments, "resume", False)
+    display = functools.partial(LiveDisplay, plain=arguments.plain)
+    resume = repeat_broken or arguments.resume
     found = run_evaluation(settings, models, folder, resume=resume, repeat_broken=repeat_broken, display=display)
-    write_table(results_table(found))
+    rows, notes = eval_table(results(found.rows, found.facts))
+    write_table(rows, notes)
     sys.stdout.write(f"\narpo view {folder}\n")
     return _status(found, broken_share(found), settings.max_broken, folder)
 
@@ -183,16 +184,16 @@ def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings,
     from arpo_trainer.evaluation.episode_store import load_eval_run
     from arpo_trainer.evaluation.eval_settings import EvalSettings
 
-    if not (folder / "run.json").is_file() and getattr(arguments, "names", ()):
+    if not (folder / "run.json").is_file() and getattr(arguments, "names", []):
         return _begun(arguments)  # nothing is there yet: the first sitting of a command that always says --resume
     settings = EvalSettings.from_dict(load_eval_run(folder).facts["settings"])
     changed: dict[str, Any] = dict(_running(arguments))
     for name in ("tasks", "samples", "algorithm", "seed"):
         if getattr(arguments, name, None) is not None:
             changed[name] = getattr(arguments, name)
-    if getattr(arguments, "names", ()):
+    if getattr(arguments, "names", []):
         changed["environments"] = tuple(arguments.names)
-    if getattr(arguments, "env_set", ()):
+    if getattr(arguments, "env_set", []):
         changed["env_options"] = read_env_options(arguments)
     if hasattr(arguments, "set") and (rollout := _rollout(arguments)):
         changed["rollout"] = {**settings.rollout, **rollout}

@@ -64,8 +64,24 @@ def test_killed_three_times_and_resumed_it_is_the_unbroken_run(
         for rows in (3, 9, 16):
             kill_after(play(broken, *asked, "--resume"), rows, episodes)
         assert load_eval_run(broken).facts["status"] == "stopped"
-        assert main(["eval", "--resume", "--plain", "--output", str(broken), "--endpoint", server.address,
-                     "--endpoint-model", "stub", "--model", str(model_folder)]) == 0
+        assert (
+            main(
+                [
+                    "eval",
+                    "--resume",
+                    "--plain",
+                    "--output",
+                    str(broken),
+                    "--endpoint",
+                    server.address,
+                    "--endpoint-model",
+                    "stub",
+                    "--model",
+                    str(model_folder),
+                ]
+            )
+            == 0
+        )
     keys = Counter(row.key for row in rows_of(episodes))
     assert len(keys) == TASKS * SAMPLES
     assert set(keys.values()) == {1}
@@ -212,7 +228,10 @@ def test_other_settings_are_refused(
         (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--endpoint", "u"], "--endpoint-model"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--price", "1"], "two or three"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--set", "topp=1"], "top_p"),
-        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--limit", "pyton=1"], "python"),
+        (
+            ["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--tasks", "1", "--limit", "pyton=1"],
+            "python",
+        ),
         (["eval", "--resume", "--output", "X"], "no evaluation in"),
         (["eval", "retry", "X"], "no evaluation in"),
     ],
