@@ -29,6 +29,7 @@ from arpo_trainer.evaluation.episode_values import (
     scored_episodes,
     values_of,
 )
+from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.published_results import published_for
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow, broken_causes
 from arpo_trainer.statistics.intervals import MeanInterval
@@ -90,35 +91,13 @@ def mean_seconds(rows: Iterable[UnitRow]) -> dict[tuple[str, str], float]:
     return {key: statistics.fmean(each) for key, each in found.items() if each}
 
 
-def usage_cost(rows: Iterable[UnitRow], model: Mapping[str, Any], env: Mapping[str, Any]) -> float | None:
-    """Return what units cost in USD, broken ones included; None if no price is known.
-
-    Args:
-        rows: the units, of one model in one environment.
-        model: the model's facts; `prices` has "input", "cached" (default: as input) and "output", in USD for a million
-            tokens.
-        env: the environment's facts; `search_price` is in USD for 1,000 searches.
-    """
-    prices, search_price = model.get("prices") or {}, env.get("search_price")
-    if not prices and search_price is None:
-        return None
-    usd = 0.0
-    for row in rows:
-        cached = sum(entry.cached for entry in row.episodes)
-        fresh = sum(entry.context for entry in row.episodes) - cached
-        usd += fresh * prices.get("input", 0.0) / 1e6 + row.generated * prices.get("output", 0.0) / 1e6
-        usd += cached * prices.get("cached", prices.get("input", 0.0)) / 1e6
-        usd += sum(entry.calls.get("search", 0) for entry in row.episodes) * (search_price or 0.0) / 1e3
-    return usd
-
-
 def _entry(rows: Sequence[UnitRow], model: str, env: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     about = facts.get("environments", {}).get(env, {})
     metric = about.get("metric", ACCURACY)
     episodes = [entry for each in scored_episodes(rows).values() for entry in each]
     values = values_of(rows, metric)
     score = interval_of(values)
-    cost = usage_cost(rows, facts.get("models", {}).get(model, {}), about)
+    cost = usage_of(facts, rows).usd
     return {
         "model": model,
         "env": env,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from arpo_trainer.evaluation.episode_values import RunningScore, running_score, values_of
+from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.metrics import (
     interval_data,
     mean_seconds,
     results,
     results_text,
-    usage_cost,
     write_results,
 )
 from arpo_trainer.evaluation.published_results import PAPER_SETS, PUBLISHED, TABLE_1, published_for
@@ -142,8 +142,15 @@ def test_cost_needs_prices_and_counts_broken_episodes() -> None:
     used = {"context": 3_000_000, "cached": 1_000_000, "calls": {"search": 500}}
     rows = [row("t0", [], episodes=[entry(None, **used)], generated=1_000_000)]
     prices = {"input": 1.0, "cached": 0.25, "output": 4.0}
-    assert usage_cost(rows, {}, {}) is None
-    assert usage_cost(rows, {"prices": prices}, {"search_price": 5.0}) == pytest.approx(2 + 0.25 + 4 + 2.5)
+
+    def usd(search_price: float | None = 5.0, **model: Any) -> float | None:
+        facts = {"models": {"a": model}, "environments": {"GSM8K": {"search_price": search_price}}}
+        return usage_of(facts, rows).usd
+
+    assert usd(price=prices, kind="endpoint") == pytest.approx(2 + 0.25 + 4 + 2.5)
+    assert usd(kind="transformers") == pytest.approx(2.5)
+    assert usd(kind="endpoint") is None
+    assert usd(None, kind="transformers") is None
 
 
 def test_the_running_score_equals_the_final_one() -> None:
