@@ -258,7 +258,6 @@ def _running(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _with_preset(name: str, options: dict[str, Any], rollout: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return options and settings of a preset, with those that were given on top."""
-    from arpo_trainer.evaluation.presets import preset
+    from arpo_trainer.evaluation.presets import apply, preset
 
-    found = preset(name)
-    return {**found.env_options, **options}, {**found.rollout, **rollout}
+    return apply(preset(name), options, rollout)
