@@ -22,6 +22,8 @@ from arpo_trainer.cli.command_options import (
     read_env_options,
     read_settings_options,
 )
+from arpo_trainer.cli.eval_compare import add_compare_action
+from arpo_trainer.cli.eval_score import add_score_action
 from arpo_trainer.cli.eval_summary import eval_table
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
@@ -35,8 +37,8 @@ _USAGE = "arpo eval ENV_OR_SUITE ... --model MODEL ... --output FOLDER [options]
 _ROLLOUT = ("temperature", "max_turn_length", "max_completion_length", "num_generations")
 
 
-def add_eval_command(commands: Any) -> Any:
-    """Add the command to a parser, and return what its actions are added to."""
+def add_eval_command(commands: Any) -> None:
+    """Add the command and its actions to a parser."""
     evaluate = add_command(commands, "eval", _list, "evaluate models on environments and suites; compare, re-score")
     actions: Any = evaluate.add_subparsers(metavar="ACTION")
     play = add_command(actions, "run", _eval, "evaluate models (`run` may be left out)", _USAGE)
@@ -48,13 +50,14 @@ def add_eval_command(commands: Any) -> Any:
     _add_running(play)
     play.add_argument("--output", type=Path, metavar="FOLDER", help="where everything is written")
     play.add_argument("--resume", action="store_true", help="go on with the folder: play only what is missing")
-    play.add_argument("--list-suites", action="store_true", help="list the suites, and end")
+    play.add_argument("--list", action="store_true", help="list the suites and the presets, and end")
 
+    add_compare_action(actions)
+    add_score_action(actions)
     retry = add_command(actions, "retry", _retry, "play the episodes that broke again, and nothing else")
     retry.add_argument("folder", type=Path, metavar="RUN", help="the folder of an evaluation")
     _add_models(retry)
     _add_running(retry)
-    return actions
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +66,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         "server or an endpoint only the tokenizer is loaded"
     )
     parser.add_argument("--model", nargs="+", action="extend", default=[], metavar="MODEL", help=help_of_model)
-    parser.add_argument("--preset", metavar="NAME", help="prompt, tags, limits and sampling of a published model")
+    parser.add_argument("--preset", metavar="NAME", help="a published model: its prompt, tags, limits and sampling")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--vllm", action="store_true", help="generate with vLLM in this process")
     where.add_argument("--vllm-server", nargs="+", action="extend", metavar="URL", help="generate on vLLM servers")
@@ -109,14 +112,17 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.evaluation.presets import preset_table
     from arpo_trainer.evaluation.suites import suite_table
 
     write_table(suite_table())
+    sys.stdout.write("\n")
+    write_table(preset_table())
     return 0
 
 
 def _eval(arguments: argparse.Namespace) -> int:
-    if arguments.list_suites:
+    if arguments.list:
         return _list(arguments)
     if arguments.output is None:
         raise ValueError("say where the evaluation is written: --output FOLDER")
@@ -163,18 +169,22 @@ def _status(found: EvalRun, share: float, most: float, folder: Path) -> int:
 def _begun(arguments: argparse.Namespace) -> tuple[EvalSettings, list[EvalModel]]:
     """Return settings and models from the options."""
     from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.presets import apply, preset
 
     if not arguments.names:
         raise ValueError(f"name environments or suites: {_USAGE}")
+    options, rollout, template = read_env_options(arguments), _rollout(arguments), {}
+    if arguments.preset:
+        row = preset(arguments.preset)
+        options, rollout = apply(row, options, rollout)
+        template, arguments.model = dict(row.chat_template_kwargs), arguments.model or [row.model]
     models = _models(arguments)
     if not models:
-        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
-    options, rollout = read_env_options(arguments), _rollout(arguments)
-    if arguments.preset:
-        options, rollout = _with_preset(arguments.preset, options, rollout)
+        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ..., or --preset NAME of a published one")
     given = {name: getattr(arguments, name) for name in ("tasks", "samples", "algorithm", "seed")}
     settings = {name: value for name, value in given.items() if value is not None} | _running(arguments)
-    return EvalSettings(tuple(arguments.names), options, rollout=rollout, **settings), models
+    names = tuple(arguments.names)
+    return EvalSettings(names, options, rollout=rollout, chat_template_kwargs=template, **settings), models
 
 
 def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings, list[EvalModel]]:
@@ -254,10 +264,3 @@ def _running(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("concurrency", "max_broken", "cache", "cache_mode")
     found = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     return found | ({"limits": read_counts(arguments.limit, "--limit")} if arguments.limit else {})
-
-
-def _with_preset(name: str, options: dict[str, Any], rollout: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return options and settings of a preset, with those that were given on top."""
-    from arpo_trainer.evaluation.presets import apply, preset
-
-    return apply(preset(name), options, rollout)
