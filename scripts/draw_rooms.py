@@ -26,6 +26,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "run",
+        "views",
         "evaluation",
         "costs report",
         "training adapters",

@@ -1,7 +1,7 @@
 """The rows and trees of an evaluation as compact data for the page: lists instead of names, in compressed pieces.
 
-Questions are stored once for all models and samples. A piece is gzip in base64, so that 5,000 episodes stay small and the
-browser unpacks only what is opened.
+Questions are stored once for all models and samples. A piece is gzip in base64, so that 5,000 episodes stay small and
+the browser unpacks only what is opened.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`arpo view RUN`: one self-contained HTML page of an evaluation, of a suite, or of runs side by side.
 
-The rows of all episodes are in the page; trees are in compressed pieces that the browser unpacks when one is opened. The
-page loads nothing. `live_server` serves the same page and reads trees from the trace instead.
+The rows of all episodes are in the page; trees are in compressed pieces that the browser unpacks when one is opened.
+The page loads nothing. `live_server` serves the same page and reads trees from the trace instead.
 
     write_view(["evals/gsm8k"])                       # evals/gsm8k/view.html
     write_view(["evals/before", "evals/after"])       # side by side
@@ -10,6 +10,7 @@ page loads nothing. `live_server` serves the same page and reads trees from the 
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -27,7 +28,20 @@ from arpo_trainer.views.token_widths import TokenWidths
 LIMIT = 200_000_000  # bytes of trees, above which browsers take long to open the file
 _PAIRS = 15  # most pairs of models that are compared
 _MARK = "<!-- pieces -->"
-_SCRIPTS = "tools", "layout", "trees", "panel", "rows", "overview", "filters", "table", "turns", "detail", "keys", "start"
+_SCRIPTS = (
+    "tools",
+    "layout",
+    "trees",
+    "panel",
+    "rows",
+    "overview",
+    "filters",
+    "table",
+    "turns",
+    "detail",
+    "keys",
+    "start",
+)
 _PACKAGES = ("arpo_trainer.views", "arpo_trainer.report")
 
 
@@ -121,12 +135,10 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
             groups.setdefault((number, row.model), {}).setdefault(row.env, []).append(row)
     for first, second in itertools.islice(itertools.combinations(groups, 2), _PAIRS):
         for env in [env for env in groups[first] if env in groups[second]]:
-            sides = [
-                task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second)
-            ]
-            shared = [task for task, scores in sides[0].items() if scores and sides[1].get(task)]
+            one, two = (task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second))
+            shared = [task for task, scores in one.items() if scores and two.get(task)]
             if shared:
-                result = compare_paired(*({task: side[task] for task in shared} for side in sides))
+                result = compare_paired({task: one[task] for task in shared}, {task: two[task] for task in shared})
                 numbers = {name: getattr(result, name) for name in ("first", "second", "difference", "low", "high")}
                 counts = {"p": result.p_value, "gained": len(result.gained), "lost": len(result.lost)}
                 yield {"sides": [first, second], "env": env, "tasks": result.tasks, **numbers, **counts}
@@ -175,8 +187,8 @@ def _pieces(
             total += len(text)
             if total > limit:
                 return [], [
-                    f"The conversations are left out: they take more than {limit / 1e6:.0f} MB. `arpo view RUN --serve` "
-                    "shows all of them; `--trees broken` or `--trees 500` puts some into a file."
+                    f"The conversations are left out: they take more than {limit / 1e6:.0f} MB. `arpo view RUN "
+                    "--serve` shows all of them; `--trees broken` or `--trees 500` puts some into a file."
                 ]
     return found, []
 
@@ -184,7 +196,11 @@ def _pieces(
 def _row_pieces(runs: Sequence[EvalRun], chosen: Sequence[Sequence[int]]) -> Iterator[tuple[str, str]]:
     for number, (run, units) in enumerate(zip(runs, chosen, strict=True)):
         place = {unit: position for position, unit in enumerate(units)}
-        yield f"rows-{number}", packed(compact_rows(run, lambda unit, _, place=place: place.get(unit)))
+        yield f"rows-{number}", packed(compact_rows(run, functools.partial(_place_of, place)))
+
+
+def _place_of(place: dict[int, int], unit: int, row: UnitRow) -> int | None:
+    return place.get(unit)
 
 
 def _element(name: str, text: str) -> str:

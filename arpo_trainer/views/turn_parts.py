@@ -87,7 +87,6 @@ def _all_parts(text: str) -> Iterator[TurnPart]:
     yield TurnPart("text", "", position, len(text))
 
 
-
 def _label(found: re.Match[str], body: str) -> str:
     if found["name"]:
         return found["name"]

@@ -6,7 +6,7 @@ function openDetail() {
   const entry = listing.items[listing.at];
   if (!entry) return;
   shown.sides = want.mode === "pairs" ? entry.sides : [entry];
-  shown.at = shown.sides.map((side) => side ? Math.max(0, side.episodes.findIndex((episode) => episode.right === null)) : 0);
+  shown.at = shown.sides.map(() => 0);
   if (!$("detail").open) $("detail").showModal();
   drawDetail();
   $("detail").scrollTop = 0;

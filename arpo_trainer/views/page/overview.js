@@ -39,7 +39,7 @@ function overview() {
     any((line) => known(line.cost)) ? ["cost", (line) => num(line.cost)] : null,
   ].filter(Boolean);
   const table = h("table", { class: "scores" }, h("thead", {}, h("tr", {}, columns.map(([name]) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, lines.map((line) => h("tr", {}, columns.map(([name, cell]) => h("td", { "data-name": name }, cell(line)))))));
+    h("tbody", {}, lines.map((line) => h("tr", {}, columns.map(([name, cell]) => h("td", { "data-name": name }, h("span", {}, cell(line))))))));
   $("overview-body").replaceChildren(h("div", { class: "scroll-x card", tabindex: 0, role: "group", "aria-label": "Scores" }, table),
     h("p", { class: "hint" }, "Tool calls, tokens and seconds are means of an episode. Broken episodes have no score: they are never counted as wrong. Intervals take the tasks as the units."),
     h("details", { class: "more" }, h("summary", {}, "Levels, metrics and tools"), lines.map(moreOf)));
@@ -80,11 +80,12 @@ function comparison() {
   if (!data.pairs.length) return;
   const name = ([run, model]) => h("bdi", {}, sideName({ run, model }));
   const open = (pair, change) => h("button", { type: "button", class: "plain", onclick: () => comparePair(pair, change) }, num(pair[change]));
+  const titles = ["A", "B", "environment", "tasks", "score A", "score B", "B − A", "95 % interval", "p", "gained", "lost"];
   $("compare-body").replaceChildren(h("div", { class: "scroll-x card", tabindex: 0, role: "group", "aria-label": "Comparison" }, h("table", { class: "scores" },
-    h("thead", {}, h("tr", {}, ["A", "B", "environment", "tasks", "A", "B", "B − A", "95 % interval", "p", "gained", "lost"].map((title) => h("th", { scope: "col" }, title)))),
+    h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, data.pairs.map((pair) => h("tr", {}, [name(pair.sides[0]), name(pair.sides[1]), h("bdi", {}, plain(pair.env)), num(pair.tasks), fixed(pair.first, 3), fixed(pair.second, 3),
       h("b", {}, signed(pair.difference)), known(pair.low) ? `${signed(pair.low)} – ${signed(pair.high)}` : "–", pair.p < 0.001 ? "< 0.001" : fixed(pair.p, 3),
-      open(pair, "gained"), open(pair, "lost")].map((cell) => h("td", {}, cell))))))),
+      open(pair, "gained"), open(pair, "lost")].map((cell, at) => h("td", { "data-name": titles[at] }, h("span", {}, cell)))))))),
   h("p", { class: "hint" }, "Paired by task, over the tasks that both have. p: sign-flip test. Click a number to list the tasks."));
 }
 

@@ -47,7 +47,7 @@ function conversation(tree, number) {
   return [
     h("details", { class: "prompt-part" }, h("summary", {}, "Prompt ", h("span", { class: "muted" }, `${num(tree.prompt_tokens)} tokens`)), h("pre", { class: "text", dir: "auto" }, tree.prompt || "(empty)")),
     heatless ? h("p", { class: "hint" }, "Which token wrote which characters is not known here (no tokenizer: give --tokenizer FOLDER), so entropies are drawn below the turns.") : null,
-    reading.heat ? h("p", { class: "hint heat-key" }, "entropy 0 ", Array.from({ length: HEATS }, (_, at) => h("span", { class: `heat heat-${at + 1}` }, " ")), ` ${num(tree.most, 2)} nats and more`) : null,
+    reading.heat && trajectory.path.some((span) => span.widths) ? h("p", { class: "hint heat-key" }, "entropy 0 ", Array.from({ length: HEATS }, (_, at) => h("span", { class: `heat heat-${at + 1}` }, " ")), ` ${num(tree.most, 2)} nats and more`) : null,
     ...trajectory.path.flatMap((span) => span.kind === "model" ? turn(span, tree) : [result(span)]),
     trajectory.error ? h("p", { class: "note alarm" }, plain(trajectory.error)) : null,
   ].filter(Boolean);

@@ -14,8 +14,15 @@ from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (
-    "--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+    "--headless",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
 )
 
 
@@ -29,7 +36,9 @@ class Browser:
         shell = ["sh", "-c", f'exec "$@" 3<&{their_in} 4>&{their_out}', "sh"]
         self._process = subprocess.Popen(
             [*shell, str(CHROMIUM), *_FLAGS, *root, f"--user-data-dir={profile}", "about:blank"],
-            pass_fds=(their_in, their_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=(their_in, their_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(their_in)
         os.close(their_out)
@@ -51,7 +60,9 @@ class Browser:
         self.wait('document.documentElement?.dataset.ready === "yes"')
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 

@@ -27,7 +27,7 @@ class _QuickTree(RolloutTree):
         return json.dumps(vars(self), ensure_ascii=False, separators=(",", ":"), default=vars)
 
 
-_WORDS = "the number of apples left after each day is half of what was there so first compute how many then add".split()
+_WORDS = ("the", "number", "of", "apples", "left", "after", "each", "day", "is", "half", "so", "how", "many", "then")
 
 
 def make_run(
@@ -81,9 +81,14 @@ def make_tree(rng: random.Random, number: int, trajectories: int, skill: float, 
     tree = _QuickTree(list(range(40)), task=task, prompt=f"Use <python> if it helps.\n{question}")
     # about eight words to ten tokens
     thought = _prose(rng, tokens // 2)
-    first = _model_span(tree, rng, None, f"<think>{thought}</think>\n<python>\nprint({number} * 7 % 101)\n</python>", tokens // 2)
+    first = _model_span(
+        tree, rng, None, f"<think>{thought}</think>\n<python>\nprint({number} * 7 % 101)\n</python>", tokens // 2
+    )
     result = tree.add_span(
-        first, "environment", [7] * 12, text=f"<result>\n{gold}\n</result>",
+        first,
+        "environment",
+        [7] * 12,
+        text=f"<result>\n{gold}\n</result>",
         tool={"name": "python", "status": "error" if rng.random() < 0.05 else "ok", "seconds": 0.12},
     )
     if trajectories > 1:
@@ -97,11 +102,19 @@ def make_tree(rng: random.Random, number: int, trajectories: int, skill: float, 
         reward, error = (None, "SandboxError: the container is gone") if broke else (float(answer == gold), None)
         tree.trajectories.append(
             Trajectory(
-                leaf, **start, reward=reward, components={} if broke else {"accuracy": float(answer == gold)},  # type: ignore[arg-type]
-                outcome="failed" if broke else "answered", error=error, answer=None if broke else answer, tool_calls=1,
+                leaf,
+                **start,
+                reward=reward,
+                components={} if broke else {"accuracy": float(answer == gold)},  # type: ignore[arg-type]
+                outcome="failed" if broke else "answered",
+                error=error,
+                answer=None if broke else answer,
+                tool_calls=1,
             )
         )
-        tree.timeline.append(Event(at, "generate", 0.0, 1.0 + 3.0 * rng.random(), tokens=tokens, context=900, cached=500))
+        tree.timeline.append(
+            Event(at, "generate", 0.0, 1.0 + 3.0 * rng.random(), tokens=tokens, context=900, cached=500)
+        )
     return tree
 
 
