@@ -37,6 +37,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
     },
     "math": {"mpmath": "mpmath"},
     "mcp": {"mcp": "mcp"},
+    "plot": {"matplotlib": "matplotlib"},
 }
 
 
