@@ -140,9 +140,9 @@ def _retry(arguments: argparse.Namespace) -> int:
 def _play(
     arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
 ) -> int:
+    from arpo_trainer.evaluation.eval_results import results
+    from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
     from arpo_trainer.evaluation.live_display import LiveDisplay
-    from arpo_trainer.evaluation.metrics import results
-    from arpo_trainer.evaluation.run_evaluation import broken_share, run_evaluation
 
     display = functools.partial(LiveDisplay, plain=arguments.plain)
     resume = repeat_broken or arguments.resume

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from arpo_trainer.evaluation.episode_values import RunningScore, running_score, values_of
-from arpo_trainer.evaluation.eval_usage import usage_of
-from arpo_trainer.evaluation.metrics import (
+from arpo_trainer.evaluation.eval_results import (
     interval_data,
     mean_seconds,
     results,
     results_text,
     write_results,
 )
+from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.published_results import PAPER_SETS, PUBLISHED, TABLE_1, published_for
 from arpo_trainer.evaluation.suites import SUITES, suite, suite_table
 from arpo_trainer.statistics.intervals import wilson_interval
