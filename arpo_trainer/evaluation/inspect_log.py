@@ -14,6 +14,7 @@ from typing import Any
 
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.episode_values import episode_value
+from arpo_trainer.evaluation.eval_metrics import results
 from arpo_trainer.evaluation.exported_episodes import (
     ExportedEpisode,
     environment_id,
@@ -25,7 +26,6 @@ from arpo_trainer.evaluation.exported_episodes import (
     stable_id,
     start_time,
 )
-from arpo_trainer.evaluation.metrics import results
 from arpo_trainer.tree import Span
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from arpo_trainer.evaluation.episode_store import load_eval_run
+from arpo_trainer.evaluation.eval_metrics import results
 from arpo_trainer.evaluation.log_formats import FORMATS, export_run
-from arpo_trainer.evaluation.metrics import results
 from tests.arpo_trainer.evaluation.made_rows import FACTS, play
 
 MODEL = "org/model"
