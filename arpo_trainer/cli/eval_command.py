@@ -140,7 +140,7 @@ def _retry(arguments: argparse.Namespace) -> int:
 def _play(
     arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
 ) -> int:
-    from arpo_trainer.evaluation.eval_results import results
+    from arpo_trainer.evaluation.eval_metrics import results
     from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
     from arpo_trainer.evaluation.live_display import LiveDisplay
 

@@ -61,9 +61,9 @@ def _write(found: RunComparison, shown: int | None) -> None:
     sys.stdout.write(f"{found.metric}: {found.first} -> {found.second}\n")
     write_table([("ENVIRONMENT", "TASKS", "FIRST", "SECOND", "DIFFERENCE, 95 %", "P"), *rows])
     if found.unscored:
-        sys.stdout.write(f"{found.unscored} tasks left out: all samples of one of the models broke\n")
+        sys.stdout.write(f"left out, since all samples of one of the models broke: {found.unscored}\n")
     if found.apart:
-        sys.stdout.write(f"{found.apart} tasks left out: they are in one of the runs only\n")
+        sys.stdout.write(f"left out, since they are in one of the runs only: {found.apart}\n")
     _write_tasks("gained", found.gained, shown)
     _write_tasks("lost", found.lost, shown)
 
@@ -74,7 +74,7 @@ def _row(env: str, each: PairedComparison) -> tuple[str, ...]:
 
 
 def _write_tasks(what: str, tasks: Sequence[ChangedTask], shown: int | None) -> None:
-    sys.stdout.write(f"\n{len(tasks)} tasks {what}\n")
+    sys.stdout.write(f"\ntasks {what}: {len(tasks)}\n")
     kept = tasks[:shown]
     if kept:
         rows = [(f"  {each.env}", each.task, f"{each.first:.2f} -> {each.second:.2f}") for each in kept]

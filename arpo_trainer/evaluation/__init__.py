@@ -13,7 +13,7 @@ from arpo_trainer.optional_dependencies import naming_extras
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
     from arpo_trainer.evaluation.eval_models import EvalModel
-    from arpo_trainer.evaluation.eval_results import results
+    from arpo_trainer.evaluation.eval_metrics import results
     from arpo_trainer.evaluation.eval_session import run_evaluation
     from arpo_trainer.evaluation.eval_settings import EvalSettings
     from arpo_trainer.evaluation.presets import preset
@@ -36,7 +36,7 @@ _HOMES = {
     "EvalSettings": "eval_settings",
     "load_eval_run": "episode_store",
     "preset": "presets",
-    "results": "eval_results",
+    "results": "eval_metrics",
     "run_evaluation": "eval_session",
     "suite": "suites",
 }

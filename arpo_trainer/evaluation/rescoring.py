@@ -21,7 +21,7 @@ from typing import Any
 from arpo_env.grading import Score
 from arpo_trainer.evaluation.episode_store import SCORES, EvalRun
 from arpo_trainer.evaluation.episode_values import episode_value, interval_of
-from arpo_trainer.evaluation.eval_results import interval_data
+from arpo_trainer.evaluation.eval_metrics import interval_data
 from arpo_trainer.evaluation.stored_episodes import Scorer, StoredEpisode, stored_episodes
 from arpo_trainer.evaluation.unit_row import EpisodeEntry
 from arpo_trainer.evaluation.verdict_file import Verdict, VerdictFile, VerdictKey

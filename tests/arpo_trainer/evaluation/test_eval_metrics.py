@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.evaluation.episode_values import RunningScore, running_score, values_of
-from arpo_trainer.evaluation.eval_results import (
+from arpo_trainer.evaluation.eval_metrics import (
     interval_data,
     mean_seconds,
     results,
