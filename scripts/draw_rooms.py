@@ -25,7 +25,7 @@ NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
-        "evaluation",
+        "evaluation export",
         "run",
         "costs report",
         "training adapters",
