@@ -20,6 +20,7 @@ from arpo_trainer.cli.data_command import add_data_command
 from arpo_trainer.cli.eval_command import add_eval_command
 from arpo_trainer.cli.export_command import add_export_command
 from arpo_trainer.cli.play_command import add_play_command
+from arpo_trainer.cli.plot_command import add_plot_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
 from arpo_trainer.cli.sandbox_command import add_sandbox_command
 from arpo_trainer.cli.search_command import add_search_command
@@ -30,7 +31,10 @@ from arpo_trainer.cli.view_command import add_view_command
 from arpo_trainer.optional_dependencies import naming_extras
 
 # command -> the action that may be left out, and the others
-_DEFAULT_ACTIONS = {"eval": ("run", ("retry", "compare", "score", "export"))}
+_DEFAULT_ACTIONS = {
+    "eval": ("run", ("retry", "compare", "score", "export")),
+    "view": ("run", ("timeline",)),
+}
 PACKAGES = ("arpo_trainer", "arpo_env", "envs_registry", "sandbox")
 
 
@@ -117,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     report = add_command(commands, "report", _report, "write report.html for a run, also while it goes on")
     report.add_argument("folder", type=Path, metavar="FOLDER", help="the output folder of the run")
     add_view_command(commands)
+    add_plot_command(commands)
     add_command(commands, "doctor", _doctor, "show what this machine has and lacks, and how to get it")
     add_cache_command(commands)
     add_sandbox_command(commands)

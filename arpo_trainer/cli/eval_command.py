@@ -9,6 +9,7 @@ arpo eval retry evals/gsm8k                      # only what broke
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ from arpo_trainer.cli.command_options import (
     read_env_options,
     read_settings_options,
 )
+from arpo_trainer.cli.eval_compare import add_compare_action
+from arpo_trainer.cli.eval_score import add_score_action
+from arpo_trainer.cli.eval_summary import eval_table
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 
@@ -33,8 +37,8 @@ _USAGE = "arpo eval ENV_OR_SUITE ... --model MODEL ... --output FOLDER [options]
 _ROLLOUT = ("temperature", "max_turn_length", "max_completion_length", "num_generations")
 
 
-def add_eval_command(commands: Any) -> Any:
-    """Add the command to a parser, and return what its actions are added to."""
+def add_eval_command(commands: Any) -> None:
+    """Add the command and its actions to a parser."""
     evaluate = add_command(commands, "eval", _list, "evaluate models on environments and suites; compare, re-score")
     actions: Any = evaluate.add_subparsers(metavar="ACTION")
     play = add_command(actions, "run", _eval, "evaluate models (`run` may be left out)", _USAGE)
@@ -46,13 +50,14 @@ def add_eval_command(commands: Any) -> Any:
     _add_running(play)
     play.add_argument("--output", type=Path, metavar="FOLDER", help="where everything is written")
     play.add_argument("--resume", action="store_true", help="go on with the folder: play only what is missing")
-    play.add_argument("--list-suites", action="store_true", help="list the suites, and end")
+    play.add_argument("--list", action="store_true", help="list the suites and the presets, and end")
 
+    add_compare_action(actions)
+    add_score_action(actions)
     retry = add_command(actions, "retry", _retry, "play the episodes that broke again, and nothing else")
     retry.add_argument("folder", type=Path, metavar="RUN", help="the folder of an evaluation")
     _add_models(retry)
     _add_running(retry)
-    return actions
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +66,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         "server or an endpoint only the tokenizer is loaded"
     )
     parser.add_argument("--model", nargs="+", action="extend", default=[], metavar="MODEL", help=help_of_model)
-    parser.add_argument("--preset", metavar="NAME", help="prompt, tags, limits and sampling of a published model")
+    parser.add_argument("--preset", metavar="NAME", help="a published model: its prompt, tags, limits and sampling")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--vllm", action="store_true", help="generate with vLLM in this process")
     where.add_argument("--vllm-server", nargs="+", action="extend", metavar="URL", help="generate on vLLM servers")
@@ -107,14 +112,17 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.evaluation.presets import preset_table
     from arpo_trainer.evaluation.suites import suite_table
 
     write_table(suite_table())
+    sys.stdout.write("\n")
+    write_table(preset_table())
     return 0
 
 
 def _eval(arguments: argparse.Namespace) -> int:
-    if arguments.list_suites:
+    if arguments.list:
         return _list(arguments)
     if arguments.output is None:
         raise ValueError("say where the evaluation is written: --output FOLDER")
@@ -133,15 +141,14 @@ def _play(
     arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
 ) -> int:
     from arpo_trainer.evaluation.live_display import LiveDisplay
-    from arpo_trainer.evaluation.metrics import results_table
+    from arpo_trainer.evaluation.metrics import results
     from arpo_trainer.evaluation.run_evaluation import broken_share, run_evaluation
 
-    def display(*what: Any) -> LiveDisplay:
-        return LiveDisplay(*what, plain=arguments.plain)
-
-    resume = getattr(arguments, "resume", False)
+    display = functools.partial(LiveDisplay, plain=arguments.plain)
+    resume = repeat_broken or arguments.resume
     found = run_evaluation(settings, models, folder, resume=resume, repeat_broken=repeat_broken, display=display)
-    write_table(results_table(found))
+    rows, notes = eval_table(results(found.rows, found.facts))
+    write_table(rows, notes)
     sys.stdout.write(f"\narpo view {folder}\n")
     return _status(found, broken_share(found), settings.max_broken, folder)
 
@@ -162,18 +169,22 @@ def _status(found: EvalRun, share: float, most: float, folder: Path) -> int:
 def _begun(arguments: argparse.Namespace) -> tuple[EvalSettings, list[EvalModel]]:
     """Return settings and models from the options."""
     from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.presets import apply, preset
 
     if not arguments.names:
         raise ValueError(f"name environments or suites: {_USAGE}")
+    options, rollout, template = read_env_options(arguments), _rollout(arguments), {}
+    if arguments.preset:
+        row = preset(arguments.preset)
+        options, rollout = apply(row, options, rollout)
+        template, arguments.model = dict(row.chat_template_kwargs), arguments.model or [row.model]
     models = _models(arguments)
     if not models:
-        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
-    options, rollout = read_env_options(arguments), _rollout(arguments)
-    if arguments.preset:
-        options, rollout = _with_preset(arguments.preset, options, rollout)
+        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ..., or --preset NAME of a published one")
     given = {name: getattr(arguments, name) for name in ("tasks", "samples", "algorithm", "seed")}
     settings = {name: value for name, value in given.items() if value is not None} | _running(arguments)
-    return EvalSettings(tuple(arguments.names), options, rollout=rollout, **settings), models
+    names = tuple(arguments.names)
+    return EvalSettings(names, options, rollout=rollout, chat_template_kwargs=template, **settings), models
 
 
 def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings, list[EvalModel]]:
@@ -183,16 +194,16 @@ def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings,
     from arpo_trainer.evaluation.episode_store import load_eval_run
     from arpo_trainer.evaluation.eval_settings import EvalSettings
 
-    if not (folder / "run.json").is_file() and getattr(arguments, "names", ()):
+    if not (folder / "run.json").is_file() and getattr(arguments, "names", []):
         return _begun(arguments)  # nothing is there yet: the first sitting of a command that always says --resume
     settings = EvalSettings.from_dict(load_eval_run(folder).facts["settings"])
     changed: dict[str, Any] = dict(_running(arguments))
     for name in ("tasks", "samples", "algorithm", "seed"):
         if getattr(arguments, name, None) is not None:
             changed[name] = getattr(arguments, name)
-    if getattr(arguments, "names", ()):
+    if getattr(arguments, "names", []):
         changed["environments"] = tuple(arguments.names)
-    if getattr(arguments, "env_set", ()):
+    if getattr(arguments, "env_set", []):
         changed["env_options"] = read_env_options(arguments)
     if hasattr(arguments, "set") and (rollout := _rollout(arguments)):
         changed["rollout"] = {**settings.rollout, **rollout}
@@ -253,10 +264,3 @@ def _running(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("concurrency", "max_broken", "cache", "cache_mode")
     found = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     return found | ({"limits": read_counts(arguments.limit, "--limit")} if arguments.limit else {})
-
-
-def _with_preset(name: str, options: dict[str, Any], rollout: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return options and settings of a preset, with those that were given on top."""
-    from arpo_trainer.evaluation.presets import apply, preset
-
-    return apply(preset(name), options, rollout)

@@ -1,6 +1,8 @@
 """The `arpo view` command: shows what a run did.
 
 arpo view                                      # the list of views
+arpo view evals/gsm8k                          # an evaluation as a page: scores, tasks, conversations, trees
+arpo view evals/before evals/after --text      # two of them in the terminal
 arpo view timeline runs/arithmetic-cpu         # what each trajectory of the last step waited for, as a page
 arpo view timeline runs/arithmetic-cpu --step 3 --group 0
 """
@@ -8,6 +10,7 @@ arpo view timeline runs/arithmetic-cpu --step 3 --group 0
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +22,11 @@ from arpo_trainer.rollout.time_use import busy_seconds, generating, time_use, wa
 from arpo_trainer.tree import RolloutTree
 
 _VIEWS = (
+    ("arpo view RUN [RUN ...]", "an evaluation, or several side by side: a page, a local server, or text"),
     ("arpo view timeline PATH", "what each trajectory of a step did and waited for: a page, and a table here"),
     ("arpo report FOLDER", "a whole run: a page with learning curves, trees, evaluations and settings"),
 )
+_TREES = "conversations in the page: all (default), broken, none, or a number, spread over the run"
 _COLUMNS = 5  # of activities, besides their sum
 
 
@@ -36,6 +41,84 @@ def add_view_command(commands: Any) -> None:
     timeline.add_argument("--step", type=int, metavar="N", help="the training step (default: the last)")
     timeline.add_argument("--group", type=int, metavar="N", help="draw only this tree of the step (default: all)")
     timeline.add_argument("--output", type=Path, metavar="FILE", help="default: timeline.html beside the traces")
+    _add_run_view(views)
+
+
+def _add_run_view(views: Any) -> None:
+    purpose = "show an evaluation, or several side by side (arpo view RUN is the same)"
+    run = add_command(views, "run", _run, purpose)
+    run.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="the --output folder of `arpo eval`")
+    run.add_argument("--output", type=Path, metavar="FILE", help="default: view.html in the first folder")
+    run.add_argument("--trees", default="all", metavar="WHICH", help=_TREES)
+    run.add_argument(
+        "--tokenizer", type=Path, metavar="FOLDER", help="to colour texts by entropy; default: the models'"
+    )
+    how = run.add_mutually_exclusive_group()
+    how.add_argument(
+        "--serve", action="store_true", help="serve the page on this machine; it follows a run that goes on"
+    )
+    how.add_argument("--text", action="store_true", help="show it here, as text")
+    run.add_argument(
+        "--port", type=int, default=8300, metavar="N", help="of --serve (default: 8300; 0 takes a free one)"
+    )
+    run.add_argument("--tasks", choices=("all", "right", "wrong", "broken"), help="with --text: list these tasks")
+    run.add_argument("--task", metavar="ID", help="with --text: show the conversations of a task")
+    run.add_argument("--prompt", action="store_true", help="with --task: the prompt, too")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    wants_text = arguments.tasks or arguments.task or arguments.prompt
+    if wants_text and not arguments.text:
+        raise ValueError("--tasks, --task and --prompt belong to --text: give that, too")
+    if arguments.text:
+        _show_text(arguments)
+        return 0
+    if arguments.serve:
+        return _serve(arguments)
+    from arpo_trainer.views.run_page import write_view
+
+    folders, output = arguments.folders, arguments.output
+    page = write_view(folders, output=output, trees=arguments.trees, tokenizer=arguments.tokenizer)
+    sys.stdout.write(f"{page}\n")
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.views.live_server import ViewServer
+
+    with ViewServer(arguments.folders, arguments.port, arguments.tokenizer) as server:
+        sys.stdout.write(f"{server.address} (Ctrl+C ends it)\n")
+        sys.stdout.flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+    return 0
+
+
+def _show_text(arguments: argparse.Namespace) -> None:
+    from arpo_trainer.evaluation.episode_store import load_eval_run
+    from arpo_trainer.views import terminal_view
+
+    # a terminal that cannot write a character of some model shows "?" instead of an error
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    runs = [load_eval_run(folder) for folder in arguments.folders]
+    if arguments.task:
+        for run in runs:
+            for row in terminal_view.rows_of_task(run, arguments.task):
+                for number in range(len(row.episodes)):
+                    lines = terminal_view.conversation_lines(run, row, number, prompt=arguments.prompt)
+                    sys.stdout.writelines(f"{line}\n" for line in lines)
+        return
+    sys.stdout.writelines(f"{line}\n" for line in terminal_view.summary_lines(runs))
+    tables = [terminal_view.score_rows(runs), terminal_view.comparison_rows(runs)]
+    if arguments.tasks:
+        tables += [terminal_view.task_rows(run, arguments.tasks) for run in runs]
+    for table in tables:
+        if table:
+            sys.stdout.write("\n")
+            write_table(table)
 
 
 def _list(arguments: argparse.Namespace) -> int:

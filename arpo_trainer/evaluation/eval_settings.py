@@ -37,6 +37,7 @@ class EvalSettings:
         algorithm: "grpo" for independent samples, or one that branches, such as "arpo".
         seed: of everything that is drawn.
         rollout: other fields of `RolloutSettings`, such as temperature; `PAPER_SAMPLING` fills what is missing.
+        chat_template_kwargs: arguments for the chat template, such as {"enable_thinking": False}.
         concurrency: most episodes at once.
         limits: most operations of one kind at once, such as {"python": 8}.
         max_broken: largest share of episodes that may break before the command ends with an error status.
@@ -55,6 +56,7 @@ class EvalSettings:
     algorithm: str = "grpo"
     seed: int = 0
     rollout: dict[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     concurrency: int = 64
     limits: dict[str, int] = field(default_factory=dict)
     max_broken: float = 0.02

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
+from arpo_trainer.evaluation.episode_values import RunningScore
 from arpo_trainer.evaluation.eval_usage import EvalUsage
-from arpo_trainer.evaluation.metrics import RunningScore
 from arpo_trainer.evaluation.unit_row import UnitRow
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -97,7 +97,10 @@ class LiveDisplay:
 
     def _score(self, pair: tuple[str, str]) -> str:
         interval = self.scores[pair].interval
-        return f"{self.scores[pair].metric} {interval}" if interval else ""
+        if interval is None:
+            return ""
+        mean, low, high = (100 * value for value in (interval.mean, interval.low, interval.high))
+        return f"{self.scores[pair].metric} {mean:.1f} [{low:.1f}, {high:.1f}]"
 
     def _speed(self) -> list[str]:
         seconds = max(time.monotonic() - self._began, 1e-9)
@@ -121,7 +124,10 @@ class LiveDisplay:
         from rich.live import Live
 
         return Live(
-            console=Console(file=self.stream), get_renderable=self._drawn, refresh_per_second=_REDRAWS, transient=True
+            console=Console(file=self.stream, highlight=False),
+            get_renderable=self._drawn,
+            refresh_per_second=_REDRAWS,
+            transient=True,
         )
 
     def _drawn(self) -> Any:

@@ -199,3 +199,9 @@ def apply(
     if limits and "tool_limits" not in env_options:
         options["tool_limits"] = {name: most for name, most in limits.items() if name in options["tools"]}
     return options, {**row.rollout, **rollout}
+
+
+def preset_table() -> list[tuple[str, ...]]:
+    """Return the presets as rows of text, the first of them the headings."""
+    rows = [(row.name, row.model, str(row.env_options["protocol"]), row.source[0]) for row in PRESETS.values()]
+    return [("PRESET", "MODEL", "PROTOCOL", "SOURCE"), *rows]

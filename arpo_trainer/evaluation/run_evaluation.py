@@ -135,7 +135,8 @@ def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: L
     tokenizer = load_tokenizer(model)
     rollout = sitting.settings.rollout_settings(context_length(model.path))
     with _backend(sitting, model, tokenizer) as backend:
-        engines = {one.label: Engine(backend, tokenizer, one.env, rollout) for one in sitting.planned}
+        template = sitting.settings.chat_template_kwargs
+        engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template) for one in sitting.planned}
         runner = EvalRunner(
             backend, engines, sitting.store, sitting.settings.concurrency, sitting.settings.limits, shown.add
         )

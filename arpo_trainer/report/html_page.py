@@ -12,7 +12,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,17 @@ from typing import Any
 _DIGITS = 6
 
 
-def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequence[str], data: Any) -> str:
+def make_page(
+    template: str,
+    title: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    data: Any,
+    *,
+    packages: Sequence[str] = ("arpo_trainer.report",),
+    extra: Mapping[str, str] | None = None,
+    policy: str = "",
+) -> str:
     """Return the page as HTML.
 
     Args:
@@ -29,19 +39,27 @@ def make_page(template: str, title: str, styles: Sequence[str], scripts: Sequenc
         styles: the CSS parts, in order.
         scripts: the JavaScript parts, in order; they share one scope.
         data: what the scripts draw, as plain data.
+        packages: where the parts are looked for, in their folders `page`; the first that has a part counts.
+        extra: HTML by the names of further placeholders of the template.
+        policy: more directives of the content security policy, such as "connect-src 'self'".
     """
-    style = "".join(_part(name) for name in styles)
+
+    def part(name: str) -> str:
+        return _part(name, packages)
+
+    style = "".join(part(name) for name in styles)
     # one function around all parts: they share a scope, and nothing is global
-    script = '"use strict";\n(() => {\n' + "\n".join(_part(name) for name in scripts) + "})();\n"
+    script = '"use strict";\n(() => {\n' + "\n".join(part(name) for name in scripts) + "})();\n"
     parts = {
         "title": html.escape(title),
-        "policy": _policy(style, script),
+        "policy": _policy(style, script) + (f"; {policy}" if policy else ""),
         "style": style,
         "script": script,
         "data": _embed(data),
+        **(extra or {}),
     }
     # one pass over the template: braces in the data, which a model may have written, are left alone
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _part(template))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], part(template))
 
 
 def write_page(path: str | Path, page: str) -> Path:
@@ -56,19 +74,19 @@ def write_page(path: str | Path, page: str) -> Path:
 
 def _embed(value: Any) -> str:
     """Return JSON that is safe inside a script element: without `<` and NaN."""
-    text = json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    text = json.dumps(clean_data(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
     return text.replace("<", "\\u003c")  # `</script>` in a text would end the element
 
 
-def _clean(value: Any) -> Any:
+def clean_data(value: Any) -> Any:
     """Return plain data with rounded floats, and None where a number is not finite, which JSON cannot hold."""
     if isinstance(value, float):
         # drawings need no more digits, and the page stays small
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _clean(entry) for key, entry in value.items()}
+        return {str(key): clean_data(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(entry) for entry in value]
+        return [clean_data(entry) for entry in value]
     return value
 
 
@@ -84,5 +102,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _part(name: str) -> str:
-    return resources.files("arpo_trainer.report").joinpath("page", name).read_text(encoding="utf-8")
+def _part(name: str, packages: Sequence[str]) -> str:
+    files = [resources.files(package).joinpath("page", name) for package in packages]
+    found = next((file for file in files if file.is_file()), files[0])  # the first names the error
+    return found.read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ function drawPanel() {
   const drawn = view.kind === "leaf" ? leafPanel(tree, tree.trajectories[view.at])
     : view.kind === "span" ? spanPanel(tree, tree.spans[view.at]) : promptPanel(tree);
   const link = `#tree=${view.tree}${view.kind === "prompt" ? "" : `&${view.kind}=${view.at}`}`;
-  parts.panel.replaceChildren(...drawn, h("p", { class: "permalink" }, h("a", { href: link }, "link to this view")));
+  const permalink = parts.step ? [h("p", { class: "permalink" }, h("a", { href: link }, "link to this view"))] : [];
+  parts.panel.replaceChildren(...drawn, ...permalink);
   parts.panel.scrollTop = 0;
 }
 

@@ -75,6 +75,10 @@ function show(index) {
   parts.group.replaceChildren(...trees.flatMap((other, place) => other.step === tree.step
     ? [h("option", { value: place, selected: place === view.tree }, `${plain(other.group ?? place)}: ${clip(other.task.question ?? other.task.id ?? "prompt", 60)}`)] : []));
   parts.count.textContent = `tree ${view.tree + 1} of ${trees.length}`;
+  drawAll(tree);
+}
+
+function drawAll(tree) {
   parts.head.replaceChildren(...treeHead(tree));
   parts.key.replaceChildren(...legendList(tree));
   view.focus = null;

@@ -17,6 +17,7 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
+from arpo_trainer.tree import RolloutTree
 from tests.arpo_env.chat_server import Answer, chat_server, reply
 
 TASKS, SAMPLES = 12, 2
@@ -34,6 +35,13 @@ def guesses(body: dict[str, Any]) -> tuple[int, Any]:
         return 200, reply("<think>compute</think><python>print(6 * 7)</python>")
     text = "<think>so</think>" if luck == 3 else f"<think>so</think><answer>\\boxed{{{luck}}}</answer>"
     return 200, reply(text)
+
+
+def without_times(tree: RolloutTree) -> RolloutTree:
+    for span in tree.spans:
+        if span.tool:
+            span.tool.pop("seconds")
+    return tree
 
 
 def at(address: str, model_folder: Path) -> list[str]:
@@ -64,8 +72,24 @@ def test_killed_three_times_and_resumed_it_is_the_unbroken_run(
         for rows in (3, 9, 16):
             kill_after(play(broken, *asked, "--resume"), rows, episodes)
         assert load_eval_run(broken).facts["status"] == "stopped"
-        assert main(["eval", "--resume", "--plain", "--output", str(broken), "--endpoint", server.address,
-                     "--endpoint-model", "stub", "--model", str(model_folder)]) == 0
+        assert (
+            main(
+                [
+                    "eval",
+                    "--resume",
+                    "--plain",
+                    "--output",
+                    str(broken),
+                    "--endpoint",
+                    server.address,
+                    "--endpoint-model",
+                    "stub",
+                    "--model",
+                    str(model_folder),
+                ]
+            )
+            == 0
+        )
     keys = Counter(row.key for row in rows_of(episodes))
     assert len(keys) == TASKS * SAMPLES
     assert set(keys.values()) == {1}
@@ -94,7 +118,7 @@ def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, 
     assert main(play(tmp_path / "two", *replay)) == 0
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
     one, two = (load_eval_run(tmp_path / name) for name in ("one", "two"))
-    assert [one.tree(row) for row in one.rows] == [two.tree(row) for row in two.rows]
+    assert [without_times(one.tree(row)) for row in one.rows] == [without_times(two.tree(row)) for row in two.rows]
     assert main(play(tmp_path / "three", *replay, "--seed", "1")) == 1  # all broke: they were not recorded
 
 
@@ -212,7 +236,10 @@ def test_other_settings_are_refused(
         (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--endpoint", "u"], "--endpoint-model"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--price", "1"], "two or three"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--set", "topp=1"], "top_p"),
-        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--limit", "pyton=1"], "python"),
+        (
+            ["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--tasks", "1", "--limit", "pyton=1"],
+            "python",
+        ),
         (["eval", "--resume", "--output", "X"], "no evaluation in"),
         (["eval", "retry", "X"], "no evaluation in"),
     ],

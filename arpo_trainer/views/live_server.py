@@ -1,0 +1,169 @@
+"""`arpo view RUN --serve`: the page from a local server, which reads single trees from the trace when they are opened.
+
+Nothing large is in the page, and it follows a run that goes on. The server listens on this machine only and answers
+only requests that name it: a page of another site cannot read a run through a name that it points here.
+
+    server = ViewServer(["evals/gsm8k"], port=8300)
+    server.address                   # "http://127.0.0.1:8300/"
+    server.serve_forever()
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from arpo_trainer.evaluation.episode_store import FACTS, RESULTS, ROWS, EvalRun, load_eval_run
+from arpo_trainer.evaluation.unit_row import UnitRow
+from arpo_trainer.views.page_rows import compact_rows, json_bytes, view_tree
+from arpo_trainer.views.run_page import model_widths, page_data, render
+from arpo_trainer.views.token_widths import TokenWidths
+
+logger = logging.getLogger(__name__)
+HOST = "127.0.0.1"
+
+
+class FollowedRun:
+    """A run whose rows are read again when their file has changed.
+
+    Args:
+        folder: the run.
+        tokenizer: folder of a tokenizer, or None for those of the models.
+    """
+
+    def __init__(self, folder: str | Path, tokenizer: str | Path | None) -> None:
+        self._folder, self._tokenizer = Path(folder), tokenizer
+        self._lock = threading.Lock()
+        self._seen: list[tuple[int, int]] = []
+        self._widths: dict[str, TokenWidths | None] = {}
+        self._by_place: dict[int, UnitRow] = {}
+        self._run = self._read()
+
+    def run(self) -> EvalRun:
+        """Return the run as it is now.
+
+        Raises:
+            ValueError: a file cannot be read.
+        """
+        with self._lock:
+            if self._state() != self._seen:
+                self._run = self._read()
+            return self._run
+
+    def tree(self, place: int) -> dict[str, Any]:
+        """Return the tree at a place in traces.jsonl as the page draws it.
+
+        Raises:
+            ValueError: no row names this place, or the trace was changed.
+        """
+        run = self.run()
+        row = self._by_place.get(place)
+        if row is None:
+            raise ValueError(f"no episode has its tree at byte {place}; reload the page")
+        return view_tree(run.tree(row), self._widths.get(row.model))
+
+    def _state(self) -> list[tuple[int, int]]:
+        found = [os.stat(path) for name in (ROWS, FACTS, RESULTS) if (path := self._folder / name).is_file()]
+        return [(each.st_mtime_ns, each.st_size) for each in found]
+
+    def _read(self) -> EvalRun:
+        seen = self._state()  # before reading: what is written meanwhile is read the next time
+        run = load_eval_run(self._folder)
+        self._widths = self._widths or model_widths(run, self._tokenizer)
+        self._by_place = {row.trace[0]: row for row in run.rows}
+        self._seen = seen
+        return run
+
+
+class ViewServer(ThreadingHTTPServer):
+    """Serves the page of one or more runs on this machine.
+
+    Args:
+        folders: folders of `arpo eval`.
+        port: the port; 0 takes a free one.
+        tokenizer: folder of a tokenizer, to colour texts by entropy.
+
+    Attributes:
+        address: of the page.
+
+    Raises:
+        FileNotFoundError: a folder is not of an evaluation.
+        OSError: the port is taken.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folders: Sequence[str | Path], port: int = 0, tokenizer: str | Path | None = None) -> None:
+        self.followed = [FollowedRun(folder, tokenizer) for folder in folders]
+        super().__init__((HOST, port), _Handler)
+        self.address = f"http://{HOST}:{self.server_port}/"
+        self.names = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page shows besides rows and trees."""
+        return page_data([each.run() for each in self.followed], served=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ViewServer
+    protocol_version = "HTTP/1.1"
+    timeout = 60  # a connection that says nothing does not keep its thread
+
+    def do_GET(self) -> None:
+        if self.headers.get("Host") not in self.server.names:
+            self._send(403, b"this server answers only to its own address", "text/plain")
+            return
+        parts = urlsplit(self.path)
+        answers: dict[str, Callable[[dict[str, list[str]]], bytes]] = {
+            "/": lambda _: self._page(),
+            "/state": lambda _: json_bytes(self.server.state()),
+            "/rows": lambda query: json_bytes(compact_rows(self._run(query).run(), lambda _, row: row.trace[0])),
+            "/tree": lambda query: json_bytes(self._run(query).tree(int(query["at"][0]))),
+        }
+        if parts.path not in answers:
+            self._send(404, b"there is no such page", "text/plain")
+            return
+        try:
+            body = answers[parts.path](parse_qs(parts.query))
+        except (KeyError, IndexError, ValueError, OSError) as error:
+            self._send(404, str(error).encode("utf-8", "replace"), "text/plain")
+            return
+        self._send(200, body, "text/html" if parts.path == "/" else "application/json")
+
+    def _run(self, query: dict[str, list[str]]) -> FollowedRun:
+        number = query["run"][0]
+        if not number.isdecimal():
+            raise ValueError(f"no run {number}")
+        return self.server.followed[int(number)]
+
+    def _page(self) -> bytes:
+        return render(self.server.state(), policy="connect-src 'self'").encode("utf-8", "replace")
+
+    def _send(self, status: int, body: bytes, kind: str) -> None:
+        packed = len(body) > 1000 and "gzip" in self.headers.get("Accept-Encoding", "")
+        if packed:
+            body = gzip.compress(body, 4)
+        self.send_response(status)
+        headers = {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+            **({"Content-Encoding": "gzip"} if packed else {}),
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        logger.debug(format, *args)

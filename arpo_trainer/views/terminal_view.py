@@ -1,0 +1,190 @@
+"""`arpo view RUN --text`: scores, tasks and conversations as plain text, for a terminal, a pager or a pipe.
+
+    lines = summary_lines([load_eval_run("evals/gsm8k")])
+    lines = conversation_lines(run, run.rows[0], 0)
+
+Control characters of what a model or a tool wrote are shown as escapes: text cannot move the cursor or change colours.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from arpo_trainer.evaluation.episode_store import EvalRun
+from arpo_trainer.evaluation.unit_row import UnitRow
+from arpo_trainer.tree import Span
+from arpo_trainer.views.run_page import comparisons, unique_names
+from arpo_trainer.views.run_summary import ScoreLine, is_right, metric_of, score_lines
+from arpo_trainer.views.turn_parts import turn_parts
+
+WIDTH = 100
+_QUESTION = 60
+_SIGNS = {True: "right", False: "wrong", None: "broken"}
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters are escapes; line breaks and tabs stay."""
+    return "".join(_escaped(sign) if unicodedata.category(sign) in ("Cc", "Cf", "Cs") else sign for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    if sign in "\n\t\u200c\u200d":  # the last two join letters and emoji
+        return sign
+    return f"\\x{ord(sign):02x}" if ord(sign) < 256 else f"\\u{ord(sign):04x}"
+
+
+def one_line(text: str, width: int = _QUESTION) -> str:
+    """Return a text in one line, cut to a width."""
+    text = visible(" ".join(text.split()))
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def score_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
+    """Return the scores of runs as rows of a table, with a head."""
+    heads: tuple[str, ...] = (
+        "MODEL",
+        "ENVIRONMENT",
+        "SCORE",
+        "95 % INTERVAL",
+        "PUBLISHED",
+        "EPISODES",
+        "BROKEN",
+        "CALLS",
+        "TOKENS",
+    )
+    rows: list[tuple[str, ...]] = [("RUN", *heads) if len(runs) > 1 else heads]
+    for name, run in zip(unique_names(runs), runs, strict=True):
+        for line in score_lines(run):
+            cells = tuple(one_line(cell, 40) for cell in _score_cells(line))
+            rows.append((one_line(name, 40), *cells) if len(runs) > 1 else cells)
+    return rows
+
+
+def _score_cells(line: ScoreLine) -> tuple[str, ...]:
+    score, published = line.score or {}, (line.published or {}).get("value")
+    interval = f"[{score['low']:.3f}, {score['high']:.3f}]" if {"low", "high"} <= score.keys() else "-"
+    broken = ", ".join(f"{cause} {count}" for cause, count in line.broken.items())
+    return (
+        line.model,
+        line.env,
+        f"{score['mean']:.3f} {line.metric}" if "mean" in score else "-",
+        interval,
+        f"{published:.3f}" if isinstance(published, int | float) else "-",
+        f"{line.episodes}" + (f" of {line.planned}" if line.planned and line.planned > line.episodes else ""),
+        broken or "0",
+        "-" if line.calls is None else f"{line.calls:.2f}",
+        "-" if line.tokens is None else f"{line.tokens:.0f}",
+    )
+
+
+def comparison_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
+    """Return the paired comparisons of runs as rows of a table; [] if nothing can be paired."""
+    names = unique_names(runs)
+    rows: list[tuple[str, ...]] = []
+    for pair in comparisons(runs):
+        first, second = (one_line(f"{names[run]}: {model}", 40) for run, model in pair["sides"])
+        interval = f"[{pair['low']:+.3f}, {pair['high']:+.3f}]"
+        change = (f"{pair['difference']:+.3f}", interval, f"{pair['p']:.4f}", f"{pair['gained']}", f"{pair['lost']}")
+        rows.append((first, second, one_line(pair["env"], 40), f"{pair['tasks']}", *change))
+    head = ("A", "B", "ENVIRONMENT", "TASKS", "B - A", "95 % INTERVAL", "P", "GAINED", "LOST")
+    return [head, *rows] if rows else []
+
+
+def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:
+    """Return the units of a run as rows of a table, with a head.
+
+    Args:
+        run: the run.
+        only: "all", "right", "wrong" or "broken": those with an episode of this kind.
+    """
+    rows: list[tuple[str, ...]] = [("TASK", "MODEL", "SAMPLE", "RESULT", "ANSWER", "GOLD", "QUESTION")]
+    for row in run.rows:
+        metric = metric_of(run.facts, row.env)
+        results = [_SIGNS[is_right(entry, metric)] for entry in row.episodes]
+        if only == "all" or only in results:
+            answers = ", ".join(dict.fromkeys(str(entry.answer) for entry in row.episodes))
+            counts = ", ".join(f"{results.count(name)} {name}" for name in dict.fromkeys(results))
+            said = results[0] if len(results) == 1 else counts
+            gold = ", ".join(row.answers)
+            texts = (f"{row.env}/{row.task}", row.model, f"{row.sample}", said, answers, gold)
+            rows.append((*(one_line(text, 32) for text in texts), one_line(row.question)))
+    return rows
+
+
+def rows_of_task(run: EvalRun, task: str) -> list[UnitRow]:
+    """Return the units of a task: by its id, or ENVIRONMENT/ID.
+
+    Raises:
+        ValueError: the run has no such task.
+    """
+    found = [row for row in run.rows if task in (row.task, f"{row.env}/{row.task}")]
+    if not found:
+        some = ", ".join(dict.fromkeys(f"{row.env}/{row.task}" for row in run.rows[:5]))
+        raise ValueError(
+            f"{run.folder} has no task {task!r}; it has {some or 'none yet'} (`arpo view RUN --text --tasks`)"
+        )
+    return found
+
+
+def conversation_lines(run: EvalRun, row: UnitRow, number: int, *, prompt: bool = False) -> Iterator[str]:
+    """Yield the lines of one episode.
+
+    Args:
+        run: the run.
+        row: the unit.
+        number: the trajectory in it.
+        prompt: show the prompt, too.
+
+    Raises:
+        ValueError: the trace was changed or cut.
+    """
+    entry = row.episodes[number]
+    result = _SIGNS[is_right(entry, metric_of(run.facts, row.env))]
+    title = f"{row.env}/{row.task}  {row.model}  sample {row.sample}" + (f".{number}" if len(row.episodes) > 1 else "")
+    yield "=" * WIDTH
+    yield visible(f"{title}  {result}" + (f" ({entry.cause})" if result == "broken" else ""))
+    yield from _wrapped("question", row.question)
+    yield from _wrapped("gold", ", ".join(row.answers))
+    yield from _wrapped("answer", "-" if entry.answer is None else entry.answer)
+    tree = run.tree(row)
+    if prompt:
+        yield from _box("prompt", f"{len(tree.prompt_ids)} tokens", tree.prompt)
+    for turn in tree.path(number):
+        yield from _span_lines(turn)
+    if entry.error:
+        yield from _box("broke", "", entry.error)
+
+
+def _span_lines(span: Span) -> Iterator[str]:
+    if span.kind == "environment":
+        tool = span.tool or {}
+        about = " ".join(str(tool[name]) for name in ("name", "status") if tool.get(name))
+        yield from _box("result", f"{about}, {len(span.ids)} tokens".lstrip(", "), span.text)
+        return
+    mean = sum(span.entropies) / len(span.entropies) if span.entropies else 0.0
+    about = f"{len(span.ids)} tokens, entropy {mean:.2f}"
+    for part in turn_parts(span.text):
+        yield from _box(f"{part.kind} {part.label}".strip(), about, span.text[part.start : part.end])
+        about = ""
+
+
+def _box(name: str, about: str, text: str) -> Iterator[str]:
+    yield ""
+    head = visible(f"-- {name} ")
+    end = f" {visible(about)}" if about else ""
+    yield head + "-" * max(2, WIDTH - len(head) - len(end)) + end
+    for line in visible(text).strip("\n").split("\n"):
+        yield from textwrap.wrap(line, WIDTH, drop_whitespace=False, replace_whitespace=False) or [""]
+
+
+def _wrapped(name: str, text: str) -> Iterator[str]:
+    indent = " " * 10
+    yield from textwrap.wrap(visible(text), WIDTH, initial_indent=f"{name:<10}", subsequent_indent=indent) or [name]
+
+
+def summary_lines(runs: Sequence[EvalRun]) -> Iterator[str]:
+    """Yield the status of each run."""
+    for name, run in zip(unique_names(runs), runs, strict=True):
+        yield visible(f"{name}: {run.facts.get('status', 'status unknown')}, {len(run.rows)} units in {run.folder}")
