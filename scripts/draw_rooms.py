@@ -26,7 +26,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "views",
-        "evaluation",
+        "evaluation export",
         "run",
         "costs report",
         "training adapters",

@@ -12,8 +12,8 @@ from arpo_trainer.optional_dependencies import naming_extras
 
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
-    from arpo_trainer.evaluation.eval_models import EvalModel
     from arpo_trainer.evaluation.eval_metrics import results
+    from arpo_trainer.evaluation.eval_models import EvalModel
     from arpo_trainer.evaluation.eval_session import run_evaluation
     from arpo_trainer.evaluation.eval_settings import EvalSettings
     from arpo_trainer.evaluation.presets import preset

@@ -23,9 +23,9 @@ from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
 from arpo_env.net.redaction import redact_urls
 from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
+from arpo_trainer.evaluation.eval_metrics import write_results
 from arpo_trainer.evaluation.eval_models import EvalModel, context_length, labelled, load_tokenizer, opened
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, plan_environments, share_limits
-from arpo_trainer.evaluation.eval_metrics import write_results
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
 from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
 from arpo_trainer.evaluation.eval_usage import usage_of
