@@ -31,7 +31,7 @@ from arpo_trainer.views.run_summary import (
 
 FORMATS = (".svg", ".pdf", ".png")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = "osD^vPX"
+_MARKERS = "osD^vPX*"  # one more than colours, so that both together repeat late
 _MOST_CALLS = 8  # episodes with more calls share a point
 _STYLE = {
     "svg.hashsalt": "arpo",

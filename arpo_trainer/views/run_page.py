@@ -128,12 +128,12 @@ def unique_names(runs: Sequence[EvalRun]) -> list[str]:
 
 
 def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
-    """Yield the paired comparisons of all pairs of a run's model, by environment, over the tasks that both have."""
+    """Yield paired comparisons of models or runs, by environment, over the tasks that both have."""
     groups: dict[tuple[int, str], dict[str, list[UnitRow]]] = {}
     for number, run in enumerate(runs):
         for row in run.rows:
             groups.setdefault((number, row.model), {}).setdefault(row.env, []).append(row)
-    for first, second in itertools.islice(itertools.combinations(groups, 2), _PAIRS):
+    for first, second in _compared(list(groups))[:_PAIRS]:
         for env in [env for env in groups[first] if env in groups[second]]:
             one, two = (task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second))
             shared = [task for task, scores in one.items() if scores and two.get(task)]
@@ -142,6 +142,13 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
                 numbers = {name: getattr(result, name) for name in ("first", "second", "difference", "low", "high")}
                 counts = {"p": result.p_value, "gained": len(result.gained), "lost": len(result.lost)}
                 yield {"sides": [first, second], "env": env, "tasks": result.tasks, **numbers, **counts}
+
+
+def _compared(sides: list[tuple[int, str]]) -> list[tuple[tuple[int, str], tuple[int, str]]]:
+    """Return which sides to compare: the models of one run, or the same model in several runs, if there is one."""
+    pairs = list(itertools.combinations(sides, 2))
+    across = [(one, two) for one, two in pairs if one[0] != two[0]]
+    return [(one, two) for one, two in across if one[1] == two[1]] or across or pairs
 
 
 def choose_units(run: EvalRun, trees: str) -> list[int]:

@@ -176,7 +176,7 @@ def _box(name: str, about: str, text: str) -> Iterator[str]:
     end = f" {visible(about)}" if about else ""
     yield head + "-" * max(2, WIDTH - len(head) - len(end)) + end
     for line in visible(text).strip("\n").split("\n"):
-        yield from textwrap.wrap(line, WIDTH, drop_whitespace=False, replace_whitespace=False) or [""]
+        yield from textwrap.wrap(line, WIDTH, replace_whitespace=False) or [""]
 
 
 def _wrapped(name: str, text: str) -> Iterator[str]:

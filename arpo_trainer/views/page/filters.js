@@ -54,7 +54,7 @@ function itemsHeld(side) {
 
 function candidates() {
   const sides = sidesOf();
-  const words = want.search.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = (want.search.toLowerCase().match(/"[^"]+"|\S+/g) || []).map((word) => word.replace(/^"([^"]+)"$/, "$1"));
   const fits = (task, text) => (!want.env || task.env === want.env) && (!want.level || task.level === want.level) && words.every((word) => text.includes(word));
   if (want.mode === "pairs") {
     const rows = new Map();

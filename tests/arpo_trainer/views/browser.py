@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,18 +32,23 @@ class Browser:
     """One page. `logs` has what it wrote to the console and what it threw, `requests` what it asked for."""
 
     def __init__(self, profile: Path) -> None:
-        # Chromium reads commands from descriptor 3 and writes to 4
         (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
+        # Chromium reads commands from descriptor 3 and writes to 4; above 9 there is no overlap with those
+        given = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10) for descriptor in (their_in, their_out)]
+        move = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+        shim = move + "os.execv(sys.argv[3], sys.argv[3:])"
         root = ["--no-sandbox"] if os.geteuid() == 0 else []
-        shell = ["sh", "-c", f'exec "$@" 3<&{their_in} 4>&{their_out}', "sh"]
         self._process = subprocess.Popen(
-            [*shell, str(CHROMIUM), *_FLAGS, *root, f"--user-data-dir={profile}", "about:blank"],
-            pass_fds=(their_in, their_out),
+            [
+                *(sys.executable, "-c", shim, *map(str, given)),
+                *(str(CHROMIUM), *_FLAGS, *root, f"--user-data-dir={profile}", "about:blank"),
+            ],
+            pass_fds=given,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(their_in)
-        os.close(their_out)
+        for descriptor in (their_in, their_out, *given):
+            os.close(descriptor)
         self._out, self._in, self._held, self._number = our_out, our_in, b"", 0
         self.logs: list[str] = []
         self.requests: list[str] = []

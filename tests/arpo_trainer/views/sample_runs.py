@@ -75,7 +75,8 @@ def make_run(
 def make_tree(rng: random.Random, number: int, trajectories: int, skill: float, tokens: int) -> RolloutTree:
     """A thought, a call, its result and an answer; with several trajectories, branches after the result."""
     gold = str(number * 7 % 101)
-    question = f"Ann has {number + 3} apples and {_prose(rng, 30)}. How many are left on day {number % 9 + 1}?"
+    story = _prose(random.Random(number), 30)
+    question = f"Ann has {number + 3} apples and {story}. How many are left on day {number % 9 + 1}?"
     level = str(number % 3 + 1)
     task = {"id": f"t{number}", "question": question, "answers": [gold], "level": level}
     tree = _QuickTree(list(range(40)), task=task, prompt=f"Use <python> if it helps.\n{question}")

@@ -1,0 +1,255 @@
+"""The page of an evaluation: it holds every episode, a browser shows them, and hostile text stays text."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation.episode_store import load_eval_run
+from arpo_trainer.views.page_rows import view_tree
+from arpo_trainer.views.run_page import comparisons, write_view
+from tests.arpo_trainer.views.browser import Browser
+from tests.arpo_trainer.views.sample_runs import HOSTILE, hostile_run, make_run
+
+COUNT = 'document.querySelector("#filters [role=status]").textContent'
+SHOWN = "document.documentElement.dataset.shown"
+
+
+def pieces(page: Path) -> dict[str, Any]:
+    """The compressed pieces of a page, as a browser reads them."""
+    found = re.findall(
+        r'<script type="application/octet-stream" id="([\w-]+)">([^<]*)</script>', page.read_text(encoding="utf-8")
+    )
+    return {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in found}
+
+
+def press(browser: Browser, *names: str) -> None:
+    for name in names:
+        browser.key(name)
+
+
+def open_task(browser: Browser, key: str = "Enter") -> None:
+    """Press a key and wait until the conversation that it opens is drawn."""
+    before = browser.value(f'{SHOWN} || "0"')
+    browser.key(key)
+    browser.wait(f'({SHOWN} || "0") !== {json.dumps(before)}')
+
+
+def choose(browser: Browser, label: str, value: str) -> None:
+    browser.value(
+        f"(() => {{ const one = document.querySelector('[aria-label={json.dumps(label)}]'); one.value = "
+        f"{json.dumps(value)}; one.dispatchEvent(new Event('change')); }})()"
+    )
+
+
+def search(browser: Browser, words: str) -> None:
+    browser.value(
+        "(() => { const box = document.querySelector('input[type=search]'); box.value = "
+        f"{json.dumps(words)}; box.dispatchEvent(new Event('input')); }})()"
+    )
+
+
+def test_every_row_and_every_tree_is_in_the_page(large_run: Path, large_page: Path) -> None:
+    run, page = load_eval_run(large_run), large_page
+    found = pieces(page)
+    rows = found["rows-0"]
+    assert len(rows["units"]) == len(run.rows) == 5000
+    assert len(rows["tasks"]) == 1250
+    assert page.stat().st_size < 30e6
+    for number in (0, 1, 2499, 4999):
+        row, (model, task, sample, attempt, generated, tree, episodes) = run.rows[number], rows["units"][number]
+        assert (rows["models"][model], sample, attempt, generated) == (row.model, row.sample, 1, row.generated)
+        assert rows["tasks"][task][1:5] == [row.task, row.question, row.answers, row.level]
+        assert [one[1] for one in episodes] == [entry.reward for entry in row.episodes]
+        stored = found[f"trees-0-{tree // 20}"][tree % 20]
+        assert stored == json.loads(json.dumps(view_tree(run.tree(row))))
+        assert stored["spans"][0]["text"] == run.tree(row).spans[0].text
+
+
+@pytest.mark.parametrize(("wanted", "count"), [("none", 0), ("7", 7), ("100000", 30), ("broken", None)])
+def test_trees_can_be_left_out(tree_run: Path, tmp_path: Path, wanted: str, count: int | None) -> None:
+    run = load_eval_run(tree_run)
+    found = pieces(write_view([tree_run], output=tmp_path / "view.html", trees=wanted))
+    with_tree = [number for number, unit in enumerate(found["rows-0"]["units"]) if unit[5] is not None]
+    if count is None:
+        assert with_tree == [number for number, row in enumerate(run.rows) if row.broken]
+    else:
+        assert len(with_tree) == count
+    assert sum(len(piece) for name, piece in found.items() if name.startswith("trees")) == len(with_tree)
+
+
+def test_a_page_that_would_be_too_large_has_no_trees_and_says_so(tree_run: Path, tmp_path: Path) -> None:
+    page = write_view([tree_run], output=tmp_path / "view.html", limit=10_000)
+    found = pieces(page)
+    assert set(found) == {"rows-0"}
+    assert all(unit[5] is None for unit in found["rows-0"]["units"])
+    assert "--serve` shows all of them" in page.read_text(encoding="utf-8")
+
+
+def test_scores_of_results_json_come_first(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=10)
+    score = {"mean": 0.123, "low": 0.1, "high": 0.2, "tasks": 10, "samples": 10}
+    entry = {"model": "qwen2.5-3b", "env": "GSM8K", "metric": "f1", "score": score, "cost": 1.5}
+    entry["published"] = {"value": 0.388, "metric": "accuracy", "source": "ARPO table 2"}
+    (run / "results.json").write_text(json.dumps({"format": 1, "scores": [entry]}))
+    page = write_view([run]).read_text(encoding="utf-8")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    (line,) = data["runs"][0]["scores"]
+    assert (line["score"], line["metric"], line["cost"], line["source"]) == (score, "f1", 1.5, "results.json")
+    assert line["published"]["value"] == 0.388
+    assert line["episodes"] == 10
+
+
+def test_two_runs_are_paired_over_the_tasks_that_both_have(large_run: Path, second_run: Path) -> None:
+    pairs = list(comparisons([load_eval_run(large_run), load_eval_run(second_run)]))
+    assert [(pair["sides"], pair["env"]) for pair in pairs] == [
+        ([(0, "qwen2.5-3b"), (1, "qwen2.5-3b")], "GSM8K"),
+        ([(0, "qwen2.5-3b"), (1, "qwen2.5-3b")], "MATH500"),
+    ]
+    assert all(pair["low"] > 0.05 and pair["p"] < 0.01 and 190 <= pair["tasks"] <= 200 for pair in pairs)
+
+
+def test_a_trace_that_was_cut_costs_only_its_own_conversations(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=5)
+    traces = run / "traces.jsonl"
+    traces.write_bytes(traces.read_bytes()[:-100])
+    found = pieces(write_view([run]))
+    assert [tree is None for tree in found["trees-0-0"]] == [False] * 4 + [True]
+    traces.unlink()
+    assert len(pieces(write_view([run]))["rows-0"]["units"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "no evaluation in 'nowhere'; give the --output folder of `arpo eval`"),
+        (["run", "--trees", "some"], "--trees some: write all, broken, none, or a number"),
+        (["run", "--output", "missing/page.html"], "no folder 'missing'"),
+        (["run", "--task", "x"], "belong to --text"),
+        (["run", "--text", "--task", "x"], "has no task 'x'; it has GSM8K/GSM8K-0"),
+    ],
+)
+def test_errors_name_the_cure(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", tasks=2)
+    monkeypatch.chdir(tmp_path)
+    assert main(["view", "run", *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_browser_filters_sorts_and_opens_5000_episodes(large_run: Path, large_page: Path, browser: Browser) -> None:
+    run, page = load_eval_run(large_run), large_page
+    browser.size(1360, 950)
+    browser.open(page.as_uri())
+    assert browser.value(COUNT) == "2,500 tasks listed"
+    drawn = browser.value('document.querySelectorAll(".space .grid-row").length')
+    assert 10 < drawn < 60
+    browser.value('document.querySelector("#filters [data-name=broken]").click()')
+    broken = {row.key.task + row.model for row in run.rows if row.broken}
+    assert browser.value(COUNT) == f"{len(broken)} tasks listed"
+    browser.value('document.querySelector("#filters [data-name=all]").click()')
+    choose(browser, "Environment", "MATH500")
+    choose(browser, "Level", "2")
+    listed = {(row.model, row.task) for row in run.rows if row.env == "MATH500" and row.level == "2"}
+    assert browser.value(COUNT) == f"{len(listed)} tasks listed"
+    choose(browser, "Tools", "without")
+    assert browser.value(COUNT) == "nothing fits these filters"
+    choose(browser, "Tools", "=python")
+    search(browser, 'ann "has 31 APPLES"')
+    assert browser.value(COUNT) == "2 tasks listed"
+    search(browser, "")
+    choose(browser, "Environment", "")
+    choose(browser, "Level", "")
+    browser.value("document.querySelector('[data-key=tokens]').click()")
+    press(browser, "Escape")
+    browser.value(
+        "document.querySelector('[data-key=seconds]').click(); document.querySelector('[data-key=seconds]').click()"
+    )
+    pairs = zip(run.rows[::2], run.rows[1::2], strict=True)
+    slowest = max(sum(entry.seconds for row in rows for entry in row.episodes) / 2 for rows in pairs)
+    first = browser.value('document.querySelector(".space .grid-row .cell-seconds").textContent')
+    assert float(first) == pytest.approx(slowest, rel=0.1)
+    browser.value("document.querySelector('[data-key=seconds]').click()")  # the third click: as it was
+    browser.value('document.querySelector(".grid-box").focus()')
+    press(browser, "End")
+    assert browser.value('document.querySelector(".space .grid-row.at").ariaRowIndex') == "2501"
+    open_task(browser)
+    last = run.rows[-2]
+    text = browser.value('document.querySelector("#detail").textContent')
+    assert last.question in text
+    assert run.tree(last).task["answers"][0] in text
+    kinds = browser.value('[...document.querySelectorAll("#detail .part")].map((one) => one.classList[1])')
+    assert kinds == ["thought", "call", "result", "text", "answer"]
+    open_task(browser, "k")
+    assert run.rows[-4].question in browser.value('document.querySelector("#detail").textContent')
+    open_task(browser, "n")
+    assert browser.value('document.querySelector("#detail [data-hold=pick-0-1]").ariaPressed') == "true"
+    press(browser, "Escape")
+    assert not browser.value('document.querySelector("#detail").open')
+    assert (browser.logs, browser.requests) == ([], [page.as_uri()])
+
+
+def test_a_browser_shows_runs_side_by_side(large_run: Path, second_run: Path, tmp_path: Path, browser: Browser) -> None:
+    page = write_view([large_run, second_run], output=tmp_path / "view.html", trees="300")
+    browser.size(1360, 950)
+    browser.open(page.as_uri())
+    pairs = list(comparisons([load_eval_run(large_run), load_eval_run(second_run)]))
+    gained = browser.value('[...document.querySelectorAll("#compare-body td button")].map((one) => one.textContent)')
+    assert gained == [str(pair[name]) for pair in pairs for name in ("gained", "lost")]
+    browser.value('document.querySelector("#compare-body td button").click()')
+    assert browser.value(COUNT) == f"{pairs[0]['gained']} tasks listed"
+    browser.value('document.querySelector(".grid-box").focus()')
+    open_task(browser)
+    assert browser.value('document.querySelectorAll("#detail .column").length') == 2
+    assert browser.logs == []
+
+
+@pytest.mark.parametrize("width", [1360, 390])
+def test_a_browser_draws_trees(tree_run: Path, tmp_path: Path, browser: Browser, width: int) -> None:
+    page = write_view([tree_run], output=tmp_path / "view.html")
+    browser.size(width, 844, dark=width < 500)
+    browser.open(page.as_uri())
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    browser.value('document.querySelector(".grid-box").focus()')
+    open_task(browser)
+    open_task(browser, "t")
+    tree = load_eval_run(tree_run).tree(load_eval_run(tree_run).rows[0])
+    assert browser.value('document.querySelectorAll("#detail [data-node^=span]").length') == len(tree.spans)
+    assert browser.value('document.querySelectorAll("#detail button.leaf").length') == 4
+    browser.value('document.querySelectorAll("#detail button.leaf")[2].click()')
+    assert "Trajectory 2" in browser.value('document.querySelector("#detail .panel").textContent')
+    press(browser, "t", "h")
+    browser.wait('document.querySelector("#detail .spark")')
+    assert browser.value('document.querySelector("#detail").scrollWidth') <= width
+    press(browser, "Escape", "?")
+    assert browser.value('document.querySelector("#help").open')
+    press(browser, "Escape")
+    assert browser.logs == []
+
+
+def test_hostile_text_stays_text(tmp_path: Path, browser: Browser) -> None:
+    run = hostile_run(tmp_path / "run")
+    page = write_view([run])
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall(r"<script", text)) == len(re.findall(r"</script", text)) == 2 + len(pieces(page))
+    assert "<img" not in text
+    assert "unsafe" not in text
+    browser.size(1360, 950)
+    browser.open(page.as_uri())
+    press(browser, "j", "j")
+    open_task(browser)
+    for key in ("h", "r", "t", "n"):
+        open_task(browser, key)
+    root = browser.value("document.documentElement.outerHTML")
+    assert "data-pwned" not in root[:500]
+    assert browser.value('document.querySelectorAll("img, #detail script, #list script").length') == 0
+    assert browser.value('document.querySelector("#detail .question").textContent') == HOSTILE.replace("\ud800", "?")
+    assert (browser.logs, browser.requests) == ([], [page.as_uri()])
