@@ -5,12 +5,12 @@
 
 A scripted policy plays Arithmetic episodes of one to six turns with real Python calls, behind an OpenAI-compatible
 endpoint in a process of its own, whose answers take as long as those of a real one (log-normal, median 0.6 s, 95 %
-below 2.1 s; the same for the same turn in every run). Each harness plays all tasks with 64 episodes at once, in a process
-and an environment of its own, and writes its own logs. The peers play the environment through the adapters of this
-library, in this process; verifiers' own way would start a program for each episode.
+below 2.1 s; the same for the same turn in every run). Each harness plays all tasks with 64 episodes at once, in a
+process and an environment of its own, and writes its own logs. The peers play the environment through the adapters of
+this library, in this process; verifiers' own way would start a program for each episode.
 
-CPU seconds are those of the harness and its children, without endpoint and containers, and without imports. The limit is
-the time that the answers themselves take if 64 episodes at once wait for nothing else. Medians over the rounds are
+CPU seconds are those of the harness and its children, without endpoint and containers, and without imports. The limit
+is the time that the answers themselves take if 64 episodes at once wait for nothing else. Medians over the rounds are
 written to benchmarks/results/eval.json.
 """
 

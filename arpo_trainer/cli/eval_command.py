@@ -22,8 +22,7 @@ from arpo_trainer.cli.command_options import (
     read_env_options,
     read_settings_options,
 )
-from arpo_trainer.cli.eval_compare import add_compare_action
-from arpo_trainer.cli.eval_score import add_score_action
+from arpo_trainer.cli.eval_actions import add_eval_actions
 from arpo_trainer.cli.eval_summary import eval_table
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
@@ -52,8 +51,7 @@ def add_eval_command(commands: Any) -> None:
     play.add_argument("--resume", action="store_true", help="go on with the folder: play only what is missing")
     play.add_argument("--list", action="store_true", help="list the suites and the presets, and end")
 
-    add_compare_action(actions)
-    add_score_action(actions)
+    add_eval_actions(actions)
     retry = add_command(actions, "retry", _retry, "play the episodes that broke again, and nothing else")
     retry.add_argument("folder", type=Path, metavar="RUN", help="the folder of an evaluation")
     _add_models(retry)
