@@ -108,7 +108,7 @@ def _pairs(first: EvalRun, second: EvalRun, models: tuple[str, str] | None) -> l
                 hint = nearest_hint(label, there)
                 raise ValueError(f"{run.folder} has no model {label!r}; there is {', '.join(there)}{hint}")
         return [models]
-    if first.folder == second.folder:
+    if first.folder.resolve() == second.folder.resolve():
         raise ValueError(f"a run cannot be compared with itself; name two of its models: --models {' '.join(mine)}")
     if len(mine) == len(theirs) == 1:
         return [(mine[0], theirs[0])]
@@ -134,8 +134,8 @@ def _compare(first: EvalRun, second: EvalRun, pair: tuple[str, str], metric: str
     environments = {env: _paired(kept, keys) for env, keys in by_env.items()}
     changed = [_changed(key, questions[0][key], kept) for key in scored]
     return RunComparison(
-        f"{first.folder.name}: {pair[0]}",
-        f"{second.folder.name}: {pair[1]}",
+        f"{first.folder.resolve().name}: {pair[0]}",
+        f"{second.folder.resolve().name}: {pair[1]}",
         metric,
         environments,
         environments[scored[0][0]] if len(by_env) == 1 else _paired(kept, scored),
