@@ -37,6 +37,7 @@ _STYLE = {
     "svg.hashsalt": "arpo",
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # TrueType, which publishers ask for
+    "text.parse_math": False,  # a label may hold dollars
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
