@@ -26,7 +26,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "run",
-        "costs report",
+        "costs report sft",
         "training adapters",
         "rollout",
         "backends",

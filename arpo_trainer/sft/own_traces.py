@@ -60,9 +60,20 @@ def tree_of(row: Mapping[str, Any]) -> RolloutTree:
         DroppedRow: it is none.
     """
     try:
-        return RolloutTree.from_json(json.dumps(row))
-    except (ValueError, KeyError, TypeError) as error:
+        tree = RolloutTree.from_json(json.dumps(row))
+        sound = all(span.index == place and _is_sound(span) for place, span in enumerate(tree.spans))
+        leaves = all(0 <= trajectory.leaf < len(tree.spans) for trajectory in tree.trajectories)
+        if sound and leaves and isinstance(tree.task, dict):
+            return tree
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DroppedRow("not a row", f"not a rollout tree ({error})") from error
+    raise DroppedRow("not a row", "a rollout tree with spans out of order")
+
+
+def _is_sound(span: Span) -> bool:
+    # a parent that comes later would make the way to the prompt endless
+    follows = span.parent is None or 0 <= span.parent < span.index
+    return follows and isinstance(span.text, str) and isinstance(span.ids, list)
 
 
 def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:

@@ -3,8 +3,8 @@
 TRL saves weights, optimizer, schedule and random states. What it loses at a kill, the loss and the metrics since the
 last log, is kept in `sft_RANK.json` here, so that a resumed run logs and saves what an unbroken one does.
 
-On one CPU process the rows of a micro-batch can be packed as a prefix tree: demonstrations of one environment begin with
-the same system prompt, and it is computed once.
+In one process on a CPU the rows of a micro-batch can be packed as a prefix tree: demonstrations of one environment
+begin with the same system prompt, and it is computed once.
 
 Of TRL's and transformers' internals this module uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
 `_globalstep_last_logged`, `_save_rng_state`, `_load_rng_state` and `_load_from_checkpoint`.

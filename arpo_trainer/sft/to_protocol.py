@@ -107,14 +107,14 @@ def as_messages(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -
         ]
         return {"messages": [*trace.messages, {"role": "assistant", "content": "".join(pieces)}]}
     messages: list[dict[str, Any]] = [*trace.messages]
-    for turn in checked_turns(trace, protocol, tools):
+    for turn, given in zip(checked_turns(trace, protocol, tools), trace.turns, strict=True):
         if isinstance(turn, ToolResults):
             messages += [{"role": "tool", "content": text} for text in turn.texts]
         elif isinstance(turn.action, ToolCalls):
             calls = [_as_object(call) for call in turn.action.calls]
             messages.append({"role": "assistant", "content": turn.lead.strip(), "tool_calls": calls})
         else:
-            messages.append({"role": "assistant", "content": turn.lead + turn.content})
+            messages.append({"role": "assistant", "content": given.text if isinstance(given, ModelTurn) else ""})
     return {"messages": messages, "tools": list(tools)}
 
 
