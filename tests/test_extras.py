@@ -111,6 +111,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "train --dry-run": (["train", "--recipe", "arithmetic-cpu", "--dry-run"], {"*": "train"}),
     "train, several": (["train", "--recipe", "arithmetic-cpu", "--accelerate-config", "ddp"], {"*": "train"}),
     "recipes": (["recipes"], {}),
+    "export": (["export", RUN, "--output", f"{RUN}3"], {"*": "train"}),
     "report": (["report", RUN], {}),
     "doctor": (["doctor"], {"*": "LACK Docker"}),
     "view": (["view"], {}),

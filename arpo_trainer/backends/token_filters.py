@@ -19,6 +19,26 @@ from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper
 
 from arpo_trainer.backends.base import Request
 
+_HEAD = 512  # tokens that are sorted at first
+
+
+class _TopP:
+    """`TopPLogitsWarper`, without sorting the whole vocabulary where its most likely tokens have enough probability."""
+
+    def __init__(self, top_p: float) -> None:
+        self.top_p, self.warper = top_p, TopPLogitsWarper(top_p)
+
+    def __call__(self, ids: None, scores: torch.Tensor) -> torch.Tensor:
+        first = torch.softmax(scores, -1).topk(min(_HEAD, scores.shape[-1]), dim=-1)
+        mass = first.values.cumsum(-1)
+        if bool((mass[:, -1] < self.top_p).any()):
+            made: torch.Tensor = self.warper(ids, scores)
+            return made
+        # a token is kept if those before it do not have enough yet; so the first one always is
+        before = mass - first.values
+        kept = torch.where(before < self.top_p, scores.gather(-1, first.indices), -torch.inf)
+        return torch.full_like(scores, -torch.inf).scatter_(-1, first.indices, kept)
+
 
 class Truncation(NamedTuple):
     """Which part of a distribution is kept; the values of `Request`."""
@@ -33,7 +53,7 @@ class Truncation(NamedTuple):
         if self.top_k:
             kept.append(TopKLogitsWarper(self.top_k))
         if self.top_p < 1:
-            kept.append(TopPLogitsWarper(self.top_p))
+            kept.append(_TopP(self.top_p))
         if self.min_p:
             kept.append(MinPLogitsWarper(self.min_p))
         made: torch.Tensor = kept(None, scores)

@@ -159,7 +159,8 @@ def _named_by_adapter(folder: Path) -> str | None:
 
     if not (folder / "adapter_config.json").is_file():
         return None
-    return PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
+    named: str | None = PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
+    return named
 
 
 def _dtype_of(path: str | Path) -> torch.dtype:

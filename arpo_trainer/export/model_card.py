@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public by its documentation
 
 from arpo_env.net.redaction import redact_urls
 from arpo_trainer.export.checkpoint_kinds import CheckpointFiles

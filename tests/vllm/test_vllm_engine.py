@@ -161,3 +161,19 @@ def test_settings_that_the_engine_cannot_serve_are_refused(llm: Any, monkeypatch
     monkeypatch.setattr(llm.llm_engine.model_config, "logprobs_mode", "raw_logprobs")
     with pytest.raises(ValueError, match="logprobs_mode='processed_logprobs'"):
         VLLMEngineBackend(llm)
+
+
+def test_sampling_filters_reach_the_engine(llm: Any, llama: Any) -> None:
+    """One token kept is the most likely one, and the penalty is that of transformers."""
+    backend = VLLMEngineBackend(llm)
+    kept = Request(CONTEXTS[0], 9, seed=1, top_k=1)
+    plain = Request(CONTEXTS[0], 9, temperature=0.0)
+    penalised = Request(CONTEXTS[0], 9, temperature=0.0, repetition_penalty=1.5)
+    one, greedy, other = asyncio.run(rollout(backend, [kept, plain, penalised]))
+    assert one.ids == greedy.ids
+    assert one.entropies == pytest.approx([0.0] * 9)
+    ids = torch.tensor([CONTEXTS[0]])
+    made = llama.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=9, do_sample=False, repetition_penalty=1.5
+    )
+    assert other.ids == made[0, len(CONTEXTS[0]) :].tolist()

@@ -20,7 +20,7 @@ from arpo_trainer import RolloutSettings
 from arpo_trainer.backends import EndpointBackend, PaddedBackend, TransformersBackend, VLLMServerBackend
 from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.sampling import Sampler
-from arpo_trainer.backends.token_filters import TokenFilters, filtered
+from arpo_trainer.backends.token_filters import TokenFilters, Truncation, filtered
 from tests.arpo_trainer.backends.conformance import CONTEXTS, expected, rollout
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
 from tests.conftest import tiny_llama
@@ -70,6 +70,15 @@ def test_rows_of_a_batch_have_the_distributions_of_transformers() -> None:
             torch.testing.assert_close(torch.softmax(got[row], -1), want)
         for ids in drawn:
             ids.append(len(ids) + 20)
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 1.0, 5.0])
+def test_the_short_way_to_the_nucleus_is_the_long_one(sharpness: float) -> None:
+    """Flat distributions need all of the vocabulary, sharp ones its head."""
+    scores = sharpness * torch.randn(40, 3000, generator=torch.Generator().manual_seed(4))
+    for top_p in (0.05, 0.5, 0.95):
+        got = Truncation(0, top_p, 0.0).apply(scores.clone())
+        assert torch.equal(got, TopPLogitsWarper(top_p)(None, scores))
 
 
 def test_tokens_are_drawn_as_often_as_transformers_says() -> None:

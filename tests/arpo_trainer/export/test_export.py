@@ -18,6 +18,7 @@ from arpo_trainer.export.checkpoint_kinds import find_checkpoint_files
 from arpo_trainer.export.export_model import export_model
 from arpo_trainer.export.load_weights import load_model
 from tests.arpo_trainer.byte_policy import write_byte_policy
+from tests.arpo_trainer.training.test_resume import byte_trainer
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
@@ -125,14 +126,31 @@ def test_adapters_are_merged(base: Path, run: Path, tmp_path: Path) -> None:
     assert "merged" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("adapter", [False, True])
+def test_checkpoints_of_the_trainer(adapter: bool, base: Path, isolation: str, tmp_path: Path) -> None:
+    """Each step of a run has a checkpoint; that of the last step is the trained model."""
+    trainer = byte_trainer(base, tmp_path / "run", adapter=adapter, max_steps=2)
+    trainer.train()
+    want = logits(trainer.model.eval())
+    assert not torch.allclose(want, logits(AutoModelForCausalLM.from_pretrained(base).eval()), atol=1e-3)
+    found = find_checkpoint_files(tmp_path / "run")
+    assert (found.kind, found.folder.name, found.step) == ("adapter" if adapter else "plain", "checkpoint-2", 2)
+    export_model(tmp_path / "run", tmp_path / "out", base=str(base))
+    made = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(logits(made), want, atol=1e-5, rtol=1e-4)
+    assert "not stated" in (tmp_path / "out" / "README.md").read_text()  # the trainer alone writes no run.json
+
+
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp-full"])
 def test_shards_of_fsdp_are_put_together(kind: str, base: Path, run: Path, tmp_path: Path) -> None:
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     model, folder = trained(base), checkpoint(run, 8)
     if kind == "fsdp":
         weights = {"model": model.state_dict()}
-        dcp.save(weights, storage_writer=dcp.FileSystemWriter(folder / "pytorch_model_fsdp_0"), no_dist=True)
+        writer = FileSystemWriter(folder / "pytorch_model_fsdp_0")
+        save(weights, storage_writer=writer, no_dist=True)
     else:
         wrapped = {f"_orig_mod.{name}": value for name, value in model.state_dict().items()}
         torch.save(wrapped, folder / "pytorch_model_fsdp.bin")
@@ -153,8 +171,8 @@ def test_shards_of_zero_need_deepspeed(base: Path, run: Path, tmp_path: Path, mo
         f"module.{name}": value for name, value in model.state_dict().items() if where == str(folder)
     })  # fmt: skip
     for name in ("deepspeed", "deepspeed.utils"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__path__=[]))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "deepspeed.utils.zero_to_fp32", put_together)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__path__=[]))
+    monkeypatch.setitem(sys.modules, "deepspeed.utils.zero_to_fp32", put_together)
     made, _ = load_model(find_checkpoint_files(folder))
     torch.testing.assert_close(logits(made), logits(model))
 
