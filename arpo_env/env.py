@@ -354,7 +354,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
 
     def messages(self, task: Task) -> list[dict[str, str]]:
         """Return the chat messages that open an episode: instructions and question."""
-        return [{"role": "system", "content": self.system_prompt}, {"role": "user", "content": task.question}]
+        asked = getattr(self.protocol, "user_message", lambda question, _: question)(task.question, self.schemas)
+        return [{"role": "system", "content": self.system_prompt}, {"role": "user", "content": asked}]
 
     def _load(self, **options: Any) -> Any:
         spec = self.env_spec
@@ -367,8 +368,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
 
     def _choose(self, options: dict[str, Any]) -> Task:
         check_reset_options(options)
-        if "task" in options:
-            given: Task = options["task"]
+        if isinstance(given := options.get("task"), Task):
             return given
         # An endless source has a task for every number, so that any range will do.
         size = self.tasks.size

@@ -16,6 +16,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
         "datasets": "datasets",
         "psutil": "psutil",
         "tqdm": "tqdm",
+        "rich": "rich",
         "httpx2": "httpx2",
     },
     "lora": {"peft": "peft"},

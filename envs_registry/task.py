@@ -20,6 +20,7 @@ class Task:
         language: language of the question, such as "en" or "zh".
         source: name of the data set or the generator.
         level: difficulty, if the source has levels ("1", "Level 5", ...), else "".
+        category: subject or type of question, if the source has one ("Algebra", "bridge", "Physics", ...), else "".
         setup: Python code that is run in a fresh interpreter before the first tool call, or "". The policy does not
             see the code, only the variables that it defines. It must not contain an answer (`answer_leak_check`).
 
@@ -35,6 +36,7 @@ class Task:
     source: str = ""
     level: str = ""
     setup: str = ""
+    category: str = ""
 
     def __post_init__(self) -> None:
         if not self.question.strip():

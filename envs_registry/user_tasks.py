@@ -87,6 +87,7 @@ def _file(spec: EnvSpec, path: str | Path) -> Loader:
         licence=spec.licence,
         level="level" if spec.levels else "",
         levels=spec.levels,
+        category="category",
         kind=kind,
         kind_column="kind",
         kinds=_KINDS,

@@ -1,33 +1,29 @@
-"""Evaluate a model behind an OpenAI-compatible endpoint: each task once, greedily, with 95 % intervals.
+"""Evaluate a model behind an OpenAI-compatible endpoint, with 95 % intervals; a second call plays only what is missing.
 
 Run it: python examples/14_evaluate_an_endpoint.py --url http://127.0.0.1:8000/v1 --name MODEL [--tasks 20]
-The key is read from OPENAI_API_KEY, where the endpoint wants one.
+The key is read from OPENAI_API_KEY, where the endpoint wants one. `arpo eval` does the same from the command line.
 """
 
 import argparse
 
-import gymnasium as gym
-from transformers import AutoTokenizer
+from arpo_trainer.evaluation import EvalModel, EvalSettings, results, run_evaluation
 
-import arpo_env
-from arpo_trainer import Engine, RolloutSettings, evaluate
-from arpo_trainer.backends import EndpointBackend
-
-gym.register_envs(arpo_env)
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--url", help="default: OPENAI_BASE_URL, else OpenAI's")
+parser.add_argument("--url", default="https://api.openai.com/v1")
 parser.add_argument("--name", default="gpt-4.1-mini", help="of the model at the endpoint")
 parser.add_argument("--tokenizer", default="Qwen/Qwen2.5-0.5B-Instruct", help="measures texts; any one will do")
 parser.add_argument("--tasks", type=int, default=20)
+parser.add_argument("--samples", type=int, default=1)
+parser.add_argument("--output", default="evals/endpoint")
 options = parser.parse_args()
 
-tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
-backend = EndpointBackend(options.name, options.url, tokenizer=tokenizer)
-env = gym.make("arpo/Arithmetic-v0", split="test", level="mixed")
-settings = RolloutSettings(max_turn_length=512, max_completion_length=4096)
-tasks = [env.unwrapped.tasks.task(number) for number in range(options.tasks)]
-
-result = evaluate(Engine(backend, tokenizer, env, settings), tasks, options.name)
-print(result)
-for sample in result.samples[:3]:
-    print(sample["task"]["question"], "->", sample["answer"], "(right)" if sample["correct"] else "(wrong)")
+settings = EvalSettings(
+    ("arpo/Arithmetic-v0",), {"level": "mixed"}, tasks=options.tasks, samples=options.samples, rollout={"top_p": 1.0}
+)
+model = EvalModel(options.name, "endpoint", options.tokenizer, (options.url,), options.name)
+run = run_evaluation(settings, [model], options.output, resume=True)
+for entry in results(run.rows, run.facts)["scores"]:
+    score = entry["score"]
+    print(f"{entry['model']}: {score['mean']:.2f} [{score['low']:.2f}, {score['high']:.2f}] on {score['tasks']} tasks")
+for row in run.rows[:3]:
+    print(row.question, "->", row.episodes[0].answer, "(right)" if row.episodes[0].reward == 1 else "(wrong)")

@@ -25,9 +25,9 @@ NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
-        "run",
         "views",
-        "evaluation",
+        "evaluation export",
+        "run",
         "costs report",
         "training adapters",
         "rollout",

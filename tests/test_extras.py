@@ -52,11 +52,13 @@ PACKAGES = (
     "arpo_env.grading",
     "arpo_trainer",
     "arpo_trainer.backends",
+    "arpo_trainer.evaluation",
     "arpo_trainer.packing",
 )
 NEED_TORCH = {
     "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "Engine", "TransformersBackend", "env_reward", "evaluate"},
-    "arpo_trainer.backends": set(backends.__all__),
+    "arpo_trainer.backends": set(backends.__all__) - {"RecordedBackend"},
+    "arpo_trainer.evaluation": {"run_evaluation"},
     "arpo_trainer.packing": set(packing.__all__) - {"why_not_packable"},
 }
 

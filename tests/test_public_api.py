@@ -44,8 +44,11 @@ PUBLIC = {
         token_advantages tree_svg write_report write_traces
     """,
     "arpo_trainer.backends": """
-        EndpointBackend PaddedBackend TransformersBackend VLLMEngineBackend VLLMServerBackend
+        EndpointBackend PaddedBackend RecordedBackend TransformersBackend VLLMEngineBackend VLLMServerBackend
         transformers_backend
+    """,
+    "arpo_trainer.evaluation": """
+        EvalModel EvalRun EvalSettings load_eval_run preset results run_evaluation suite
     """,
     "arpo_trainer.packing": """
         PackedLogps deal_rows packed_logps regroup split_leaves why_not_packable

@@ -63,6 +63,9 @@ class Protocol(TypingProtocol):
         name: name for `make_protocol`.
         native: True if the model's own chat template shows the tools and carries results as messages of the role
             "tool", and the model's end token ends a turn. False if the whole episode is one assistant message.
+
+    A protocol may have two more members. `user_message(question, tools)` returns the opening message of the user, if it
+    is not the question alone. `template_shows_tools` is False where a native protocol shows the tools itself.
     """
 
     name: str

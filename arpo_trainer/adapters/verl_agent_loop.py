@@ -39,7 +39,8 @@ verl: Any = load_peer("verl.experimental.agent_loop.agent_loop")
 
 OnFault = Literal["raise", "mask"]
 # what verl decides, or what has no meaning here
-_OF_VERL = {"num_generations", "temperature", "max_completion_length", "max_invalid", "seed"}
+_SAMPLING = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
+_OF_VERL = {"num_generations", "max_completion_length", "max_invalid", "seed", *_SAMPLING}
 SETTINGS = tuple(each.name for each in dataclasses.fields(RolloutSettings) if each.name not in _OF_VERL)
 # of rewards; verl wants the same keys from every sample, and none may be "acc": verl's validation counts a sample that
 # was left out as one with an acc of 0

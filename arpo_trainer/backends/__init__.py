@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from arpo_trainer.backends.continuous import TransformersBackend
     from arpo_trainer.backends.endpoint import EndpointBackend
     from arpo_trainer.backends.padded_backend import PaddedBackend
+    from arpo_trainer.backends.recorded import RecordedBackend
     from arpo_trainer.backends.select_transformers import transformers_backend
     from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
     from arpo_trainer.backends.vllm_server import VLLMServerBackend
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EndpointBackend",
     "PaddedBackend",
+    "RecordedBackend",
     "TransformersBackend",
     "VLLMEngineBackend",
     "VLLMServerBackend",
@@ -26,6 +28,7 @@ __all__ = [
 _HOMES = {
     "EndpointBackend": "endpoint",
     "PaddedBackend": "padded_backend",
+    "RecordedBackend": "recorded",
     "TransformersBackend": "continuous",
     "VLLMEngineBackend": "vllm_engine",
     "VLLMServerBackend": "vllm_server",

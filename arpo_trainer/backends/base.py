@@ -37,6 +37,14 @@ class Request:
         group: requests with the same name share long prefixes; a backend with several caches sends them to one.
         messages: the conversation so far as chat messages, for endpoints that take nothing else; filled only for
             backends that want it.
+        top_p: keeps the most likely tokens whose probabilities add up to this; 1 keeps all.
+        top_k: keeps this many most likely tokens; 0 keeps all.
+        min_p: keeps tokens with at least this share of the most likely token's probability; 0 keeps all.
+        repetition_penalty: lowers the logits of tokens that occurred in the context or in the turn, as transformers
+            and vLLM do; 1 lowers nothing.
+
+    The last four are for evaluation. They are applied in the order of transformers: penalty, temperature, top-k, top-p,
+    min-p. Training refuses them, since trees are sampled from the policy itself.
     """
 
     ids: tuple[int, ...]
@@ -47,6 +55,15 @@ class Request:
     window: int = 0
     group: str = ""
     messages: tuple[Mapping[str, str], ...] = ()
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether tokens are drawn from softmax(logits / temperature) as it is."""
+        return (self.top_p, self.top_k, self.min_p, self.repetition_penalty) == (1.0, 0, 0.0, 1.0)
 
 
 @dataclass
@@ -55,8 +72,11 @@ class Generation:
 
     Attributes:
         ids: the new ids, shape (m,), stop string or end token included.
-        logprobs: log-probability of each at the request's temperature, shape (m,).
-        entropies: entropy of the distribution of each, in nats, shape (m,), exact or estimated (see `entropy`).
+        logprobs: log-probability of each at the request's temperature, shape (m,). Where the request has sampling
+            filters (`top_p` and so on), it is that of the whole distribution before the filters on backends that
+            decode in this process, and that of the filtered distribution on vLLM.
+        entropies: entropy of the distribution of each, in nats, shape (m,), exact or estimated (see `entropy`), before
+            or after the filters like `logprobs`.
         finish: "stop", "eos" or "length".
         queued: seconds of waiting before the model began with it.
         cached: number of context tokens that did not have to be computed again.
@@ -143,8 +163,8 @@ def check_request(request: Request) -> None:
     """Refuse a request that no backend can generate.
 
     Raises:
-        ValueError: it has fewer than two ids of context, no room for a token, an empty stop string, or a temperature
-            that is negative or not finite.
+        ValueError: it has fewer than two ids of context, no room for a token, an empty stop string, a temperature
+            that is negative or not finite, or a sampling filter out of its range.
     """
     if len(request.ids) < 2 or request.max_tokens < 1:
         raise ValueError(
@@ -154,4 +174,18 @@ def check_request(request: Request) -> None:
         raise ValueError(
             f"need a temperature of 0 or more and stop strings that are not empty, got {request.temperature} and "
             f"{list(request.stop)}"
+        )
+    check_filters(request.top_p, request.top_k, request.min_p, request.repetition_penalty)
+
+
+def check_filters(top_p: float, top_k: int, min_p: float, repetition_penalty: float) -> None:
+    """Refuse values of sampling filters that mean nothing.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+    if not (0 < top_p <= 1 and top_k >= 0 and 0 <= min_p <= 1 and 0 < repetition_penalty < math.inf):
+        raise ValueError(
+            "need 0 < top_p <= 1, top_k >= 0 (0: off), 0 <= min_p <= 1 and repetition_penalty > 0, got "
+            f"top_p={top_p}, top_k={top_k}, min_p={min_p}, repetition_penalty={repetition_penalty}"
         )

@@ -25,6 +25,10 @@ _MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
 _CURES = {
     "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
     "temperature": "Give extra={'temperature': None} if the model takes no temperature",
+    **{
+        name: f"Leave {name} out (or give extra={{'{name}': None}}): only servers such as vLLM know it"
+        for name in ("top_k", "min_p", "repetition_penalty")
+    },
     "'stop'": "Give extra={'stop': None} if the model takes no stop strings; the text is then cut here",
     "logprobs": "Take topk=0 if the endpoint gives no log-probabilities, or not so many",
     "context length": "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
@@ -116,6 +120,7 @@ class EndpointBackend:
             "temperature": request.temperature,
             "seed": request.seed % 2**31,
             "stop": list(request.stop[:_MOST_STOPS]) or None,
+            **_filters(request),
         }
         if not self.chat:
             body |= {"prompt": self.tokenizer.decode(request.ids), "logprobs": self.topk or None}
@@ -155,6 +160,12 @@ class EndpointBackend:
             logprobs[n] = logprob
             entropies[n] = estimated_entropy(sorted(top, reverse=True)[: self.topk], logprob, self.estimator)
         return logprobs, entropies
+
+
+def _filters(request: Request) -> dict[str, float]:
+    """Return the sampling filters that are on; OpenAI knows only the first, servers such as vLLM know all."""
+    given = {name: getattr(request, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")}
+    return {name: value for name, value in given.items() if value != getattr(Request, name)}
 
 
 def _tokens(logprobs: Mapping[str, Any]) -> list[_Token]:

@@ -22,6 +22,7 @@ from arpo_trainer.backends.kv_cache import PrefixStore
 from arpo_trainer.backends.request_queue import DecodingRow, Worker, at_work, finished
 from arpo_trainer.backends.sampling import Drawn, Sampler
 from arpo_trainer.backends.stop_strings import StopFinder
+from arpo_trainer.backends.token_filters import TokenFilters
 from arpo_trainer.timeline import Stopwatch
 
 
@@ -122,6 +123,7 @@ class InProcessBackend(ABC):
         stops = StopFinder(self.tokenizer, request.stop)
         rng = torch.Generator(self.model.device).manual_seed(request.seed % 2**63)
         row = DecodingRow(request, future, EntropyWindow(request.window, on_window), stops, self.prefixes, rng)
+        row.filters = TokenFilters.of(request, row.out.ids)
         if at_work(self._worker):
             self._waiting.append(row)
         else:
@@ -184,7 +186,8 @@ class InProcessBackend(ABC):
         return torch.tensor([row.request.temperature for row in rows], device=self.model.device)
 
     def _draw(self, logits: torch.Tensor, temperatures: torch.Tensor, rows: list[DecodingRow]) -> list[Drawn]:
-        return self.sampler.draw(logits, temperatures, [row.rng if row.request.temperature else None for row in rows])
+        rngs = [row.rng if row.request.temperature else None for row in rows]
+        return self.sampler.draw(logits, temperatures, rngs, [row.filters for row in rows])
 
     def _take(self, row: DecodingRow, drawn: Drawn) -> bool:
         """Add a token to a row; return whether it was the last one."""

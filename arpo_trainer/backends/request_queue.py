@@ -17,6 +17,7 @@ from arpo_trainer.backends.stop_strings import StopFinder
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.kv_cache import PrefixStore
+    from arpo_trainer.backends.token_filters import TokenFilters
 
 Worker = asyncio.Task[None] | None
 
@@ -33,6 +34,7 @@ class DecodingRow:
         store: the prefixes of the rollout that the request belongs to.
         rng: seeded by the request, on the device of the model.
         out: what has been generated so far.
+        filters: of the request's sampling; None if it has none.
     """
 
     request: Request
@@ -42,6 +44,7 @@ class DecodingRow:
     store: PrefixStore
     rng: torch.Generator
     out: Generation = field(default_factory=Generation)
+    filters: TokenFilters | None = None
     asked: float = field(default_factory=time.perf_counter)
 
     def begin(self) -> None:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import torch
 
 from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
+from arpo_trainer.backends.token_filters import TokenFilters, filtered
 
 
 class Drawn(NamedTuple):
-    """A token, its log-probability, and its distribution's entropy in nats."""
+    """A token, its log-probability, and its distribution's entropy in nats; both before any filters."""
 
     token: int
     logprob: float
@@ -39,7 +40,11 @@ class Sampler:
         self.estimator, self.topk = estimator, topk
 
     def draw(
-        self, logits: torch.Tensor, temperature: torch.Tensor, rngs: Sequence[torch.Generator | None]
+        self,
+        logits: torch.Tensor,
+        temperature: torch.Tensor,
+        rngs: Sequence[torch.Generator | None],
+        filters: Sequence[TokenFilters | None] = (),
     ) -> list[Drawn]:
         """Draw a token for each row, and copy all results to the host at once.
 
@@ -48,10 +53,15 @@ class Sampler:
             temperature: shape (rows,); at 0 the most likely token is taken, and the numbers are those of 1.
             rngs: one per row, on the device of the logits; each gives one number for every token of the vocabulary.
                 None where the temperature is 0, which needs no random numbers.
+            filters: one per row, or none at all. They decide which token is drawn; its log-probability and entropy
+                stay those of the whole distribution.
         """
-        greedy = (temperature == 0)[:, None]
-        logprobs = torch.log_softmax(logits.float() / temperature[:, None].masked_fill(greedy, 1), dim=-1)
-        scores = logprobs if not any(rngs) else torch.where(greedy, logprobs, logprobs + _gumbel(logprobs, rngs))
+        greedy, logits = (temperature == 0)[:, None], logits.float()
+        warmth = temperature.masked_fill(greedy[:, 0], 1)
+        logprobs = torch.log_softmax(logits / warmth[:, None], dim=-1)
+        kept = filtered(logits, warmth, filters)
+        base = logprobs if kept is None else kept
+        scores = base if not any(rngs) else torch.where(greedy, base, base + _gumbel(base, rngs))
         tokens = scores.argmax(-1, keepdim=True)
         columns = [tokens.float(), logprobs.gather(-1, tokens)]  # floats are exact to 2**24
         if self.estimator == "exact":

@@ -5,8 +5,9 @@ later turns and branches of a trajectory cheap. A separate thread drives the eng
 for it. `LLM.generate` and TRL's `VLLMGeneration.generate` are not used: they answer when the last request of a list is
 done, with one limit for all.
 
-Log-probabilities are those of the engine (at temperature 0 those of temperature 1). Entropies are estimated from its
-`topk` most likely tokens. New weights are pushed by `training.policy_backend`.
+Log-probabilities are those of the engine (at temperature 0 those of temperature 1), of the distribution that it samples
+from: with `top_p` and the like, the filtered one. Entropies are estimated from its `topk` most likely tokens. New
+weights are pushed by `training.policy_backend`.
 """
 
 from __future__ import annotations
@@ -209,6 +210,10 @@ class VLLMEngineBackend:
         return SamplingParams(
             max_tokens=request.max_tokens,
             temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            min_p=request.min_p,
+            repetition_penalty=request.repetition_penalty,
             seed=request.seed & (2**63 - 1),
             stop=list(request.stop),
             include_stop_str_in_output=True,

@@ -46,14 +46,8 @@ _CURES = {
     "status 404": "The address should be that of a vLLM server, as in http://127.0.0.1:8000, and `model` a name that "
     "it serves (--served-model-name)",
 }
-_PLAIN = {  # switches off defaults of generation_config.json, so that the policy's own distribution is sampled
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
+# switches off defaults of generation_config.json, so that what the request says is sampled; `_body` sends the others
+_PLAIN = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 _EVENT_TOKENS = 32  # tokens in a chunk of the stream; the cost of a chunk does not depend on it
 
 
@@ -151,6 +145,10 @@ class VLLMServerBackend:
             "prompt": list(request.ids),
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
+            "top_p": request.top_p,
+            "top_k": request.top_k,
+            "min_p": request.min_p,
+            "repetition_penalty": request.repetition_penalty,
             "seed": request.seed % 2**63,
             "stop": list(request.stop),
             "include_stop_str_in_output": True,

@@ -17,7 +17,10 @@ from typing import Any
 from arpo_trainer.cli.cache_command import add_cache_command
 from arpo_trainer.cli.command_options import add_command, settle_old_names
 from arpo_trainer.cli.data_command import add_data_command
+from arpo_trainer.cli.eval_command import add_eval_command
+from arpo_trainer.cli.export_command import add_export_command
 from arpo_trainer.cli.play_command import add_play_command
+from arpo_trainer.cli.plot_command import add_plot_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
 from arpo_trainer.cli.sandbox_command import add_sandbox_command
 from arpo_trainer.cli.search_command import add_search_command
@@ -27,6 +30,11 @@ from arpo_trainer.cli.train_command import add_recipes_command, add_train_comman
 from arpo_trainer.cli.view_command import add_view_command
 from arpo_trainer.optional_dependencies import naming_extras
 
+# command -> the action that may be left out, and the others
+_DEFAULT_ACTIONS = {
+    "eval": ("run", ("retry", "compare", "score", "export")),
+    "view": ("run", ("timeline",)),
+}
 PACKAGES = ("arpo_trainer", "arpo_env", "envs_registry", "sandbox")
 
 
@@ -34,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     if argv is None:  # run as a program: a caller in Python has its own filters for warnings
         _show_deprecations()
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(_with_action(sys.argv[1:] if argv is None else list(argv)))
     # the launcher of several processes runs this same command line again in each of them
     arguments.argv = sys.argv[1:] if argv is None else list(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
@@ -58,6 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"error: {error}\n(run again with --traceback before the command to see where)")
         return 1
     return status
+
+
+def _with_action(argv: list[str]) -> list[str]:
+    """Return the command line with the action that may be left out: `arpo eval ENV` is `arpo eval run ENV`."""
+    place = next((number for number, word in enumerate(argv) if not word.startswith("-")), len(argv))
+    usual, others = _DEFAULT_ACTIONS.get(argv[place] if place < len(argv) else "", ("", ()))
+    following = argv[place + 1 :]
+    if not usual or not following or following[0] in (usual, *others, "-h", "--help"):
+        return argv
+    return [*argv[: place + 1], usual, *following]
 
 
 def _show_deprecations() -> None:
@@ -94,13 +112,16 @@ def _parser() -> argparse.ArgumentParser:
     envs = add_command(commands, "envs", _envs, "list the environments")
     envs.add_argument("module", nargs="*", metavar="MODULE", help="a module of yours that registers environments")
     add_data_command(commands)
+    add_eval_command(commands)
     add_play_command(commands)
     add_rollout_command(commands)
     add_train_command(commands)
     add_recipes_command(commands)
+    add_export_command(commands)
     report = add_command(commands, "report", _report, "write report.html for a run, also while it goes on")
     report.add_argument("folder", type=Path, metavar="FOLDER", help="the output folder of the run")
     add_view_command(commands)
+    add_plot_command(commands)
     add_command(commands, "doctor", _doctor, "show what this machine has and lacks, and how to get it")
     add_cache_command(commands)
     add_sandbox_command(commands)

@@ -1,1 +1,44 @@
-"""Evaluation: suites of environments, models, stored episodes, metrics, re-scoring and comparisons."""
+"""Evaluation: suites of environments, models, stored episodes, metrics, re-scoring and comparisons.
+
+from arpo_trainer.evaluation import EvalModel, EvalSettings, run_evaluation
+settings = EvalSettings(("arpo/GSM8K-v0",), tasks=100, samples=4)
+run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m-instruct")], "evals/gsm8k")
+"""
+
+from typing import TYPE_CHECKING
+
+from arpo_env.lazy_names import lazy_names
+from arpo_trainer.optional_dependencies import naming_extras
+
+if TYPE_CHECKING:
+    from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
+    from arpo_trainer.evaluation.eval_metrics import results
+    from arpo_trainer.evaluation.eval_models import EvalModel
+    from arpo_trainer.evaluation.eval_session import run_evaluation
+    from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.presets import preset
+    from arpo_trainer.evaluation.suites import suite
+
+__all__ = [
+    "EvalModel",
+    "EvalRun",
+    "EvalSettings",
+    "load_eval_run",
+    "preset",
+    "results",
+    "run_evaluation",
+    "suite",
+]
+
+_HOMES = {
+    "EvalModel": "eval_models",
+    "EvalRun": "episode_store",
+    "EvalSettings": "eval_settings",
+    "load_eval_run": "episode_store",
+    "preset": "presets",
+    "results": "eval_metrics",
+    "run_evaluation": "eval_session",
+    "suite": "suites",
+}
+
+__getattr__ = lazy_names("arpo_trainer.evaluation", _HOMES, naming_extras)

@@ -173,6 +173,8 @@ def load_eval_run(folder: str | Path) -> EvalRun:
             f"{str(folder)!r} holds no evaluation, but a {facts.get('kind') or 'training run'}; give the --output "
             "folder of `arpo eval` (`arpo report` shows training runs)"
         )
+    if facts.get("status") == "running" and not _is_written(folder):
+        facts["status"] = "stopped"  # the process was killed before it could say so
     attempts = list(rows_of(folder / ROWS))
     return EvalRun(folder, facts, in_order(facts, attempts), attempts)
 
@@ -227,11 +229,22 @@ def _cut(path: Path, size: int) -> None:
         os.truncate(path, size)
 
 
+def _is_written(folder: Path) -> bool:
+    """Return whether a process has the folder open for writing."""
+    try:
+        _lock(folder).close()
+    except BlockingIOError:
+        return True
+    except OSError:  # a folder that may only be read says nothing
+        return False
+    return False
+
+
 def _lock(folder: Path) -> IO[bytes]:
     file = (folder / ".lock").open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         file.close()
         raise BlockingIOError(f"another process is writing to {str(folder)!r}; wait for it, or stop it") from error
     return file

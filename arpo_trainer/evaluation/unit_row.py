@@ -90,6 +90,7 @@ class UnitRow:
         level: of the task, or "".
         episodes: one entry for each trajectory.
         generated: tokens that the model generated for the unit, shared ones once.
+        category: of the task, or "".
         trace: offset and length of the tree's line in traces.jsonl, in bytes.
     """
 
@@ -104,6 +105,7 @@ class UnitRow:
     level: str
     episodes: list[EpisodeEntry]
     generated: int = 0
+    category: str = ""
     trace: tuple[int, int] = (0, 0)
 
     @property
@@ -143,6 +145,7 @@ def unit_row(key: UnitKey, index: int, attempt: int, tree: RolloutTree) -> UnitR
         answers=list(task.get("answers", ())),
         level=task.get("level", ""),
         episodes=[_entry(tree, number) for number in range(len(tree.trajectories))],
+        category=task.get("category", ""),
         generated=sum(len(span.ids) for span in tree.spans if span.kind == "model"),
     )
 

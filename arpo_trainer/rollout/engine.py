@@ -91,7 +91,7 @@ class Engine:
 
     async def play(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
         """Do the same without `check_failures`, for callers that also count trees played by other processes."""
-        context = self._context()
+        context = self.context()
         groups = [Group(context, task, step, number) for number, task in enumerate(tasks, first_group)]
         await self.backend.begin()
         try:
@@ -99,21 +99,26 @@ class Engine:
                 for group in groups:
                     running.create_task(self._grow(group))
         except BaseExceptionGroup as several:  # callers expect the error itself
-            raise _first(several) from None
+            raise first_error(several) from None
         finally:
             await self.backend.end()
         return [group.tree for group in groups]
 
-    def _context(self) -> RolloutContext:
+    def context(self, limits: ConcurrencyLimits | None = None) -> RolloutContext:
+        """Return what the groups of a rollout share, for callers that play groups one by one.
+
+        Args:
+            limits: those of several engines together; by default the limits of this one.
+        """
         # the default has to admit a whole group, too; a limit that is given replaces it
-        limits = {"trajectory": max(DEFAULT_TRAJECTORIES, self.settings.num_generations), **self.limits}
+        most = {"trajectory": max(DEFAULT_TRAJECTORIES, self.settings.num_generations), **self.limits}
         return RolloutContext(
             self.backend,
             self.tokenizer,
             self.env,
             self.settings,
             self.renderer,
-            ConcurrencyLimits(limits),
+            limits or ConcurrencyLimits(most),
             self.tool_time,
             self.on_trajectory,
         )
@@ -148,7 +153,7 @@ class Engine:
         return self.renderer.prompt_ids(self.env.messages(task), self.env.schemas)
 
 
-def _first(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """Return the first error in nested exception groups: they all have the same cause."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

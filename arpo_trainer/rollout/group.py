@@ -117,6 +117,7 @@ class Group:
             "budget": parts.budget,
             "branch": parts.branch,
             "temperature": settings.temperature,
+            **settings.filters,
         }
 
     async def grow(self) -> None:
@@ -137,6 +138,14 @@ class Group:
         self.tree.meta["roots"] = self.roots
         if len(self.tree.trajectories) != self.settings.num_generations:
             raise RuntimeError(f"a group of {len(self.tree.trajectories)} trajectories: this is an error of the engine")
+
+    def fail(self, error: BaseException) -> None:
+        """Mark the trajectories that have not ended, or were not begun, as failed: for groups whose `grow` raised."""
+        missing = self.settings.num_generations - len(self.tree.trajectories)
+        self.tree.trajectories += [Trajectory(-1) for _ in range(missing)]
+        for trajectory in self.tree.trajectories:
+            if not trajectory.outcome:
+                self._set_end(trajectory, "failed", error=_message(error))
 
     # how trajectories start
 
@@ -274,6 +283,10 @@ class Group:
             self.scheduler.window(trajectory),
             self.seed_name,
             tuple(self._messages(trajectory)) if self.context.backend.wants_messages else (),
+            self.settings.top_p,
+            self.settings.top_k,
+            self.settings.min_p or 0.0,
+            self.settings.repetition_penalty,
         )
 
     def _messages(self, trajectory: LiveTrajectory) -> list[dict[str, str]]:
@@ -332,14 +345,23 @@ class Group:
         info: dict[str, Any] | None = None,
         error: str | None = None,
     ) -> bool:
-        ended = self.tree.trajectories[trajectory.number]
+        self._set_end(self.tree.trajectories[trajectory.number], outcome, reward, info, error)
+        return False
+
+    def _set_end(
+        self,
+        ended: Trajectory,
+        outcome: str,
+        reward: float | None = None,
+        info: dict[str, Any] | None = None,
+        error: str | None = None,
+    ) -> None:
         if ended.leaf < 0:  # it failed before its first token, and a training row needs one; it is masked
             ended.leaf = self.tree.add_span(None, "environment", [self.context.tokenizer.eos_token_id]).index
         ended.outcome, ended.reward, ended.error = outcome, reward, error
         if info:
             ended.components = info.get("reward_components", {})
             ended.answer, ended.tool_calls = info.get("answer"), info["tool_calls"]
-        return False
 
 
 def _tool(info: dict[str, Any], withheld: bool) -> dict[str, Any] | None:

@@ -37,6 +37,7 @@ class Renderer:
     ) -> None:
         self.tokenizer, self.protocol = tokenizer, protocol
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
+        self._shows_tools = protocol.native and getattr(protocol, "template_shows_tools", True)
         added = {token.content for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.all_special_tokens)
         # longest first: a regular expression takes the first alternative that matches, not the longest
         # a single character cannot be cut in two (`_encode`), and added tokens for runs of spaces are ordinary text
@@ -56,7 +57,7 @@ class Renderer:
         contents = [_encodable(message["content"]) for message in messages]
         slots = [{**message, "content": _slot(number)} for number, message in enumerate(messages)]
         frame = self._template(slots, tools)
-        for tool in tools if self.protocol.native else ():
+        for tool in tools if self._shows_tools else ():
             if tool["function"]["name"] not in frame:
                 raise ValueError(_NO_TOOLS.format(what="show tools", name=self.protocol.name))
         # Without control words the plain template is used, so that the ids are exactly those of other tools.
@@ -114,7 +115,7 @@ class Renderer:
         self, messages: Sequence[Mapping[str, str]], tools: Sequence[JsonSchema], goes_on: bool = True
     ) -> str:
         check_template(self.tokenizer)
-        shown = [self._harmless(tool) for tool in tools] if self.protocol.native else []
+        shown = [self._harmless(tool) for tool in tools] if self._shows_tools else []
         text: str = self.tokenizer.apply_chat_template(
             list(messages),
             tools=shown or None,

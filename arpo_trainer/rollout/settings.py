@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from arpo_trainer.algorithms.budgets import split_budget
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm
+from arpo_trainer.backends.base import check_filters
 from arpo_trainer.validation import check_types
 
 T = TypeVar("T")
@@ -97,6 +98,11 @@ class RolloutSettings:
         branch_threshold: tau; a point branches when its score is above it.
         entropy_window: k, the number of tokens whose entropy is compared.
         temperature: of sampling; 0 is greedy.
+        top_p: keeps the most likely tokens whose probabilities add up to this; 1 keeps all. This and the next three
+            are for evaluation: training refuses them.
+        top_k: keeps this many most likely tokens; 0 keeps all.
+        min_p: keeps tokens with at least this share of the most likely token's probability; None keeps all.
+        repetition_penalty: lowers the logits of tokens of the context and of the turn; 1 lowers nothing.
         max_turn_length: most new tokens in one turn; None means `max_completion_length`.
         max_completion_length: most tokens after the prompt, those of the environment included. The environment's
             `max_tokens` holds if it is lower.
@@ -134,6 +140,10 @@ class RolloutSettings:
     branch_quota: int | None = None
     turn_timeout: float = 900.0
     retries: int = 1
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float | None = None
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
@@ -146,6 +156,7 @@ class RolloutSettings:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         if not 0 <= self.max_invalid <= 1:
             raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
+        check_filters(self.top_p, self.top_k, self.min_p or 0.0, self.repetition_penalty)
         self._check_quota()
 
     def _check_quota(self) -> None:
@@ -161,6 +172,12 @@ class RolloutSettings:
     def parts(self) -> Algorithm:
         """The algorithm's row, with `budget` and `branch` replaced where they are set."""
         return get_algorithm(self.algorithm, self.budget, self.branch)
+
+    @property
+    def filters(self) -> dict[str, float]:
+        """The sampling filters that are on, by name."""
+        given = {name: getattr(self, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")}
+        return {name: value for name, value in given.items() if value != getattr(RolloutSettings, name)}
 
     def plain(self, num_generations: int, temperature: float | None = None) -> RolloutSettings:
         """Return these settings without branches, for evaluation: all trajectories start at the prompt."""

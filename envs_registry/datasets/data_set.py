@@ -52,6 +52,7 @@ class DataSet:
         row_id: column with the row's id; the row's number is used if it is missing.
         level: column with the difficulty, or "".
         levels: values of the level column, in lower case and without the word "level".
+        category: column with the subject or type of question, or "".
         kind: how answers are compared, if there is no `kind_column`.
         kind_column: column with the kind, or "".
         kinds: pairs of a value of `kind_column` and the kind that it means.
@@ -76,6 +77,7 @@ class DataSet:
     row_id: str = "id"
     level: str = ""
     levels: tuple[str, ...] = ()
+    category: str = ""
     kind: Kind = "qa"
     kind_column: str = ""
     kinds: tuple[tuple[str, Kind], ...] = ()
@@ -98,6 +100,6 @@ class DataSet:
     @property
     def columns(self) -> set[str]:
         """Columns that are needed to convert rows into tasks."""
-        named = {*self.question, *self.answers, *self.reads, self.row_id, self.level, self.kind_column}
+        named = {*self.question, *self.answers, *self.reads, self.row_id, self.level, self.category, self.kind_column}
         # A dotted name is a field of a column or a column of that name; both are read.
         return {name.partition(".")[0] for name in named if name} | named

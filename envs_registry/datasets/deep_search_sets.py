@@ -82,6 +82,7 @@ DEEP_SEARCH_SETS = (
         licence="Apache-2.0",
         level="info.difficulty_level",
         levels=("easy", "medium", "hard"),
+        category="info.type",
         known_as=("webwalkerqa",),
     ),
     DataSet(
@@ -113,6 +114,7 @@ DEEP_SEARCH_SETS = (
         size="test 2,500 with those about images",
         licence="MIT, no re-upload",
         gated="https://huggingface.co/datasets/cais/hle",
+        category="category",
         kind_column="answer_type",
         kinds=(("exactMatch", "qa"), ("multipleChoice", "mcq")),
         # Pictures are never loaded, so a policy could only guess.

@@ -174,6 +174,7 @@ def _task(
         language=_language(question),
         source=data_set.source,
         level=_level(look_up(row, data_set.level)) if data_set.level else "",
+        category=str(look_up(row, data_set.category) or "").strip() if data_set.category else "",
     )
 
 

@@ -66,6 +66,7 @@ MATH_SETS = (
         row_id="unique_id",
         level="level",
         levels=FIVE,
+        category="subject",
         kind="math",
     ),
     DataSet(
@@ -79,6 +80,7 @@ MATH_SETS = (
         licence="MIT",
         level="level",
         levels=FIVE,
+        category="type",
         kind="math",
         steps=(boxed_solution,),
         reads=("solution",),

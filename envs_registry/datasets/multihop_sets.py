@@ -43,6 +43,7 @@ MULTIHOP_SETS = (
         licence="CC BY-SA 4.0",
         level="level",
         levels=("easy", "medium", "hard"),
+        category="type",
         known_as=("hotpot_qa",),
     ),
     DataSet(

@@ -22,6 +22,7 @@ from scripts.site.environments import all_environments, family
 from scripts.site.examples import example_scripts
 from scripts.site.included import included_file, inline_picture
 from scripts.site.metrics import metric_tables
+from scripts.site.presets import preset_tables
 from scripts.site.settings import settings_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "file": included_file,
     "metrics": metric_tables,
     "picture": inline_picture,
+    "presets": preset_tables,
     "settings": settings_table,
 }
 _MARK = re.compile(r"^<!-- generated: (\S+) ?(.*?) -->$", re.MULTILINE)

@@ -41,25 +41,6 @@ def tokenizer() -> Any:
     return fast
 
 
-@pytest.fixture
-def open_episodes(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The environments that were started and not closed."""
-    running: set[int] = set()
-    start, end = ToolEnv.areset, ToolEnv.aclose
-
-    async def areset(self: ToolEnv, **options: Any) -> Any:
-        running.add(id(self))
-        return await start(self, **options)
-
-    async def aclose(self: ToolEnv) -> None:
-        running.discard(id(self))
-        await end(self)
-
-    monkeypatch.setattr(ToolEnv, "areset", areset)
-    monkeypatch.setattr(ToolEnv, "aclose", aclose)
-    return running
-
-
 class Engine:
     """Stands for vLLM: takes ids, returns ids, text and log-probabilities of the script's turn."""
 

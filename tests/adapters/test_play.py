@@ -34,25 +34,6 @@ def play_with(answer: Answer, factory: EnvFactory = ARITHMETIC, tasks: Any = (0,
         return arpo_env.play(factory, tasks, base_url=server.address, model="m", **{"retries": 0, **options})[0]
 
 
-@pytest.fixture
-def open_episodes(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The environments that were started and not closed."""
-    running: set[int] = set()
-    start, end = ToolEnv.areset, ToolEnv.aclose
-
-    async def areset(self: ToolEnv, **options: Any) -> Any:
-        running.add(id(self))
-        return await start(self, **options)
-
-    async def aclose(self: ToolEnv) -> None:
-        running.discard(id(self))
-        await end(self)
-
-    monkeypatch.setattr(ToolEnv, "areset", areset)
-    monkeypatch.setattr(ToolEnv, "aclose", aclose)
-    return running
-
-
 @pytest.mark.parametrize(
     ("protocol", "in_place"), [("arpo-tags", False), ("arpo-tags", True), ("hermes", False), ("llama3", False)]
 )

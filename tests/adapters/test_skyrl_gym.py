@@ -16,7 +16,7 @@ import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv
 from skyrl_gym.metrics import aggregate_for_environment
 
-from arpo_env import EnvFactory, ToolEnv
+from arpo_env import EnvFactory
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters import skyrl_gym as adapter
 from arpo_env.adapters.task_rows import task_rows
@@ -29,25 +29,6 @@ def registered() -> Iterator[None]:
     adapter.register("arpo")
     yield
     skyrl_gym.registry.pop("arpo")
-
-
-@pytest.fixture
-def open_episodes(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The environments that were started and not closed."""
-    running: set[int] = set()
-    start, end = ToolEnv.areset, ToolEnv.aclose
-
-    async def areset(self: ToolEnv, **options: Any) -> Any:
-        running.add(id(self))
-        return await start(self, **options)
-
-    async def aclose(self: ToolEnv) -> None:
-        running.discard(id(self))
-        await end(self)
-
-    monkeypatch.setattr(ToolEnv, "areset", areset)
-    monkeypatch.setattr(ToolEnv, "aclose", aclose)
-    return running
 
 
 def rows_of(factory: EnvFactory, episodes: int) -> list[dict[str, Any]]:

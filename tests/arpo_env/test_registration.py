@@ -84,14 +84,15 @@ def test_tasks_come_in_many_forms(tasks: Any, options: dict[str, Any], shown: st
 
 def test_tasks_come_out_of_files(tmp_path: Path) -> None:
     rows = {
-        "train": {"question": "1 + 1?", "answer": "2", "level": "easy"},
+        "train": {"question": "1 + 1?", "answer": "2", "level": "easy", "category": "sums"},
         "test": {"question": "Who?", "answer": "I"},
     }
     for split, row in rows.items():
         (tmp_path / f"{split}.jsonl").write_text(json.dumps(row), encoding="utf-8")
     arpo_env.register("mine/File-v0", tmp_path / "train.jsonl", scorer="math", levels=("easy", "hard"))
     assert question("mine/File-v0", level="easy") == "1 + 1?"
-    assert ToolEnv("mine/File-v0").tasks.task(0).kind == "math"
+    first = ToolEnv("mine/File-v0").tasks.task(0)
+    assert (first.kind, first.category) == ("math", "sums")
     assert question("mine/File-v0", data=tmp_path / "test.jsonl") == "Who?"
     with pytest.raises(ValueError, match="no row of level hard"):
         ToolEnv("mine/File-v0", level="hard")

@@ -180,7 +180,8 @@ def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: 
         "--tokenizer",
         str(model_folder),
     )
-    assert re.search(r"^m: accuracy 0\.00 \[0\.00, 0\.\d+\], .* 1\.0 tool calls per task, n = 2$", out, re.MULTILINE)
+    assert re.search(r"^m: 0\.00 \[0\.00, 0\.\d+\] on 2 tasks$", out, re.MULTILINE)
+    assert (tmp_path / "evals" / "endpoint" / "results.json").is_file()
     assert out.count("-> 42 (wrong)") == 2
     assert {body["model"] for body in endpoint.bodies} == {"m"}
 

@@ -85,11 +85,13 @@ def turns(pieces: list[str], good: list[str]) -> list[str]:
     return written
 
 
+ANSWER_PIECES = ["<answer>Lima</answer>", "<answer>", "</answer>"]
 TAGGED = turns(TAG_PIECES, TAG_PIECES)
 FUZZED = {
     "arpo-tags": TAGGED,
     "arpo-tags-reference": TAGGED[:300],
     "hermes": turns([*MARK_PIECES, *JSON_PIECES], GOOD_PIECES[:4]),
+    "websailor": turns([*MARK_PIECES, *JSON_PIECES, *ANSWER_PIECES], [*GOOD_PIECES[:4], *ANSWER_PIECES[:1]]),
     "llama3": turns([*MARK_PIECES, *JSON_PIECES], [*GOOD_PIECES[:3], *GOOD_PIECES[4:]]),
 }
 
@@ -149,6 +151,7 @@ CALLED: dict[str, Callable[[str], list[ToolCall]]] = {
     "arpo-tags-reference": tags_called,
     "hermes": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
     "llama3": llama_called,
+    "websailor": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
 }
 
 

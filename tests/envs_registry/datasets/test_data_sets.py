@@ -94,6 +94,15 @@ def test_answers_and_kinds(name: str, answers: list[str], kinds: set[str], tmp_p
     assert {task.kind for task in tasks} == kinds
 
 
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [("HLE", "Other"), ("MATH", "Prealgebra"), ("MATH500", "Prealgebra"), ("HotpotQA", "comparison"), ("GAIA", "")],
+)
+def test_categories_are_read_where_a_set_has_them(name: str, category: str, tmp_path: Path) -> None:
+    tasks = load(BY_NAME[name], data=sample_file(f"arpo/{name}-v0", tmp_path)).tasks
+    assert {task.category for task in tasks} == {category}
+
+
 def test_aliases_of_all_columns_are_put_together(tmp_path: Path) -> None:
     rows = [{"question": "Who?", "answer": "Li Ye", "answer_aliases": ["Ye Li", "Li Ye", ""], "answerable": True}]
     source = load_rows(tmp_path, "MuSiQue", rows)

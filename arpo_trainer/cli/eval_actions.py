@@ -1,0 +1,35 @@
+"""The actions of `arpo eval` on stored runs: compare, score, export.
+
+arpo eval export evals/gaia --format inspect --output exported
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from arpo_trainer.cli.command_options import add_command
+from arpo_trainer.cli.eval_compare import add_compare_action
+from arpo_trainer.cli.eval_score import add_score_action
+
+
+def add_eval_actions(actions: Any) -> None:
+    """Add the actions to a parser."""
+    add_compare_action(actions)
+    add_score_action(actions)
+    purpose = "write a run in the format of the papers' code, of lm-evaluation-harness, or of Inspect"
+    export = add_command(actions, "export", _export, purpose)
+    export.add_argument("run_folder", type=Path, metavar="RUN", help="the --output folder of `arpo eval`")
+    export.add_argument("--format", required=True, metavar="FORMAT", help="papers, lm-eval or inspect")
+    export.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where the files go")
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from arpo_trainer.evaluation.episode_store import load_eval_run
+    from arpo_trainer.evaluation.log_formats import export_run
+
+    for path in export_run(load_eval_run(arguments.run_folder), arguments.format, arguments.output):
+        sys.stdout.write(f"{path}\n")
+    return 0

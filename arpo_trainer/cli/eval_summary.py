@@ -1,0 +1,61 @@
+"""The table that `arpo eval` prints: the score of each model on each environment, beside the published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_COLUMNS = ("MODEL", "ENVIRONMENT", "MEASURE", "SCORE [95 %]", "TASKS", "SAMPLES", "BROKEN", "CALLS", "TOKENS")
+_SHOWN = 4  # published numbers below a score
+
+
+def eval_table(results: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return results.json as rows of a table, and a note below each row."""
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    notes = [""]
+    for entry in results["scores"]:
+        score = entry["score"] or {}
+        calls = sum(entry["calls"].values())
+        rows.append(
+            (
+                entry["model"],
+                entry["env"],
+                entry["metric"],
+                _interval(score),
+                str(score.get("tasks", 0)),
+                str(score.get("samples", 0)),
+                ", ".join(f"{cause} {count}" for cause, count in entry["broken"].items()) or "-",
+                f"{calls:.1f}",
+                f"{entry['tokens']:,.0f}" if entry["tokens"] is not None else "-",
+            )
+        )
+        notes.append("; ".join([*_passes(entry["pass"]), *_published(entry["published"])]))
+    return rows, notes
+
+
+def _interval(score: Mapping[str, Any]) -> str:
+    if not score:
+        return "nothing scored"
+    if score["low"] is None:
+        return f"{100 * score['mean']:.1f}"
+    return f"{100 * score['mean']:.1f} [{100 * score['low']:.1f}, {100 * score['high']:.1f}]"
+
+
+def _passes(passes: Mapping[str, float]) -> list[str]:
+    """Return pass@k and pass^k; for k = 1 both are the accuracy."""
+    return [f"{name} {100 * value:.1f}" for name, value in passes.items() if not name.endswith(("@1", "^1"))]
+
+
+def _published(published: Mapping[str, Any]) -> list[str]:
+    rows: Sequence[Mapping[str, Any]] = [row for row in published.get("rows", ()) if not row["part"]]
+    if not rows:
+        return []
+    named = ", ".join(f"{row['model']} {row['method']} {row['value']:g}" for row in _best(rows))
+    reasons = "; ".join(published["differs"])
+    return [f"published ({published['metric']}): {named}" + (f" (not comparable: {reasons})" if reasons else "")]
+
+
+def _best(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the results of the papers' own methods; without any, the first rows."""
+    own = [row for row in rows if row["method"] in ("ARPO", "AEPO", "Tool-Star") and "pass" not in row["metric"]]
+    return (own or list(rows))[:_SHOWN]

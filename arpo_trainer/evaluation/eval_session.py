@@ -1,0 +1,223 @@
+"""Runs an evaluation from its settings into a folder: `run_evaluation`.
+
+    settings = EvalSettings(("arpo/GSM8K-v0",), {"split": "test"}, tasks=100, samples=4)
+    run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m-instruct")], "evals/gsm8k")
+    run.facts["status"], len(run.rows)
+
+A folder that already holds episodes is continued with `resume=True`: only what is missing is played.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arpo_env.cache.cache import Cache
+from arpo_env.event_loop import run
+from arpo_env.net.redaction import redact_urls
+from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
+from arpo_trainer.evaluation.eval_metrics import write_results
+from arpo_trainer.evaluation.eval_models import EvalModel, context_length, labelled, load_tokenizer, opened
+from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, plan_environments, share_limits
+from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
+from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
+from arpo_trainer.evaluation.eval_usage import usage_of
+from arpo_trainer.evaluation.live_display import LiveDisplay
+from arpo_trainer.report.run_data import read_facts
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.run.recorder import versions
+
+if TYPE_CHECKING:
+    from arpo_trainer.backends.base import Backend
+
+logger = logging.getLogger(__name__)
+Display = Callable[[dict[str, Any], dict[tuple[str, str], int], Sequence[Any], Callable[[], int]], LiveDisplay]
+
+
+@dataclass
+class _Sitting:
+    """One call of `run_evaluation`: what it works on."""
+
+    settings: EvalSettings
+    models: list[EvalModel]
+    planned: list[PlannedEnv]
+    store: EpisodeStore
+    facts: dict[str, Any]
+    cache: Cache | None
+    repeat_broken: bool
+    playing: EvalRunner | None = None
+
+    def units(self, model: EvalModel) -> list[Unit]:
+        return missing_units(self.planned, model.label, self.settings, self.store, self.repeat_broken)
+
+    def running(self) -> int:
+        return self.playing.running if self.playing else 0
+
+
+def run_evaluation(
+    settings: EvalSettings,
+    models: Sequence[EvalModel],
+    output: str | Path,
+    *,
+    resume: bool = False,
+    repeat_broken: bool = False,
+    display: Display = LiveDisplay,
+) -> EvalRun:
+    """Play what is missing, and write the results.
+
+    Args:
+        settings: what is played.
+        models: the models.
+        output: the folder.
+        resume: go on with a folder that holds episodes.
+        repeat_broken: play the units that broke again, and nothing else.
+        display: makes the display of the progress.
+
+    Returns:
+        The stored evaluation, those of earlier sittings included.
+
+    Raises:
+        FileExistsError: the folder holds episodes, and `resume` is not set, or something else.
+        FileNotFoundError: there is nothing to repeat.
+        ValueError: the folder has other settings, or a setting cannot work.
+        GenerationError: the model failed again and again; what was scored is stored.
+    """
+    folder, models = Path(output), labelled(models)
+    settings = replace(settings, models={model.label: model.facts() for model in models})
+    stored = _stored_facts(folder, settings, resume or repeat_broken)
+    if repeat_broken and not stored:
+        raise FileNotFoundError(f"no evaluation in {str(folder)!r} to repeat anything of")
+    with contextlib.ExitStack() as held:
+        cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
+        planned = held.enter_context(plan_environments(settings, cache))
+        limits = share_limits(settings.limits, planned)
+        store = held.enter_context(EpisodeStore(folder))
+        facts = _facts(folder, settings, planned, stored)
+        sitting = _Sitting(replace(settings, limits=limits), models, planned, store, facts, cache, repeat_broken)
+        with _recording(folder, facts, store):
+            _play_all(sitting, display)
+        if cache:
+            cache.close()
+    return load_eval_run(folder)
+
+
+def broken_share(found: EvalRun) -> float:
+    """Return the share of episodes that have no score because something broke."""
+    episodes = [episode for row in found.rows for episode in row.episodes]
+    return sum(episode.reward is None for episode in episodes) / len(episodes) if episodes else 0.0
+
+
+def _play_all(sitting: _Sitting, display: Display) -> None:
+    units = {model.label: sitting.units(model) for model in sitting.models}
+    totals = {
+        (model.label, one.label): one.count * sitting.settings.samples
+        for model in sitting.models
+        for one in sitting.planned
+    }
+    with display(sitting.facts, totals, list(sitting.store.rows.values()), sitting.running) as shown:
+        for model in sitting.models:
+            if not units[model.label]:
+                continue
+            for unit in units[model.label]:
+                if unit.key in sitting.store.rows:
+                    shown.repeat(sitting.store.rows[unit.key])
+            _play_model(sitting, model, units[model.label], shown)
+
+
+def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: LiveDisplay) -> None:
+    tokenizer = load_tokenizer(model)
+    rollout = sitting.settings.rollout_settings(context_length(model.path))
+    with _backend(sitting, model, tokenizer) as backend:
+        template = sitting.settings.chat_template_kwargs
+        engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template) for one in sitting.planned}
+        runner = EvalRunner(
+            backend, engines, sitting.store, sitting.settings.concurrency, sitting.settings.limits, shown.add
+        )
+        sitting.playing = runner
+        run(runner.play(units))
+
+
+@contextlib.contextmanager
+def _backend(sitting: _Sitting, model: EvalModel, tokenizer: Any) -> Iterator[Backend]:
+    from arpo_trainer.backends.recorded import RecordedBackend
+
+    if sitting.cache is None:
+        with opened(model, tokenizer) as backend:
+            yield backend
+    elif sitting.cache.mode == "replay":
+        yield RecordedBackend(None, sitting.cache, model.recorded_as)
+    else:
+        with opened(model, tokenizer) as backend:
+            yield RecordedBackend(backend, sitting.cache, model.recorded_as)
+
+
+def _stored_facts(folder: Path, settings: EvalSettings, resume: bool) -> dict[str, Any]:
+    """Return run.json of an earlier sitting, or {}; refuse folders of anything else."""
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"--output {str(folder)!r} is a file; give a folder")
+    facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
+    if facts and facts.get("kind") != KIND:
+        raise FileExistsError(f"{str(folder)!r} holds another run; give another folder with --output")
+    begun = (folder / ROWS).is_file() and (folder / ROWS).stat().st_size > 0
+    if begun and not facts:
+        raise FileExistsError(f"{str(folder)!r} has episodes, but no {FACTS} that says of what; give another folder")
+    if begun and not resume:
+        raise FileExistsError(
+            f"{str(folder)!r} holds an evaluation: add --resume to go on with it, or give another folder with --output"
+        )
+    if begun:
+        refuse_other_settings(facts["settings"], settings)
+    return facts if begun else {}
+
+
+def _facts(
+    folder: Path, settings: EvalSettings, planned: Sequence[PlannedEnv], stored: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": folder.resolve().name,
+        "kind": KIND,
+        "status": "running",
+        "started": stored.get("started") or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": stored.get("seconds", 0.0),
+        "sittings": stored.get("sittings", 0) + 1,
+        "environments": {one.label: one.facts() for one in planned},
+        "models": settings.models,
+        "samples": settings.samples,
+        "algorithm": settings.algorithm,
+        "settings": settings.as_dict(),
+        "versions": versions(),
+    }
+
+
+@contextlib.contextmanager
+def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iterator[None]:
+    """Keep run.json true: running, then how it ended. Results are written in each case."""
+    began, before, status = time.time(), facts["seconds"], "failed"
+    _write_facts(folder, facts)
+    try:
+        yield
+        status = "finished"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        rows = list(store.rows.values())
+        usage = usage_of(facts, rows).as_dict()
+        facts |= {"status": status, "seconds": round(before + time.time() - began, 1), "usage": usage}
+        _write_facts(folder, facts)
+        write_results(folder, rows, facts)
+
+
+def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    # settings may hold URLs with passwords or keys, and run.json is meant to be shown
+    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
+    scratch = folder / f"{FACTS}.unfinished"
+    scratch.write_text(text + "\n", encoding="utf-8")
+    scratch.replace(folder / FACTS)  # a reader sees the old file or the new one

@@ -1,0 +1,146 @@
+"""`EvalSettings`: everything that decides an evaluation, as plain data that run.json keeps and a resumed run compares.
+
+The defaults of sampling are those of the papers' evaluation: temperature 0.6, top_p 0.95, repetition penalty 1.1, 4,096
+tokens a turn, 32,768 in all (ARPO's published evaluation code; arXiv 2507.19849, app. C).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from arpo_env.net.redaction import redact_urls
+from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.validation import check_types, nearest_names
+
+PAPER_SAMPLING: dict[str, Any] = {"temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.1, "max_turn_length": 4096}
+PAPER_CONTEXT = 32_768
+PROMPT_ROOM = 4096  # tokens of the context that are left to the prompt
+TREE_SIZE = 8  # trajectories of a tree, where nothing else is set
+# a resumed run may change these: they decide how much is played and how fast, but no episode
+_FREE = ("tasks", "samples", "concurrency", "limits", "max_broken", "cache", "cache_mode")
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """The settings of an evaluation.
+
+    Attributes:
+        environments: ids of environments and names of suites.
+        env_options: options of all these environments.
+        models: the facts of the models by label (`EvalModel.facts`).
+        tasks: the first N tasks of each environment; None is all.
+        samples: samples of each task, independent of each other. With an algorithm that branches, a task has one tree.
+        algorithm: "grpo" for independent samples, or one that branches, such as "arpo".
+        seed: of everything that is drawn.
+        rollout: other fields of `RolloutSettings`, such as temperature; `PAPER_SAMPLING` fills what is missing.
+        chat_template_kwargs: arguments for the chat template, such as {"enable_thinking": False}.
+        concurrency: most episodes at once.
+        limits: most operations of one kind at once, such as {"python": 8}.
+        max_broken: largest share of episodes that may break before the command ends with an error status.
+        cache: file that records what was generated and asked outside.
+        cache_mode: "record" or "replay"; a replay needs no network and no weights.
+
+    Raises:
+        ValueError: a setting is unknown, has the wrong type, or cannot work.
+    """
+
+    environments: tuple[str, ...]
+    env_options: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: int | None = None
+    samples: int = 1
+    algorithm: str = "grpo"
+    seed: int = 0
+    rollout: dict[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    concurrency: int = 64
+    limits: dict[str, int] = field(default_factory=dict)
+    max_broken: float = 0.02
+    cache: str | None = None
+    cache_mode: str | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, EvalSettings.__annotations__)
+        for name in ("tasks", "samples", "concurrency"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not 0 <= self.max_broken <= 1:
+            raise ValueError(f"max_broken is a share of the episodes, from 0 to 1; got {self.max_broken}")
+        known = {entry.name for entry in dataclasses.fields(RolloutSettings)} - {"algorithm", "seed"}
+        for name in self.rollout:
+            if name not in known:
+                raise ValueError(f"no setting {name!r} of a rollout; there is {nearest_names(name, known) or known}")
+        if self.branches and self.samples > 1:
+            raise ValueError(
+                f"algorithm {self.algorithm!r} plays one tree for each task: set its size with num_generations instead "
+                "of samples, or take algorithm 'grpo' for independent samples"
+            )
+        if not self.branches and "num_generations" in self.rollout:
+            raise ValueError("independent samples are set with samples, not with num_generations")
+
+    @property
+    def branches(self) -> bool:
+        """Whether a task is played as a tree."""
+        return self.algorithm != "grpo"
+
+    def rollout_settings(self, context: int | None = None) -> RolloutSettings:
+        """Return the settings of the engine.
+
+        Args:
+            context: most tokens that the model takes; bounds the papers' length where none was set.
+
+        Raises:
+            ValueError: they cannot work.
+        """
+        room = min(PAPER_CONTEXT, context or PAPER_CONTEXT)
+        values: dict[str, Any] = {"max_completion_length": max(room - PROMPT_ROOM, room // 2), **PAPER_SAMPLING}
+        values |= self.rollout
+        size = values.setdefault("num_generations", TREE_SIZE if self.branches else 1)
+        values.setdefault("initial_rollouts", max(1, size // 2))
+        values["max_turn_length"] = min(values["max_turn_length"] or room, values["max_completion_length"])
+        # failures are counted and stop nothing, since nothing is trained
+        return RolloutSettings(algorithm=self.algorithm, seed=self.seed, max_invalid=1.0, **values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return {**dataclasses.asdict(self), "environments": list(self.environments)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> EvalSettings:
+        """Read back what `as_dict` wrote."""
+        return cls(**{**data, "environments": tuple(data["environments"])})
+
+
+def refuse_other_settings(stored: Mapping[str, Any], settings: EvalSettings) -> None:
+    """Refuse to continue an evaluation with settings under which the same episodes would differ.
+
+    More tasks, more samples and other limits of concurrency are fine.
+
+    Raises:
+        ValueError: names what differs.
+    """
+    # as it would be stored: run.json has no passwords, no tuples and no types of ours
+    now = _comparable(json.loads(redact_urls(json.dumps(settings.as_dict(), default=str))))
+    before = _comparable(stored)
+    differing = [
+        f"{name} was {before[name]!r} and is {now[name]!r}"
+        for name in now
+        if name not in _FREE and name in before and before[name] != now[name]
+    ]
+    if differing:
+        raise ValueError(
+            f"the run has other settings: {'; '.join(differing)}. Continue it with its own (only --resume and "
+            "--output are needed), or give another folder with --output"
+        )
+
+
+def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with of each model only what decides its episodes: not where it runs, nor what it costs."""
+    models = {
+        label: {name: model.get(name) for name in ("path", "name")} for label, model in settings["models"].items()
+    }
+    return {**settings, "models": models}

@@ -1,0 +1,221 @@
+"""Grades stored answers again, with another grader, judge, function or reward; nothing is generated.
+
+    run = load_eval_run("evals/gaia")
+    found = await rescore(run, "judge-qwen", grader_scorer(make_grader("judge", chat="qwen")), {"scorer": "judge"})
+    found.agreement.kappa, found.disagreements
+
+Each verdict is appended at once to RUN/scores/NAME.jsonl, and a run of the same name goes on from there. A verdict that
+could not be reached is noted with its error, is tried again the next time, and is never scored as wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from arpo_env.grading import Score
+from arpo_trainer.evaluation.episode_store import SCORES, EvalRun
+from arpo_trainer.evaluation.episode_values import episode_value, interval_of
+from arpo_trainer.evaluation.eval_metrics import interval_data
+from arpo_trainer.evaluation.stored_episodes import Scorer, StoredEpisode, stored_episodes
+from arpo_trainer.evaluation.unit_row import EpisodeEntry
+from arpo_trainer.evaluation.verdict_file import Verdict, VerdictFile, VerdictKey
+from arpo_trainer.statistics.agreement import Agreement, agreement
+
+GIVE_UP = 50  # failures before the first success
+_Found = list[tuple[Verdict, EpisodeEntry, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """The result of a re-scoring.
+
+    Attributes:
+        path: the file with the verdicts.
+        scores: for each model and environment {"model", "env", "accuracy", "value", "broken", "agreement"}; accuracy
+            counts scores of 1, value is the mean score, both with intervals.
+        agreement: with the scores of the run, over all models and environments; None if none could be compared.
+        disagreements: answers with another verdict than in the run, as plain data to read.
+        broken: error's class -> number of answers without a verdict.
+        answers: number of answers to grade.
+    """
+
+    path: Path
+    scores: list[dict[str, Any]]
+    agreement: Agreement | None
+    disagreements: list[dict[str, Any]]
+    broken: dict[str, int]
+    answers: int
+
+    @property
+    def broken_share(self) -> float:
+        """Share of the answers that have no verdict."""
+        return sum(self.broken.values()) / self.answers if self.answers else 0.0
+
+
+async def rescore(
+    run: EvalRun,
+    name: str,
+    scorer: Scorer,
+    about: Mapping[str, Any],
+    concurrency: int = 16,
+    on_verdict: Callable[[Verdict], object] | None = None,
+) -> Rescored:
+    """Grade the stored answers of a run that have no verdict of this name yet, and summarise all verdicts.
+
+    Args:
+        run: the run.
+        name: of the files in RUN/scores.
+        scorer: returns the score of an episode. What it raises is noted as the error of that verdict.
+        about: what grades, as plain data: model, prompt version and the like.
+        concurrency: most answers that are graded at once.
+        on_verdict: called after each verdict.
+
+    Raises:
+        ValueError: there is nothing to grade, or the name belongs to another scorer.
+        RuntimeError: the first 50 verdicts all failed.
+    """
+    file = VerdictFile(run.folder / SCORES / f"{name}.jsonl", about)
+    try:
+        known = {key for key, verdict in file.verdicts.items() if verdict.value is not None}
+        missing = (each for each in stored_episodes(run) if _key(each) not in known)
+        await _grade_all(missing, scorer, file, concurrency, on_verdict)
+        return _summary(run, file, rewards="reward" in about)
+    finally:
+        file.close()
+
+
+def write_rescored(found: Rescored) -> None:
+    """Write NAME.json with the scores and NAME.disagreements.jsonl beside the verdicts; nothing in them has a time."""
+    compared = found.agreement
+    data = {
+        "scores": found.scores,
+        "agreement": None
+        if compared is None
+        else {name: getattr(compared, name) for name in ("share", "kappa", "answers")},
+        "broken": found.broken,
+        "answers": found.answers,
+    }
+    text = json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    found.path.with_suffix(".json").write_text(text, encoding="utf-8", errors="replace")
+    lines = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in found.disagreements)
+    found.path.with_suffix(".disagreements.jsonl").write_text(lines, encoding="utf-8", errors="replace")
+
+
+async def _grade_all(
+    missing: Iterator[StoredEpisode],
+    scorer: Scorer,
+    file: VerdictFile,
+    concurrency: int,
+    on_verdict: Callable[[Verdict], object] | None,
+) -> None:
+    failed, reached = 0, any(verdict.value is not None for verdict in file.verdicts.values())
+
+    async def work() -> None:
+        nonlocal failed, reached
+        for stored in missing:  # shared by all workers, and read as far as they come: trees are large
+            verdict = await _verdict(stored, scorer)
+            file.add(verdict)
+            reached, failed = reached or verdict.value is not None, failed + (verdict.value is None)
+            if on_verdict is not None:
+                on_verdict(verdict)
+            if failed >= GIVE_UP and not reached:
+                raise RuntimeError(
+                    f"the first {failed} answers could not be graded; the last error: {verdict.error}. Mend it and "
+                    "run the same command again"
+                )
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(work())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # as the caller knows it, not as a group
+
+
+async def _verdict(stored: StoredEpisode, scorer: Scorer) -> Verdict:
+    score, error = Score(0.0), None
+    try:
+        score = await scorer(stored)
+    except Exception as failure:  # a grader of the user's may raise anything, and one answer must not end the run
+        error = f"{type(failure).__name__}: {failure}"
+    key = stored.row.key
+    value = None if error else score.value
+    return Verdict(
+        **asdict(key),
+        attempt=stored.row.attempt,
+        trajectory=stored.number,
+        value=value,
+        parts=dict(score.parts),
+        error=error,
+    )
+
+
+def _key(stored: StoredEpisode) -> VerdictKey:
+    return stored.row.key, stored.row.attempt, stored.number
+
+
+def _summary(run: EvalRun, file: VerdictFile, rewards: bool) -> Rescored:
+    """Summarise the verdicts on the episodes that count: the last attempts."""
+    found: _Found = []
+    for row in run.rows:
+        about = {**asdict(row.key), "question": row.question, "answers": row.answers}
+        for number, entry in enumerate(row.episodes):
+            verdict = file.verdicts.get((row.key, row.attempt, number))
+            if verdict is not None:
+                found.append((verdict, entry, {**about, "trajectory": number, "answer": entry.answer}))
+    if not found:
+        raise ValueError(f"{run.folder} has no answer to grade: no episode was played to its end")
+    pairs = dict.fromkeys((verdict.model, verdict.env) for verdict, _, _ in found)
+    compared, readable = _compared(found, rewards)
+    return Rescored(
+        file.path,
+        [_score([each for each in found if (each[0].model, each[0].env) == pair], pair, rewards) for pair in pairs],
+        compared,
+        readable,
+        dict(sorted(Counter(_cause(verdict) for verdict, _, _ in found if verdict.value is None).items())),
+        len(found),
+    )
+
+
+def _score(found: _Found, pair: tuple[str, str], rewards: bool) -> dict[str, Any]:
+    values: dict[str, list[float]] = {}
+    for verdict, _, _ in found:
+        if verdict.value is not None:
+            values.setdefault(verdict.task, []).append(verdict.value)
+    right = {task: [float(value >= 1.0) for value in each] for task, each in values.items()}
+    compared, _ = _compared(found, rewards)
+    return {
+        "model": pair[0],
+        "env": pair[1],
+        "accuracy": None if rewards else interval_data(interval_of(right)),
+        "value": interval_data(interval_of(values)),
+        "broken": sum(verdict.value is None for verdict, _, _ in found),
+        "agreement": None if compared is None else {"share": compared.share, "kappa": compared.kappa},
+    }
+
+
+def _compared(found: _Found, rewards: bool) -> tuple[Agreement | None, list[dict[str, Any]]]:
+    """Compare with the scores of the run: verdicts (right or not), or rewards."""
+    before: dict[str, float] = {}
+    now: dict[str, float] = {}
+    readable: dict[str, dict[str, Any]] = {}
+    for number, (verdict, entry, about) in enumerate(found):
+        if verdict.value is not None and entry.reward is not None:
+            name = str(number)
+            before[name] = round(entry.reward, 6) if rewards else episode_value(entry) or 0.0
+            now[name] = round(verdict.value, 6) if rewards else float(verdict.value >= 1.0)
+            readable[name] = {**about, "before": before[name], "now": now[name], "value": verdict.value}
+    if not now:
+        return None, []
+    both = agreement(before, now)
+    return both, [readable[name] for name in both.disagreements]
+
+
+def _cause(verdict: Verdict) -> str:
+    return (verdict.error or "").partition(":")[0] or "unknown"

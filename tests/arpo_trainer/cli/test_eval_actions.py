@@ -1,0 +1,96 @@
+"""The actions of `arpo eval` on stored runs: what they print, and with which status they end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from arpo_trainer.cli.eval_actions import add_eval_actions
+from tests.arpo_env.chat_server import chat_server, saying
+from tests.arpo_trainer.evaluation.made_rows import play
+
+
+def act(*argv: object) -> int:
+    parser = argparse.ArgumentParser()
+    add_eval_actions(parser.add_subparsers())
+    arguments = parser.parse_args([str(word) for word in argv])
+    status: int = arguments.run(arguments)
+    return status
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    one = play(tmp_path / "one", {f"t{n}": [("12" if n % 2 else "13", float(n % 2))] for n in range(24)})
+    two = play(tmp_path / "two", {f"t{n}": [("12", 1.0)] for n in range(24)})
+    return one, two
+
+
+def test_compare_prints_a_table_and_the_tasks(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert act("compare", *runs) == 0
+    shown = capsys.readouterr().out
+    assert "accuracy: one: a -> two: a" in shown
+    assert "0.500  1.000   +0.500" in shown
+    assert "tasks gained: 12" in shown
+    assert "What is t0?" in shown
+    assert "and 2 more: --all lists them" in shown
+    assert act("compare", *runs, "--all") == 0
+    assert capsys.readouterr().out.count("0.00 -> 1.00") == 12
+    assert act("compare", *runs, "--json") == 0
+    [found] = json.loads(capsys.readouterr().out)
+    assert (found["overall"]["difference"], len(found["gained"])) == (0.5, 12)
+
+
+def test_compare_of_one_task_is_json_without_infinite_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (play(tmp_path / name, {"t0": [("12", 1.0)]}) for name in ("one", "two"))
+    assert act("compare", one, two, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["overall"]["low"] is None
+
+
+def test_score_prints_scores_agreement_and_where_the_rest_is(
+    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert act("score", runs[0], "--scorer", "em") == 0
+    shown = capsys.readouterr().out
+    assert "0 of 24 answers that both graded have another verdict than in the run" in shown
+    assert (runs[0] / "scores" / "em.jsonl").is_file()
+    assert act("score", runs[0], "--scorer", "em", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["agreement"] == {"answers": 24, "kappa": 1.0, "share": 1.0}
+
+
+def test_a_judge_without_verdicts_ends_with_an_error_status(
+    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = ("--scorer", "judge", "--judge-model", "org/m", "--max-broken")
+    with chat_server(saying("no idea")) as server:
+        # 12 answers equal the gold one and need no judge
+        assert act("score", runs[0], *judge, 0.4, "--judge-url", server.address) == 1
+        assert "12 of 24 answers have no verdict (GradingError 12)" in capsys.readouterr().err
+        assert act("score", runs[0], *judge, 0.5, "--judge-url", server.address) == 0
+    with chat_server(saying('{"verdict": "INCORRECT"}')) as server:
+        assert act("score", runs[0], *judge, 0, "--judge-url", server.address) == 0
+        assert len(server.bodies) == 12
+    assert (runs[0] / "scores" / "judge-org-m.json").is_file()
+
+
+def test_wrong_options_of_score_name_the_cure(runs: tuple[Path, Path]) -> None:
+    for options, message in (
+        (("--scorer", "judge"), "needs --judge-model NAME"),
+        (("--scorer", "gaya"), "unknown grader 'gaya'.*did you mean 'gaia'"),
+        (("--scorer", "em", "--judge-model", "m"), "are options of --scorer judge"),
+        (("--scorer", "em", "--name", "../x"), "use letters, digits"),
+        (("--scorer", "em", "--max-broken", "2"), "share between 0 and 1"),
+        (("--scorer", "em", "--concurrency", "0"), "at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            act("score", runs[0], *options)
+    assert not (runs[0] / "scores").exists()
+
+
+def test_export_lists_its_files(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert act("export", runs[0], "--format", "inspect", "--output", tmp_path / "out") == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "out" / "a" / "GSM8K.json")]

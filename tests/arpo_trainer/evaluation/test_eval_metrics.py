@@ -1,0 +1,218 @@
+"""Metrics of an evaluation: against brute force, in any order, and without what broke."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.evaluation.episode_values import RunningScore, running_score, values_of
+from arpo_trainer.evaluation.eval_metrics import (
+    interval_data,
+    mean_seconds,
+    results,
+    results_text,
+    write_results,
+)
+from arpo_trainer.evaluation.eval_usage import usage_of
+from arpo_trainer.evaluation.published_results import PAPER_SETS, PUBLISHED, TABLE_1, published_for
+from arpo_trainer.evaluation.suites import SUITES, suite, suite_table
+from arpo_trainer.statistics.intervals import wilson_interval
+from envs_registry import get_spec
+from tests.arpo_trainer.evaluation.made_rows import FACTS, entry, row, rows_of_values
+
+
+def score_of(rows: Any, facts: Any = FACTS) -> dict[str, Any]:
+    [score] = results(rows, facts)["scores"]
+    return dict(score)
+
+
+def draw(seed: int, tasks: int = 30, samples: int = 8) -> dict[str, list[float | None]]:
+    rng = random.Random(seed)
+    return {
+        f"t{n}": [rng.choices([1.0, 0.5, 0.0, None], [4, 1, 4, 1])[0] for _ in range(samples)] for n in range(tasks)
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pass_at_k_is_the_share_of_subsets(seed: int) -> None:
+    values = draw(seed)
+    score = score_of(rows_of_values(values))
+    right = {task: [value == 1.0 for value in each if value is not None] for task, each in values.items()}
+    most = max(map(len, right.values()))
+    assert {int(name[5:]) for name in score["pass"]} == {k for k in (1, 2, 4, most) if k <= most}
+    for name, found in score["pass"].items():
+        k, any_or_all = int(name[5:]), any if name.startswith("pass@") else all
+        shares = [
+            statistics.fmean(any_or_all(some) for some in itertools.combinations(each, k))
+            for each in right.values()
+            if len(each) >= k
+        ]
+        assert found == pytest.approx(statistics.fmean(shares), abs=1e-6)
+        assert score["pass_tasks"][str(k)] == len(shares)
+
+
+def test_partly_right_is_not_right_and_f1_is_a_mean() -> None:
+    score = score_of(rows_of_values({"t0": [1.0], "t1": [0.5], "t2": [0.0], "t3": [None]}))
+    assert score["score"]["mean"] == score["metrics"]["em"]["mean"] == pytest.approx(1 / 3, abs=1e-6)
+    assert score["metrics"]["f1"]["mean"] == score["metrics"]["reward"]["mean"] == 0.5
+    low, high = wilson_interval(1, 3)
+    assert (score["score"]["low"], score["score"]["high"]) == (round(low, 6), round(high, 6))
+    assert (score["broken"], score["episodes"], score["scored"]) == ({"sandbox": 1}, 4, 3)
+    f1 = {**FACTS, "environments": {"GSM8K": {"metric": "f1"}}}
+    assert score_of(rows_of_values({"t0": [1.0], "t1": [0.5]}), f1)["score"]["mean"] == 0.75
+
+
+def test_results_are_the_same_bytes_in_any_order_and_with_any_times() -> None:
+    rows = [*rows_of_values(draw(1)), *rows_of_values(draw(2), model="b"), *rows_of_values(draw(3), env="MATH")]
+    rows.append(row("t0", [0.0], attempt=2))
+    text = results_text(results(rows, FACTS))
+    for seed in range(5):
+        random.Random(seed).shuffle(rows)
+        for each in rows:
+            each.trace = (seed, seed)
+            for episode in each.episodes:
+                episode.seconds = seed
+        assert results_text(results(rows, FACTS)) == text
+    # a whole attempt replaces an earlier one
+    kept = [each for each in rows if each.attempt == 2 or each.key != rows_of_values({"t0": [0.0]})[0].key]
+    assert results_text(results(kept, FACTS)) == text
+
+
+def test_levels_categories_and_tools() -> None:
+    rows = [
+        row("t0", [], level="1", category="x", episodes=[entry(1.0, calls={"python": 2}, tokens=10, turns=2)]),
+        row("t1", [], level="1", category="y", episodes=[entry(0.0, calls={"search": 4}, tokens=20, turns=4)]),
+        row("t2", [], level="2", category="y", episodes=[entry(1.0, tokens=30, turns=1)]),
+        row("t3", [None], level="2"),
+    ]
+    score = score_of(rows)
+    assert {name: part["mean"] for name, part in score["levels"].items()} == {"1": 0.5, "2": 1.0}
+    assert {name: part["tasks"] for name, part in score["categories"].items()} == {"x": 1, "y": 2}
+    assert score["calls"] == {"python": 0.666667, "search": 1.333333}
+    # ARPO: accuracy * T / (T + 0.1) * 100 with T = 2; Tool-Star: right ones among those that used tools
+    assert score["tool_productivity"] == pytest.approx(2 / 3 * 2 / 2.1 * 100, abs=1e-6)
+    assert (score["tool_efficiency"], score["tasks_with_tools"]) == (0.5, 0.666667)
+    assert (score["tokens"], score["turns"], score["outcomes"]) == (20.0, 2.333333, {"answered": 3, "failed": 1})
+    assert mean_seconds(rows) == {("a", "GSM8K"): 0.0}
+
+
+def test_tool_star_vector(shared: Path) -> None:
+    vectors = json.loads((shared / "spec" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
+    [vector] = [each for each in vectors if each["id"] == "toolstar.te"]
+    given = zip(vector["inputs"]["correct"], vector["inputs"]["tool_calls"], strict=True)
+    rows = [
+        row(f"t{n}", [], episodes=[entry(float(right), calls={"search": calls})])
+        for n, (right, calls) in enumerate(given)
+    ]
+    assert score_of(rows)["tool_efficiency"] == pytest.approx(vector["expected"]["TE"], abs=1e-6)
+
+
+def test_nothing_scored_and_one_task_are_still_json(tmp_path: Path) -> None:
+    score = score_of(rows_of_values({"t0": [None]}))
+    assert (score["score"], score["pass"], score["metrics"], score["tokens"]) == (None, {}, {}, None)
+    rows = [row("t0", [], episodes=[entry(1.0, components={"accuracy": 1.0, "own": 7.0})])]
+    write_results(tmp_path, rows, FACTS)
+    read = json.loads((tmp_path / "results.json").read_text())
+    assert read["scores"][0]["metrics"]["own"] == {"mean": 7.0, "low": None, "high": None, "tasks": 1, "samples": 1}
+    assert read["averages"] == {"a": {"mean": 1.0, "environments": 1}}
+    assert results([], FACTS)["scores"] == []
+
+
+def test_a_component_of_some_graders_counts_where_it_is() -> None:
+    """HLE mixes judged questions and multiple choice; an unanswered question was seen by no grader and is wrong."""
+    judged, choice = {"accuracy": 1.0, "correct": 1.0}, {"accuracy": 0.0}
+    rows = [
+        row("t0", [], episodes=[entry(1.0, components=judged)]),
+        row("t1", [], episodes=[entry(0.0, components=choice)]),
+        row("t2", [], episodes=[entry(0.0, components=choice, answer=None)]),
+    ]
+    assert values_of(rows, "correct") == {"t0": [1.0]}
+    assert values_of([rows[0], rows[2]], "correct") == {"t0": [1.0], "t2": [0.0]}
+    with pytest.raises(ValueError, match="no episode has the metric 'corect'; there is accuracy, correct, reward; did"):
+        values_of(rows, "corect")
+
+
+def test_cost_needs_prices_and_counts_broken_episodes() -> None:
+    used = {"context": 3_000_000, "cached": 1_000_000, "calls": {"search": 500}}
+    rows = [row("t0", [], episodes=[entry(None, **used)], generated=1_000_000)]
+    prices = {"input": 1.0, "cached": 0.25, "output": 4.0}
+
+    def usd(search_price: float | None = 5.0, **model: Any) -> float | None:
+        facts = {"models": {"a": model}, "environments": {"GSM8K": {"search_price": search_price}}}
+        return usage_of(facts, rows).usd
+
+    assert usd(price=prices, kind="endpoint") == pytest.approx(2 + 0.25 + 4 + 2.5)
+    assert usd(kind="transformers") == pytest.approx(2.5)
+    assert usd(kind="endpoint") is None
+    assert usd(None, kind="transformers") is None
+
+
+def test_the_running_score_equals_the_final_one() -> None:
+    rows = [*rows_of_values(draw(5)), row("t0", [0.0], attempt=2)]
+    score = RunningScore()
+    assert score.interval is None
+    for each in rows:
+        score.add(each)
+        assert score.interval == running_score(rows[: rows.index(each) + 1])
+    final = score_of(rows)
+    assert interval_data(score.interval) == final["score"]
+    assert score.broken == sum(final["broken"].values())
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_suites_are_of_registered_environments_with_their_options(name: str) -> None:
+    for each in suite(name):
+        spec = get_spec(each.env)
+        assert each.options.get("split", spec.splits[0]) in spec.splits
+        assert set(each.options) <= {"split"}
+        assert each.metric == ("f1" if spec.scorer == "qa" else "accuracy")
+    assert {line[1] for line in suite_table() if line[0] == name} == {each.env for each in suite(name)}
+
+
+def test_an_unknown_suite_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"no suite 'deepserch'; there is reasoning, .* did you mean 'deepsearch'"):
+        suite("deepserch")
+    with pytest.raises(ValueError, match="did you mean 'arpo/GAIA-v0'"):
+        suite("gaia")
+
+
+def test_published_tables_are_complete_and_agree_with_their_averages() -> None:
+    assert len(SUITES["papers"]) == len(PAPER_SETS) == 13
+    # the averages that the paper prints beside its table 1
+    printed = {
+        ("Qwen2.5-3B", "ARPO"): 52.8,
+        ("Qwen2.5-3B", "GRPO"): 50.4,
+        ("Llama3.1-8B", "ARPO"): 55.3,
+        ("Qwen2.5-7B", "ARPO"): 58.3,
+        ("Qwen2.5-7B", "DAPO"): 54.8,
+        ("Llama3.1-8B", "DAPO"): 50.4,
+    }
+    for (model, method), average in printed.items():
+        mine = [r for r in PUBLISHED if (r.model, r.method) == (model, method) and r.source.endswith("table 1")]
+        assert [r.set for r in mine] == list(TABLE_1)
+        assert statistics.fmean(r.value for r in mine) == pytest.approx(average, abs=0.06)
+    # the whole of GAIA is the mean of its levels, which have 39, 52 and 12 questions
+    for model, method in (("Qwen3-8B", "ARPO"), ("Qwen3-14B", "GRPO"), ("Qwen3-14B", "ARPO")):
+        gaia = {
+            r.part: r.value
+            for r in PUBLISHED
+            if (r.set, r.model, r.method) == ("GAIA", model, method) and r.metric == "accuracy"
+        }
+        mean = (39 * gaia["1"] + 52 * gaia["2"] + 12 * gaia["3"]) / 103
+        assert mean == pytest.approx(gaia[""], abs=0.15)
+
+
+def test_what_is_not_comparable_is_said() -> None:
+    fine = published_for("arpo/GAIA-v0", "accuracy", {"tasks": 103})
+    assert (fine["differs"], fine["subset"]) == ([], "the 103 text-only of 165 (validation)")
+    assert {"Qwen3-8B", "Qwen3-14B"} <= {each["model"] for each in fine["rows"]}
+    other = published_for("arpo/HotpotQA-v0", "accuracy", {"tasks": 50})
+    assert len(other["differs"]) == 3
+    assert published_for("arpo/HotpotQA-v0", "f1", {"tasks": 200, "options": {"data": "x"}})["differs"] == []
+    assert published_for("mine/Own-v0", "accuracy", {}) == {}

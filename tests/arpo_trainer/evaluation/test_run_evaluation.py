@@ -1,0 +1,253 @@
+"""`arpo eval`: killed and resumed, repeated from a recording, broken and retried, as users run it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
+from arpo_trainer.tree import RolloutTree
+from tests.arpo_env.chat_server import Answer, chat_server, reply
+
+TASKS, SAMPLES = 12, 2
+
+
+def play(folder: Path, *more: str, names: tuple[str, ...] = ("arpo/Arithmetic-v0",)) -> list[str]:
+    return ["eval", *names, "--env-set", "level=3", "--tasks", str(TASKS), "--output", str(folder), "--plain", *more]
+
+
+def guesses(body: dict[str, Any]) -> tuple[int, Any]:
+    """A model that computes some tasks with the tool, guesses others, and forgets to answer the rest."""
+    said = json.dumps(body["messages"]) + str(body["seed"])
+    luck = int(hashlib.sha256(said.encode()).hexdigest(), 16) % 4
+    if len(body["messages"]) == 2 and luck < 3:
+        return 200, reply("<think>compute</think><python>print(6 * 7)</python>")
+    text = "<think>so</think>" if luck == 3 else f"<think>so</think><answer>\\boxed{{{luck}}}</answer>"
+    return 200, reply(text)
+
+
+def without_times(tree: RolloutTree) -> RolloutTree:
+    for span in tree.spans:
+        if span.tool:
+            span.tool.pop("seconds")
+    return tree
+
+
+def at(address: str, model_folder: Path) -> list[str]:
+    return ["--model", str(model_folder), "--endpoint", address, "--endpoint-model", "stub"]
+
+
+def kill_after(command: list[str], rows: int, episodes: Path) -> None:
+    """Start a command, and kill it when that many rows are there."""
+    process = subprocess.Popen([sys.executable, "-m", "arpo_trainer.cli", *command], stderr=subprocess.PIPE)
+    until = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < until:
+        if episodes.is_file() and episodes.read_bytes().count(b"\n") >= rows:
+            break
+        time.sleep(0.005)
+    assert process.poll() is None, (process.communicate()[1] or b"").decode()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.usefixtures("isolation")
+def test_killed_three_times_and_resumed_it_is_the_unbroken_run(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(guesses, seconds=0.02) as server:
+        asked = ["-n", str(SAMPLES), "--concurrency", "4", *at(server.address, model_folder)]
+        assert main(play(tmp_path / "whole", *asked)) == 0
+        broken, episodes = tmp_path / "broken", tmp_path / "broken" / "episodes.jsonl"
+        for rows in (3, 9, 16):
+            kill_after(play(broken, *asked, "--resume"), rows, episodes)
+        assert load_eval_run(broken).facts["status"] == "stopped"
+        assert (
+            main(
+                [
+                    "eval",
+                    "--resume",
+                    "--plain",
+                    "--output",
+                    str(broken),
+                    "--endpoint",
+                    server.address,
+                    "--endpoint-model",
+                    "stub",
+                    "--model",
+                    str(model_folder),
+                ]
+            )
+            == 0
+        )
+    keys = Counter(row.key for row in rows_of(episodes))
+    assert len(keys) == TASKS * SAMPLES
+    assert set(keys.values()) == {1}
+    assert (broken / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
+    one, two = (load_eval_run(tmp_path / name) for name in ("whole", "broken"))
+    for left, right in zip(one.rows, two.rows, strict=True):
+        assert [(s.ids, s.text) for s in one.tree(left).spans] == [(s.ids, s.text) for s in two.tree(right).spans]
+    assert two.facts["sittings"] == 4
+    assert "accuracy" in capsys.readouterr().out
+    more = ["eval", "--resume", "--plain", "--output", str(broken), "--tasks", "5", "-n", "2"]
+    assert main(more) == 0  # nothing is missing, so nothing is asked of the server, which is gone
+
+
+def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, tmp_path: Path) -> None:
+    short = ["--max-turn-length", "48", "--max-completion-length", "160", "-n", "2", "--tasks", "4"]
+    asked = [*short, "--cache", str(tmp_path / "record.sqlite")]
+    model = tmp_path / "tiny"
+    model.symlink_to(tiny_policy)
+    assert main(play(tmp_path / "one", *asked, "--model", str(model))) == 0
+    model.unlink()
+    model.mkdir()
+    for file in tiny_policy.iterdir():
+        if "safetensors" not in file.name:
+            (model / file.name).symlink_to(file)
+    replay = [*asked, "--cache-mode", "replay", "--model", str(model)]
+    assert main(play(tmp_path / "two", *replay)) == 0
+    assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
+    one, two = (load_eval_run(tmp_path / name) for name in ("one", "two"))
+    assert [without_times(one.tree(row)) for row in one.rows] == [without_times(two.tree(row)) for row in two.rows]
+    assert main(play(tmp_path / "three", *replay, "--seed", "1")) == 1  # all broke: they were not recorded
+
+
+@pytest.mark.usefixtures("isolation")
+def test_what_broke_is_counted_apart_and_retried(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    down = [True]
+
+    def sometimes(body: dict[str, Any]) -> tuple[int, Any]:
+        return (400, {"error": "no"}) if down[0] and "sum" in str(body) and body["seed"] % 3 == 0 else guesses(body)
+
+    folder = tmp_path / "run"
+    with chat_server(sometimes) as server:
+        asked = ["-n", str(SAMPLES), *at(server.address, model_folder)]
+        status = main(play(folder, *asked))
+        run = load_eval_run(folder)
+        broken = [row.key for row in run.rows if row.broken]
+        assert len(run.rows) == TASKS * SAMPLES
+        assert status == (1 if broken else 0)
+        score = json.loads((folder / "results.json").read_text())["scores"][0]
+        assert score["broken"] == ({"model": len(broken)} if broken else {})
+        assert score["score"]["samples"] == TASKS * SAMPLES - len(broken)
+        down[0] = False
+        before, seen = len(run.attempts), len(server.bodies)
+        assert main(["eval", "retry", str(folder), "--plain"]) == 0
+        again = load_eval_run(folder)
+        assert [row.key for row in again.attempts[before:]] != [] or not broken
+        assert {row.key for row in again.attempts[before:]} == set(broken)
+        assert not any(row.broken for row in again.rows)
+        assert (len(server.bodies) > seen) == bool(broken)
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("isolation")
+def test_a_model_that_is_down_stops_the_run_and_loses_nothing(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = [10]
+
+    def dies(body: dict[str, Any]) -> tuple[int, Any]:
+        left[0] -= 1
+        return guesses(body) if left[0] >= 0 else (400, {"error": "gone"})
+
+    with chat_server(dies) as server:
+        asked = ["-n", "3", "--concurrency", "2", *at(server.address, model_folder)]
+        assert main(play(tmp_path, *asked)) == 1
+        assert "failed 20 times in a row" in capsys.readouterr().err
+        run = load_eval_run(tmp_path)
+        assert run.facts["status"] == "failed"
+        assert 0 < len(run.rows) < 36
+        left[0] = 10_000
+        assert main(["eval", "--resume", "--plain", "--output", str(tmp_path)]) == 0
+    assert len(load_eval_run(tmp_path).rows) == 36
+
+
+def nonsense(body: dict[str, Any]) -> tuple[int, Any]:
+    return 200, {"choices": []}
+
+
+@pytest.mark.parametrize("answer", [nonsense, lambda _: (200, b"<html>")], ids=["no choices", "html"])
+@pytest.mark.usefixtures("isolation")
+def test_an_endpoint_that_answers_nonsense_is_named(
+    answer: Answer, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("arpo_trainer.backends.server_pool.time.sleep", lambda _: None, raising=False)
+    with chat_server(answer) as server:
+        assert main(play(tmp_path, "--tasks", "3", *at(server.address, model_folder))) == 1
+    said = capsys.readouterr().err
+    assert "100.0 % of the episodes broke (model 3)" in said
+
+
+@pytest.mark.usefixtures("isolation")
+def test_trees_are_units_too(tiny_policy: Path, tmp_path: Path) -> None:
+    short = ["--max-turn-length", "48", "--max-completion-length", "160", "--tasks", "2"]
+    grown = ["--algorithm", "random", "--num-generations", "4", "--model", str(tiny_policy)]
+    assert main(play(tmp_path, *short, *grown)) == 0
+    run = load_eval_run(tmp_path)
+    assert [len(row.episodes) for row in run.rows] == [4, 4]
+    score = json.loads((tmp_path / "results.json").read_text())["scores"][0]["score"]
+    assert (score["tasks"], score["samples"]) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--seed", "3"], "the run has other settings: seed was 0 and is 3"),
+        (["--temperature", "0"], "rollout was"),
+        (["--env-set", "level=2"], "env_options was"),
+    ],
+)
+@pytest.mark.usefixtures("isolation")
+def test_other_settings_are_refused(
+    more: list[str], words: str, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(guesses) as server:
+        asked = ["--tasks", "2", *at(server.address, model_folder)]
+        assert main(play(tmp_path, *asked)) == 0
+        before = (tmp_path / "episodes.jsonl").read_bytes()
+        assert main(play(tmp_path, *asked)) == 1
+        assert "add --resume to go on with it" in capsys.readouterr().err
+        assert main(play(tmp_path, *asked, *more, "--resume")) == 1
+        assert words in capsys.readouterr().err
+        assert (tmp_path / "episodes.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["eval", "arpo/GSM8k-v0", "--model", "M", "--output", "X"], "arpo/GSM8K-v0"),
+        (["eval", "resoning", "--model", "M", "--output", "X"], "reasoning"),
+        (["eval", "arpo/Arithmetic-v0", "--model", "smollm2-135m-instruct", "--output", "X"], "--tasks 100"),
+        (["eval", "arpo/Arithmetic-v0", "--output", "X"], "--model"),
+        (["eval", "arpo/Arithmetic-v0", "--model", "M"], "--output"),
+        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--endpoint", "u"], "--endpoint-model"),
+        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--price", "1"], "two or three"),
+        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--set", "topp=1"], "top_p"),
+        (
+            ["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--tasks", "1", "--limit", "pyton=1"],
+            "python",
+        ),
+        (["eval", "--resume", "--output", "X"], "no evaluation in"),
+        (["eval", "retry", "X"], "no evaluation in"),
+    ],
+)
+def test_bad_commands_name_the_cure(
+    command: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], model_folder: Path
+) -> None:
+    there = {"X": str(tmp_path / "x"), "M": str(model_folder)}
+    assert main([there.get(word, word) for word in command]) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "x" / "episodes.jsonl").exists()

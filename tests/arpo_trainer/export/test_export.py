@@ -1,0 +1,219 @@
+"""Exports of every kind of checkpoint: the logits are those of the trained model, and the card can be read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.export.checkpoint_kinds import find_checkpoint_files
+from arpo_trainer.export.export_model import export_model
+from arpo_trainer.export.load_weights import load_model
+from tests.arpo_trainer.byte_policy import write_byte_policy
+
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+def evaluation(name: str, step: int, accuracy: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "step": step, "n": 100, "tool_calls": 1.5, "invalid": 2}
+    for what in ("accuracy", "reward"):
+        row |= {what: accuracy, f"{what}_low": accuracy - 0.1, f"{what}_high": accuracy + 0.1}
+    return row
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_byte_policy(tmp_path_factory.mktemp("bytes"))
+    GenerationConfig(eos_token_id=256, pad_token_id=257, max_new_tokens=77).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def run(base: Path, tmp_path: Path) -> Path:
+    """The folder of a run with its records and without weights."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    facts = {
+        "name": "mine",
+        "algorithm": "arpo",
+        "env": {"id": "arpo/GSM8K-v0", "kwargs": {}},
+        "model": str(base),
+        "seed": 3,
+        "status": "finished",
+        "settings": {
+            "learning_rate": 1e-6,
+            "model": str(base),
+            "hub_token": "hunter2",
+            "max_tokens": 99,
+            "output_dir": str(folder),
+            "vllm_server_base_url": "http://somewhere:8000",
+        },
+        "versions": {"torch": "2", "trl": "1"},
+    }
+    (folder / "run.json").write_text(json.dumps(facts))
+    rows = [evaluation("before", 0, 0.2), evaluation("eval", 4, 0.5), evaluation("after", 8, 0.6)]
+    (folder / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"name": "cut o')
+    return folder
+
+
+def trained(base: Path) -> Any:
+    """A model that differs from the base."""
+    model = AutoModelForCausalLM.from_pretrained(base)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))
+    return model.eval()
+
+
+def checkpoint(run: Path, step: int) -> Path:
+    """An empty checkpoint, complete but for its weights."""
+    folder = run / f"checkpoint-{step}"
+    folder.mkdir()
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "epoch": 0.5}))
+    return folder
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        got: torch.Tensor = model(IDS).logits
+    return got
+
+
+def same_model(folder: Path, want: torch.Tensor, atol: float = 1e-5) -> Any:
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    torch.testing.assert_close(logits(model), want, atol=atol, rtol=1e-4)
+    assert AutoTokenizer.from_pretrained(folder).chat_template
+    assert model.generation_config.max_new_tokens == 77
+    assert model.config.use_cache
+    return model
+
+
+def test_a_plain_checkpoint(base: Path, run: Path, tmp_path: Path) -> None:
+    model, folder = trained(base), checkpoint(run, 4)
+    model.config.use_cache = False
+    model.save_pretrained(folder)
+    assert export_model(folder, tmp_path / "out") == tmp_path / "out"
+    same_model(tmp_path / "out", logits(model))
+    assert not (tmp_path / "out.unfinished").exists()
+
+
+def test_adapters_are_merged(base: Path, run: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    torch.manual_seed(2)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:  # zero before the first step
+            torch.nn.init.normal_(weight, std=0.2)
+    folder = checkpoint(run, 4)
+    model.save_pretrained(folder)
+    want = logits(model.eval())
+    assert not torch.allclose(want, logits(AutoModelForCausalLM.from_pretrained(base).eval()), atol=1e-2)
+    export_model(run, tmp_path / "out")  # the newest checkpoint of the run
+    same_model(tmp_path / "out", want)
+    assert "merged" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "fsdp-full"])
+def test_shards_of_fsdp_are_put_together(kind: str, base: Path, run: Path, tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    model, folder = trained(base), checkpoint(run, 8)
+    if kind == "fsdp":
+        weights = {"model": model.state_dict()}
+        dcp.save(weights, storage_writer=dcp.FileSystemWriter(folder / "pytorch_model_fsdp_0"), no_dist=True)
+    else:
+        wrapped = {f"_orig_mod.{name}": value for name, value in model.state_dict().items()}
+        torch.save(wrapped, folder / "pytorch_model_fsdp.bin")
+    assert find_checkpoint_files(folder).kind == kind
+    export_model(folder, tmp_path / "out")
+    same_model(tmp_path / "out", logits(model))
+
+
+def test_shards_of_zero_need_deepspeed(base: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, folder = trained(base), checkpoint(run, 8)
+    (folder / "latest").write_text("global_step8")
+    (folder / "global_step8").mkdir()
+    if "deepspeed" not in sys.modules:
+        with pytest.raises(ModuleNotFoundError, match="pip install deepspeed"):
+            export_model(folder, tmp_path / "out")
+    # DeepSpeed's own function is called with the folder; it is not installed here, so a stand-in answers
+    put_together = SimpleNamespace(get_fp32_state_dict_from_zero_checkpoint=lambda where: {
+        f"module.{name}": value for name, value in model.state_dict().items() if where == str(folder)
+    })  # fmt: skip
+    for name in ("deepspeed", "deepspeed.utils"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__path__=[]))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "deepspeed.utils.zero_to_fp32", put_together)  # type: ignore[arg-type]
+    made, _ = load_model(find_checkpoint_files(folder))
+    torch.testing.assert_close(logits(made), logits(model))
+
+
+def test_the_card_states_what_the_run_recorded(base: Path, run: Path, tmp_path: Path, capsys: Any) -> None:
+    trained(base).save_pretrained(checkpoint(run, 4))
+    made = tmp_path / "mine-3b"
+    arguments = ["export", str(run / "checkpoint-4"), "--output", str(made), "--dtype", "bfloat16"]
+    assert main([*arguments, "--licence", "apache-2.0"]) == 0
+    assert capsys.readouterr().out.strip() == str(made)
+    assert AutoModelForCausalLM.from_pretrained(made).dtype == torch.bfloat16
+
+    card = ModelCard.load(made / "README.md")
+    data = card.data
+    assert (data.library_name, data.license, data.datasets) == ("transformers", "apache-2.0", ["openai/gsm8k"])
+    assert {"arpo", "tool-use"} <= set(data.tags)
+    assert data.base_model is None  # a folder of this machine says nothing to others
+    [result] = data.eval_results
+    assert (result.metric_value, result.metric_args) == (0.5, {"tasks": 100, "interval_95": [0.4, 0.6]})
+    assert "| before | 0 | 100 | 0.200 [0.100, 0.300]" in card.text
+    assert "after" not in card.text  # it is of later weights
+    assert "learning_rate: 1.0e-06" in card.text
+    assert "max_tokens: 99" in card.text
+    assert "torch 2, trl 1" in card.text
+    for private in (str(tmp_path), str(base), "hunter2", "somewhere"):
+        assert private not in card.content
+
+
+def test_a_model_of_the_hub_is_named_and_another_step_is_not_its_result(base: Path, run: Path, tmp_path: Path) -> None:
+    facts = json.loads((run / "run.json").read_text()) | {"model": "Qwen/Qwen2.5-3B-Instruct"}
+    (run / "run.json").write_text(json.dumps(facts))
+    trained(base).save_pretrained(folder := checkpoint(run, 6))
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    card = ModelCard.load(export_model(folder, tmp_path / "out") / "README.md")
+    assert card.data.base_model == "Qwen/Qwen2.5-3B-Instruct"
+    assert card.data.eval_results is None
+    assert "| training steps | 6 |" in card.text
+
+
+def test_what_cannot_be_exported_is_named(base: Path, run: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="holds no weights"):
+        export_model(run, tmp_path / "out")
+    model, folder = trained(base), checkpoint(run, 4)
+    model.save_pretrained(folder)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(FileExistsError, match="exists already"):
+        export_model(folder, tmp_path / "taken")
+    (folder / "trainer_state.json").unlink()
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
+        export_model(folder, tmp_path / "out")
+
+    with torch.no_grad():
+        model.lm_head.weight[3, 3] = torch.nan
+    model.save_pretrained(broken := checkpoint(run, 5))
+    with pytest.raises(ValueError, match="holds NaN or infinity"):
+        export_model(broken, tmp_path / "out")
+    torch.save({"other.weight": torch.ones(2)}, (other := checkpoint(run, 7)) / "pytorch_model_fsdp.bin")
+    with pytest.raises(ValueError, match="not of the structure"):
+        export_model(other, tmp_path / "out")
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        export_model(folder, tmp_path / "out", dtype="int8")
+    assert not (tmp_path / "out").exists()
