@@ -79,7 +79,7 @@ def test_documents_that_the_code_names_are_there() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
 def test_commands_of_the_documents_are_understood(page: Path) -> None:
     """The commands and options of `arpo` that a page shows exist, and are not hidden ones that only still work."""
-    from arpo_trainer.cli.arpo_command import _parser
+    from arpo_trainer.cli.arpo_command import _parser, _with_action
     from scripts.site.command_line import commands
 
     parsers = {command: parser for command, _, parser in commands()}
@@ -87,7 +87,7 @@ def test_commands_of_the_documents_are_understood(page: Path) -> None:
         for line in shown.replace("\\\n", " ").splitlines():
             written = re.sub(r"^([A-Z_]+=\S+ )+", "", line)
             if written.startswith("arpo "):
-                words = shlex.split(written, comments=True)[1:]
+                words = _with_action(shlex.split(written, comments=True)[1:])
                 _parser().parse_args(words)
                 command = max(known for known in parsers if words[: known.count(" ") + 1] == known.split())
                 actions = [action for action in parsers[command]._actions if action.help != argparse.SUPPRESS]

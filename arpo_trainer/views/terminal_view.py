@@ -16,7 +16,7 @@ from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.tree import Span
 from arpo_trainer.views.run_page import comparisons, unique_names
-from arpo_trainer.views.run_summary import ScoreLine, is_right, metric_of, score_lines
+from arpo_trainer.views.run_summary import ScoreLine, is_right, score_lines
 from arpo_trainer.views.turn_parts import turn_parts
 
 WIDTH = 100
@@ -64,17 +64,17 @@ def score_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
 
 def _score_cells(line: ScoreLine) -> tuple[str, ...]:
     score, published = line.score or {}, (line.published or {}).get("value")
-    interval = f"[{score['low']:.3f}, {score['high']:.3f}]" if {"low", "high"} <= score.keys() else "-"
+    bounds = [f"{bound:.3f}" for bound in (score.get("low"), score.get("high")) if bound is not None]
     broken = ", ".join(f"{cause} {count}" for cause, count in line.broken.items())
     return (
         line.model,
         line.env,
         f"{score['mean']:.3f} {line.metric}" if "mean" in score else "-",
-        interval,
+        f"[{', '.join(bounds)}]" if len(bounds) == 2 else "-",
         f"{published:.3f}" if isinstance(published, int | float) else "-",
         f"{line.episodes}" + (f" of {line.planned}" if line.planned and line.planned > line.episodes else ""),
         broken or "0",
-        "-" if line.calls is None else f"{line.calls:.2f}",
+        f"{sum(line.calls.values()):.2f}",
         "-" if line.tokens is None else f"{line.tokens:.0f}",
     )
 
@@ -101,8 +101,7 @@ def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:
     """
     rows: list[tuple[str, ...]] = [("TASK", "MODEL", "SAMPLE", "RESULT", "ANSWER", "GOLD", "QUESTION")]
     for row in run.rows:
-        metric = metric_of(run.facts, row.env)
-        results = [_SIGNS[is_right(entry, metric)] for entry in row.episodes]
+        results = [_SIGNS[is_right(entry)] for entry in row.episodes]
         if only == "all" or only in results:
             answers = ", ".join(dict.fromkeys(str(entry.answer) for entry in row.episodes))
             counts = ", ".join(f"{results.count(name)} {name}" for name in dict.fromkeys(results))
@@ -141,7 +140,7 @@ def conversation_lines(run: EvalRun, row: UnitRow, number: int, *, prompt: bool 
         ValueError: the trace was changed or cut.
     """
     entry = row.episodes[number]
-    result = _SIGNS[is_right(entry, metric_of(run.facts, row.env))]
+    result = _SIGNS[is_right(entry)]
     title = f"{row.env}/{row.task}  {row.model}  sample {row.sample}" + (f".{number}" if len(row.episodes) > 1 else "")
     yield "=" * WIDTH
     yield visible(f"{title}  {result}" + (f" ({entry.cause})" if result == "broken" else ""))

@@ -33,15 +33,16 @@ function overview() {
     any((line) => line.published) ? ["published", publishedCell] : null,
     ["episodes", (line) => h("span", {}, num(line.episodes), known(line.planned) && line.planned > line.episodes ? h("span", { class: "muted" }, ` of ${num(line.planned)}`) : null)],
     any((line) => Object.keys(line.broken).length) ? ["broken", brokenCell] : null,
-    any((line) => Object.keys(line.pass_at).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.pass_at).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
-    ["tool calls", (line) => h("span", { title: Object.entries(line.tools).map(([tool, value]) => `${tool} ${num(value)}`).join(", ") || null }, num(line.calls))],
+    any((line) => Object.keys(line.passes).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.passes).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
+    ["tool calls", (line) => h("span", { title: Object.entries(line.calls).map(([tool, value]) => `${tool} ${num(value)}`).join(", ") || null }, num(Object.values(line.calls).reduce((sum, value) => sum + value, 0)))],
+    any((line) => known(line.productivity)) ? ["productivity", (line) => num(line.productivity)] : null,
     ["tokens", (line) => num(line.tokens)], ["seconds", (line) => num(line.seconds)],
     any((line) => known(line.cost)) ? ["cost", (line) => num(line.cost)] : null,
   ].filter(Boolean);
   const table = h("table", { class: "scores" }, h("thead", {}, h("tr", {}, columns.map(([name]) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, lines.map((line) => h("tr", {}, columns.map(([name, cell]) => h("td", { "data-name": name }, h("span", {}, cell(line))))))));
   $("overview-body").replaceChildren(h("div", { class: "scroll-x card", tabindex: 0, role: "group", "aria-label": "Scores" }, table),
-    h("p", { class: "hint" }, "Tool calls, tokens and seconds are means of an episode. Broken episodes have no score: they are never counted as wrong. Intervals take the tasks as the units."),
+    h("p", { class: "hint" }, "Tool calls, tokens and seconds are means of a scored episode. Broken episodes have no score: they are never counted as wrong. Intervals take the tasks as the units."),
     h("details", { class: "more" }, h("summary", {}, "Levels, metrics and tools"), lines.map(moreOf)));
 }
 function whisker(line) {
@@ -66,12 +67,12 @@ function brokenCell(line) {
   return all ? h("span", { class: "alarm-text" }, `! ${num(all)} `, h("span", { class: "muted" }, causes.map(([cause, count]) => `${cause} ${num(count)}`).join(", "))) : "0";
 }
 function moreOf(line) {
-  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.tools);
-  if (!levels.length && !metrics.length && !tools.length) return null;
+  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.calls), categories = Object.entries(line.categories);
+  if (![levels, categories, metrics, tools].some((list) => list.length)) return null;
   const list = (title, entries) => entries.length ? h("div", {}, h("h4", {}, title), h("table", { class: "facts" }, h("tbody", {}, entries))) : null;
   const scored = ([name, score]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(name) || "–")), h("td", {}, known(score) ? fixed(score, 3) : `${scoreText(score)} `, h("span", { class: "muted" }, known(score) ? "" : rangeText(score), score && known(score.tasks) ? `, ${many(score.tasks, "task")}` : "")));
   return h("div", {}, h("h3", {}, h("bdi", {}, plain(line.model)), " · ", h("bdi", {}, plain(line.env))),
-    h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Metrics", metrics.map(scored)),
+    h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Categories", categories.map(scored)), list("Metrics", metrics.map(scored)),
       list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value)))))));
 }
 

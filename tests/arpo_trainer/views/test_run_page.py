@@ -102,7 +102,7 @@ def test_scores_of_results_json_come_first(tmp_path: Path) -> None:
     page = write_view([run]).read_text(encoding="utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     (line,) = data["runs"][0]["scores"]
-    assert (line["score"], line["metric"], line["cost"], line["source"]) == (score, "f1", 1.5, "results.json")
+    assert (line["score"], line["metric"], line["cost"]) == (score, "f1", 1.5)
     assert line["published"]["value"] == 0.388
     assert line["episodes"] == 10
 
