@@ -28,7 +28,7 @@ FLOORS: dict[str, list[str]] = {
         "views",
         "evaluation export",
         "run",
-        "costs report",
+        "costs report sft",
         "training adapters",
         "rollout",
         "backends",

@@ -16,7 +16,7 @@ from arpo_trainer.cli.command_options import add_command, add_env_options, add_s
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch
-from arpo_trainer.run.recipes import check_recipe, read_settings, recipe_names, recipe_summary
+from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recipe_names, recipe_summary
 
 
 def add_train_command(commands: Any) -> None:
@@ -33,11 +33,13 @@ def add_train_command(commands: Any) -> None:
 
 def add_recipes_command(commands: Any) -> None:
     """Add the command `arpo recipes` to a parser."""
-    add_command(commands, "recipes", _recipes, "list the recipes, which `arpo train --recipe NAME` runs")
+    add_command(commands, "recipes", _recipes, "list the recipes, which `arpo COMMAND --recipe NAME` runs")
 
 
 def _recipes(arguments: argparse.Namespace) -> int:
-    write_table([("RECIPE", "WHAT IT IS"), *((name, recipe_summary(name)) for name in recipe_names())])
+    named = [(command, name) for command in FOLDERS for name in recipe_names(command)]
+    rows = [(name, command, recipe_summary(name, command)) for command, name in named]
+    write_table([("RECIPE", "COMMAND", "WHAT IT IS"), *rows])
     return 0
 
 

@@ -86,6 +86,28 @@ class Renderer:
             return self._encode(_filled(self.protocol.render_result(slots, tools), contents))
         return self._encode(_filled(self._delta(slots, last_turn_ended_with_eos, tools), contents))
 
+    def turn_ids(self, text: str, first: bool = True, ended: bool = False) -> list[int]:
+        """Tokenise a turn that was not sampled, such as one of a demonstration.
+
+        The marks of thoughts and calls become their tokens; other words that spell a control token are ordinary text.
+
+        Args:
+            text: the turn, without an end token. A thought that the template opens in the prompt is left out.
+            first: whether it is the first turn after the prompt.
+            ended: whether the template's end token follows; a turn of a native protocol ends with it.
+        """
+        if self._thought_opened and (self.protocol.native or first):
+            text = text.removeprefix("<think>")
+        pieces = [(piece, number % 2 == 0) for number, piece in enumerate(_MARKS.split(_encodable(text)))]
+        return self._encode(pieces) + ([self.end_id] if ended else [])
+
+    @functools.cached_property
+    def end_id(self) -> int:
+        """The id that the chat template puts behind a turn of the model; the tokenizer's end token if it puts none."""
+        mark = self._control.search(self._delta((), False, ()))
+        number: int = self.tokenizer.convert_tokens_to_ids(mark[0]) if mark else self.tokenizer.eos_token_id
+        return number
+
     def turn_text(self, ids: Sequence[int], first: bool) -> str:
         """Return the text of a turn as the protocol reads it.
 
@@ -182,6 +204,7 @@ class Renderer:
 
 
 _TURN = "\ue001turn\ue001"
+_MARKS = re.compile(r"(</?think>|</?tool_call>|<\|python_tag\|>)")
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
 _NO_TOOLS = (
     "the chat template of this model does not {what}, which the protocol {name!r} needs; use a model that was "

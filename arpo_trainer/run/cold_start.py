@@ -1,15 +1,14 @@
 """The cold start: a short supervised training, so that a model that never saw the tags can use them.
 
-`demonstrations` plays the real environment with scripted turns: one share of them calls the tool, the rest answer at
-once. They show the format, but not which of the two is better; that is left to RL. `cold_start` fits the model to them
-with transformers' `Trainer`; prompts and tool results are masked out of the loss. All demonstrations begin with the
-same system prompt, so a batch of them is a prefix tree and is packed like one. `cold_start_cache` does both once for
-each set of settings and keeps the model.
+`demonstrated_traces` plays the real environment with scripted turns: one share of them calls the tool, the rest
+answer at once. They show the format, but not which of the two is better; that is left to RL. They are traces like any
+others (`arpo_trainer.sft`): `demonstrations` tokenises them as `arpo sft` does, and `cold_start` trains on them with
+the same trainer. All demonstrations begin with the same system prompt, which is computed once for a batch.
+`cold_start_cache` does both once for each set of settings and keeps the model.
 """
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,9 +16,20 @@ from typing import Any, Protocol
 
 from arpo_env import ArpoTags, ToolEnv
 from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
+from arpo_trainer.sft.tokenised_traces import IGNORED, Example, tokenised
 from envs_registry import TaskSource
 
-IGNORED = -100
+__all__ = [
+    "IGNORED",
+    "Example",
+    "SolvableSource",
+    "check_solvable",
+    "cold_start",
+    "demonstrated_traces",
+    "demonstrations",
+]
+
 # several wordings: the demonstrations teach the tags, and not one sentence by heart
 _PLANS = {
     "python": ("I will compute it.", "Let me use Python.", "I run some code.", "Python can do this."),
@@ -36,9 +46,6 @@ class SolvableSource(TaskSource, Protocol):
 
     def solution(self, index: int) -> tuple[str, ...]:
         """Return the arguments of the calls of `solution_tool` that solve a task, one string per call."""
-
-
-Example = dict[str, list[int]]
 
 
 def demonstrations(
@@ -60,6 +67,19 @@ def demonstrations(
     Yields:
         {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
     """
+    renderer = Renderer(tokenizer, env.protocol)
+    for trace in demonstrated_traces(env, source, count, tool_share, seed):
+        yield tokenised(trace, renderer, env.schemas, end_token=False)  # a rollout stops at </answer>
+
+
+def demonstrated_traces(
+    env: ToolEnv, source: SolvableSource, count: int, tool_share: float = 0.5, seed: int = 0
+) -> Iterator[Trace]:
+    """Play tasks by script and yield them as traces; the arguments are those of `demonstrations`.
+
+    Raises:
+        ValueError: the source has no solutions, their tool is not in the environment, or the protocol has no tags.
+    """
     check_solvable(source)
     if not isinstance(env.protocol, ArpoTags):
         raise ValueError(
@@ -71,24 +91,16 @@ def demonstrations(
             "Add it to `tools`, or set cold_start_examples=0"
         )
     rng = random.Random(seed)
-    renderer = Renderer(tokenizer, env.protocol)
     for index in range(count):
         task = source.task(index)
         _, info = env.reset(options={"task": task})
-        ids = renderer.prompt_ids(info["messages"], env.schemas)
-        example: Example = {"input_ids": list(ids), "labels": [IGNORED] * len(ids)}
         cells = source.solution(index) if rng.random() < tool_share else ()
-        # turns and results are tokenised one by one, as in a rollout: no token crosses the border of a turn
+        turns: list[Turn] = []
         for text in _turns(source.solution_tool, cells, task.answers[0], rng):
-            turn = tokenizer(text, add_special_tokens=False)["input_ids"]
-            example["input_ids"] += turn
-            example["labels"] += turn
             *_, step = env.step(text)
-            if step["results"]:
-                ids = renderer.result_ids(step["results"], False, env.schemas)
-                example["input_ids"] += ids
-                example["labels"] += [IGNORED] * len(ids)
-        yield example
+            turns += [ModelTurn(text), *([ToolResults(tuple(step["results"]))] if step["results"] else [])]
+        system, question = (message["content"] for message in info["messages"])
+        yield Trace(system, question, tuple(turns), env.protocol.name)
 
 
 def check_solvable(source: object) -> None:
@@ -142,11 +154,12 @@ def cold_start(
         callbacks: transformers callbacks.
     """
     import torch
-    from transformers import Trainer, TrainingArguments
+    from trl import SFTConfig
 
     from arpo_trainer.rollout.distributed import rank_count
+    from arpo_trainer.sft.sft_trainer import make_trainer
 
-    arguments = TrainingArguments(
+    arguments = SFTConfig(
         output_dir=str(folder),
         num_train_epochs=epochs,
         per_device_train_batch_size=max(1, batch_size // rank_count()),
@@ -154,59 +167,14 @@ def cold_start(
         warmup_steps=3,
         bf16=bf16,
         use_cpu=not torch.cuda.is_available(),
+        gradient_checkpointing=False,
+        max_length=None,
         logging_steps=5,
         save_strategy="no",
         report_to=[],
         seed=seed,
-        remove_unused_columns=False,
     )
-    with _packed_head(model) if packing is not False and _packs(model) else contextlib.nullcontext() as loss:
-        trainer = Trainer(model, arguments, data_collator=_padded, train_dataset=examples, callbacks=list(callbacks))
-        trainer.compute_loss = loss or trainer.compute_loss
-        trainer.train()
-        trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # removes autocast from `forward`
-
-
-def _padded(examples: Sequence[Example]) -> dict[str, Any]:
-    """Return a batch, padded on the right: the first column holds a token of every example."""
-    import torch
-
-    # the mask hides the filled positions, so any token id would do for them
-    fill = {"input_ids": 0, "labels": IGNORED, "attention_mask": 0}
-    rows = [{**example, "attention_mask": [1] * len(example["input_ids"])} for example in examples]
-    return {
-        name: torch.nn.utils.rnn.pad_sequence([torch.tensor(row[name]) for row in rows], True, value)
-        for name, value in fill.items()
-    }
-
-
-def _packs(model: Any) -> bool:
-    """Return whether packed rows of a model are known to give the numbers of flat ones here."""
-    import torch
-
-    from arpo_trainer.packing.support import why_not_packable, why_not_proven
-    from arpo_trainer.rollout.distributed import rank_count
-    from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD
-
-    alone_on_cpu = rank_count() == 1 and not torch.cuda.is_available()
-    return alone_on_cpu and HAS_FUSED_HEAD and not (why_not_packable(model) or why_not_proven(model))
-
-
-@contextlib.contextmanager
-def _packed_head(model: Any) -> Iterator[Callable[..., Any]]:
-    """Put TRL's fused head on a model, and yield the loss of a packed batch: the mean over all labelled tokens."""
-    from trl.trainer.utils import add_fused_lm_head
-
-    from arpo_trainer.packing import packed_logps
-
-    def loss(model: Any, inputs: dict[str, Any], **_: Any) -> Any:
-        # the first token, which nothing predicts, is the prompt; all others are the completion
-        labels = inputs["labels"][:, 1:]
-        scored = packed_logps(model, inputs["input_ids"], inputs["attention_mask"], labels.shape[1])
-        return -scored.logps[labels != IGNORED].mean()
-
-    add_fused_lm_head(model)
-    try:
-        yield loss
-    finally:
-        del model.forward  # restores the class's own forward
+    trainer = make_trainer(model, tokenizer, examples, arguments, share_beginnings=packing, callbacks=callbacks)
+    trainer.train()
+    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # removes autocast from `forward`
+    vars(model).pop("forward", None)  # TRL's fused head: restores the class's own forward

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from transformers.integrations import is_deepspeed_zero3_enabled
-
-from arpo_trainer.run.arguments import RunArguments
 
 logger = logging.getLogger(__name__)
 
 
-def lora_config(run: RunArguments) -> Any:
+class LoraSettings(Protocol):
+    """The settings of adapters; `RunArguments` and `SFTArguments` have them."""
+
+    lora_rank: int
+    lora_alpha: int | None
+    lora_dropout: float
+    lora_target_modules: str | list[str]
+
+
+def lora_config(run: LoraSettings) -> Any:
     """Return PEFT's `LoraConfig`; None if all weights are trained."""
     if not run.lora_rank:
         return None

@@ -13,38 +13,46 @@ import yaml
 from arpo_trainer.validation import nearest_names
 
 RECIPES = Path(__file__).parents[1] / "recipes"
+# command: the folder of its recipes; a name may be in several, as a training run and the pipeline around it are
+FOLDERS = {"train": RECIPES, "sft": RECIPES / "sft", "run": RECIPES / "pipelines"}
 
 
-def recipe_names() -> list[str]:
-    """Return the names of the recipes in the package."""
-    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+def recipe_names(command: str = "train") -> list[str]:
+    """Return the names of the recipes of a command: train, sft or run."""
+    return sorted(path.stem for path in FOLDERS[command].glob("*.yaml"))
 
 
-def check_recipe(name: str) -> None:
+def check_recipe(name: str, command: str = "train") -> None:
     """Check that a recipe exists.
 
     Raises:
         FileNotFoundError: there is no such recipe; the error lists the nearest ones, or all of them.
+        ValueError: it is a recipe of another command; the error names the command.
     """
-    names = recipe_names()
-    if name not in names:
-        near = nearest_names(name, names, 3)
-        hint = f"did you mean: {near}?" if near else f"recipes: {', '.join(names)}."
-        file = f" (a file is given with --config {name})" if Path(name).is_file() else ""
-        raise FileNotFoundError(f"no recipe {name!r}{file}; {hint} `arpo recipes` lists them")
+    names = recipe_names(command)
+    if name in names:
+        return
+    if others := [other for other in FOLDERS if name in recipe_names(other)]:
+        raise ValueError(f"{name!r} is a recipe of `arpo {others[0]}`: arpo {others[0]} --recipe {name}")
+    near = nearest_names(name, names, 3)
+    hint = f"did you mean: {near}?" if near else f"recipes: {', '.join(names)}."
+    file = f" (a file is given with --config {name})" if Path(name).is_file() else ""
+    raise FileNotFoundError(f"no recipe {name!r}{file}; {hint} `arpo recipes` lists them")
 
 
-def recipe_summary(name: str) -> str:
+def recipe_summary(name: str, command: str = "train") -> str:
     """Return the first sentence of a recipe's opening comment, up to a parenthesis."""
     opening = []
-    for line in (RECIPES / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+    for line in (FOLDERS[command] / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         opening.append(line.lstrip("# ").strip())
     return " ".join(opening).partition(". ")[0].partition(" (")[0].rstrip(".")
 
 
-def read_settings(config: str | Path, overrides: Iterable[str] = (), env_options: Sequence[str] = ()) -> dict[str, Any]:
+def read_settings(
+    config: str | Path, overrides: Iterable[str] = (), env_options: Sequence[str] = (), command: str = "train"
+) -> dict[str, Any]:
     """Return the settings of a YAML file or a recipe, with overrides applied.
 
     `base: NAME` in a file takes the settings of another file (beside it, or a path) or recipe; the file's own settings
@@ -55,12 +63,13 @@ def read_settings(config: str | Path, overrides: Iterable[str] = (), env_options
         overrides: `name=value` texts with values in YAML; a dot reaches into a mapping, as in
             `model_init_kwargs.revision=main`.
         env_options: `name=value` texts for single options of the environment, merged into `env_kwargs`.
+        command: whose recipes are meant: train, sft or run.
 
     Raises:
         FileNotFoundError: there is neither such a file nor such a recipe; the error lists the nearest recipes.
         ValueError: the file is not a YAML mapping, is its own base, or an override is not `name=value`.
     """
-    settings = _read_file(str(config), ())
+    settings = _read_file(str(config), (), command)
     given = parse_assignments(overrides, "--set")  # all are parsed before one is applied
     options = parse_assignments(env_options, "--env-set")
     for path, value in given.items():
@@ -98,11 +107,11 @@ def _refuse_both(option: str, options: dict[str, Any]) -> None:
         raise ValueError(f"--set env_kwargs.{option} and --env-set {option} set the same option: give only --env-set")
 
 
-def _read_file(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
+def _read_file(config: str, above: tuple[Path, ...], command: str) -> dict[str, Any]:
     """Return the settings of a file, merged into those of its base."""
-    path = Path(config) if Path(config).is_file() else RECIPES / f"{config}.yaml"
+    path = Path(config) if Path(config).is_file() else FOLDERS[command] / f"{config}.yaml"
     if not path.is_file():
-        names = recipe_names()
+        names = recipe_names(command)
         near = nearest_names(config, names, 3)
         raise FileNotFoundError(
             f"no settings file {config!r}, and no recipe of that name. "
@@ -116,7 +125,7 @@ def _read_file(config: str, above: tuple[Path, ...]) -> dict[str, Any]:
         return settings
     # a file beside this one comes first; else the base is a path or the name of a recipe
     beside = path.parent / str(base)
-    return _merge(_read_file(str(beside if beside.is_file() else base), (*above, path)), settings)
+    return _merge(_read_file(str(beside if beside.is_file() else base), (*above, path), command), settings)
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:

@@ -1,0 +1,191 @@
+"""The settings of `arpo sft`: `SFTArguments`, and how settings by name become `SFTArguments` and TRL's `SFTConfig`.
+
+run, args = configure_sft(read_settings("sft-qwen2.5-3b", ["data=[my.jsonl]"], command="sft"))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arpo_env.protocols import make_protocol
+from arpo_trainer.run.arguments import DTYPES
+from arpo_trainer.run.demo_model import DEMO_MODEL, check_model_folder
+from arpo_trainer.sft.trace_data import TraceSettings
+from arpo_trainer.sft.trace_formats import FORMATS
+from arpo_trainer.training.process_count import process_count
+from arpo_trainer.validation import check_name, check_types, nearest_names
+from envs_registry.datasets.data_files import READERS
+
+if TYPE_CHECKING:
+    from trl import SFTConfig
+
+
+@dataclass
+class SFTArguments:
+    """The settings of a supervised run that are not fields of TRL's `SFTConfig`.
+
+    Attributes:
+        model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
+        data: files or folders of traces, or files of a data set on the hub as OWNER/NAME/FILE.
+        data_format: sharegpt (ARPO-SFT-54K), tool-star (Tool-Star-SFT-54K), alpaca, messages, traces (our rollouts), or
+            auto, which looks at each row.
+        protocol: the protocol of the policy; traces in another one are rewritten.
+        tools: the tools that may be called: python, search. A row that has schemas of its own takes those.
+        prompt: "rows" keeps the rows' system prompts; "short" or "paper" puts that of the environments in their place,
+            so that reinforcement learning begins with the prompt that was learnt.
+        end_token: whether the answer is followed by the model's end token. Rollouts with tags stop at the answer's tag;
+            other software that runs the model may need it.
+        min_reward: the least reward of a trajectory from a rollout.
+        max_per_task: the most trajectories of one task from rollouts; 0 is any number.
+        limit: the most traces; 0 is any number.
+        strict: whether a row that cannot be used is an error instead of being dropped and counted.
+        rows_per_update: rows that an update sees, on any number of processes; None leaves TRL's settings.
+        processes: the number of processes that the settings are written for, one per GPU; 0 is any number.
+        dtype: the type of the loaded weights: "float32", "bfloat16", or "auto" for the checkpoint's own.
+        lora_rank: the rank of the adapters that are trained instead of the weights; 0 trains the weights.
+        lora_alpha: the adapters' scale is alpha over rank; None is the rank.
+        lora_dropout: the dropout in the adapters.
+        lora_target_modules: names of the layers with adapters, or "all-linear".
+        share_beginnings: "auto" computes what the rows of a micro-batch share once, in one process on a CPU; false
+            computes each row in full.
+        save_final_model: whether the model is written into the output folder, with its adapters if there are.
+        threads: CPU threads for PyTorch; 0 is the number of idle cores.
+    """
+
+    model: str = DEMO_MODEL
+    data: str | list[str] = field(default_factory=list)
+    data_format: str = "auto"
+    protocol: str = "arpo-tags"
+    tools: list[str] = field(default_factory=lambda: ["python", "search"])
+    prompt: str = "rows"
+    end_token: bool = True
+    min_reward: float = 1.0
+    max_per_task: int = 4
+    limit: int = 0
+    strict: bool = False
+    rows_per_update: int | None = None
+    processes: int = 0
+    dtype: str = "float32"
+    lora_rank: int = 0
+    lora_alpha: int | None = None
+    lora_dropout: float = 0.0
+    lora_target_modules: str | list[str] = "all-linear"
+    share_beginnings: bool | str = "auto"
+    save_final_model: bool = True
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        check_types(self, SFTArguments.__annotations__)
+        for name in ("max_per_task", "limit", "processes", "lora_rank", "threads"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.rows_per_update is not None and self.rows_per_update < 1:
+            raise ValueError(f"rows_per_update must be at least 1, got {self.rows_per_update}")
+        check_name("dtype", self.dtype, DTYPES)
+        check_name("data_format", self.data_format, ("auto", *FORMATS))
+        make_protocol(self.protocol)
+        self.trace_settings()
+        if self.lora_rank and importlib.util.find_spec("peft") is None:
+            raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: pip install 'arpo-gym[lora]', or set lora_rank=0")
+
+    def trace_settings(self) -> TraceSettings:
+        """Return how rows are read."""
+        tools, reward = tuple(self.tools), self.min_reward
+        form, each = self.data_format, self.max_per_task
+        return TraceSettings(self.protocol, tools, self.prompt, form, reward, each, self.limit)
+
+    def files(self) -> list[Path]:
+        """Return the files of `data`; those on the hub are downloaded.
+
+        Raises:
+            ValueError: there is no data.
+            FileNotFoundError: an entry is neither here nor on the hub; the error says which.
+        """
+        entries = [self.data] if isinstance(self.data, str) else self.data
+        if not entries:
+            raise ValueError("no data: give files of traces with --data FILE ..., or `data` in the settings")
+        return [path for entry in entries for path in _files(str(entry))]
+
+
+def _files(entry: str) -> list[Path]:
+    path = Path(entry).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = sorted(one for one in path.rglob("*") if one.suffix in READERS and one.is_file())
+        # the folder of a run: only its traces are rows
+        traces = [one for one in found if one.name == "traces.jsonl"]
+        if not found:
+            raise FileNotFoundError(f"data folder {entry!r} holds no file of {', '.join(READERS)}")
+        return traces or found
+    if entry.count("/") == 2 and not entry.startswith((".", "/", "~")):
+        return [_from_hub(entry)]
+    raise FileNotFoundError(
+        f"data {entry!r} does not exist here; give a file, a folder, or OWNER/NAME/FILE of a data set on the hub"
+    )
+
+
+def _from_hub(entry: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    owner, name, file = entry.split("/")
+    try:
+        return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
+    except Exception as error:  # the hub client raises many types; one explanation covers them
+        raise FileNotFoundError(
+            f"could not load {entry} from the hub ({type(error).__name__}: {str(error).splitlines()[0]}). Download it "
+            f"elsewhere and give the file: --data {file}"
+        ) from error
+
+
+def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
+    """Return the checked `SFTArguments` and `SFTConfig` for settings by name; no model and no data is loaded.
+
+    Raises:
+        ValueError: a setting is unknown or cannot work.
+        FileNotFoundError: the model's folder is missing.
+    """
+    import torch
+    from trl import SFTConfig
+
+    ours = {entry.name for entry in dataclasses.fields(SFTArguments)}
+    theirs = {entry.name for entry in dataclasses.fields(SFTConfig) if entry.init}
+    for name in settings:
+        if name not in ours | theirs:
+            near = nearest_names(name, ours | theirs, 3)
+            hint = f"Did you mean: {near}?" if near else "Settings are the fields of SFTConfig and SFTArguments"
+            raise ValueError(f"no setting {name!r} of arpo sft. {hint}")
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    run = SFTArguments(**{name: value for name, value in settings.items() if name in ours})
+    values = {name: value for name, value in settings.items() if name in theirs}
+    values |= _batch(run, values)
+    if not torch.cuda.is_available():
+        values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
+    values = {"report_to": [], "output_dir": "runs/sft", "max_length": None} | values
+    args = SFTConfig(**values)
+    if args.packing and args.max_length is None:
+        raise ValueError("packing=true needs max_length: the length of the packed rows")
+    check_model_folder(run.model)
+    return run, args
+
+
+def _batch(run: SFTArguments, values: dict[str, Any]) -> dict[str, int]:
+    """Return the gradient accumulation for a batch in rows; {} if the batch is in TRL's terms."""
+    if run.rows_per_update is None:
+        return {}
+    if "gradient_accumulation_steps" in values:
+        raise ValueError(
+            "rows_per_update and gradient_accumulation_steps set the same thing: give only one of them. "
+            "rows_per_update fits any number of processes"
+        )
+    micro = values.get("per_device_train_batch_size", 8)
+    if run.rows_per_update % (micro * process_count()):
+        raise ValueError(
+            f"rows_per_update ({run.rows_per_update}) is not a multiple of per_device_train_batch_size ({micro}) x "
+            f"processes ({process_count()}): change one of them"
+        )
+    return {"gradient_accumulation_steps": run.rows_per_update // (micro * process_count())}

@@ -1,0 +1,162 @@
+"""A supervised run from settings: traces, masks, `SFTTrainer`, and a folder with the model. The command is `arpo sft`.
+
+    sft(read_settings("sft-qwen2.5-3b", ["data=[final_5w4_still.jsonl]"], command="sft"))
+
+The output folder holds the model (`model/`, with adapters also `adapter/`), checkpoints, and `sft.json`: the settings,
+the count of rows, and what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from arpo_trainer.rollout.distributed import this_rank
+from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
+from arpo_trainer.run.demo_model import resolve_model
+from arpo_trainer.run.lora import lora_config, save_adapters
+from arpo_trainer.run.sft_arguments import SFTArguments, configure_sft
+from arpo_trainer.run.train import idle_threads
+from arpo_trainer.sft.sft_trainer import TraceTrainer, make_trainer
+from arpo_trainer.sft.to_protocol import as_messages
+from arpo_trainer.sft.tokenised_traces import Example
+from arpo_trainer.sft.trace_data import TraceData, examples_of, learnt_tokens, read_trace_files
+
+logger = logging.getLogger(__name__)
+FACTS = "sft.json"
+
+
+def sft(settings: dict[str, Any]) -> Path:
+    """Train on traces, and return the output folder.
+
+    Args:
+        settings: fields of `SFTArguments` and TRL's `SFTConfig`, by name.
+
+    Raises:
+        ValueError: the settings cannot work, no row is left, or rows are dropped and `strict` is set.
+        FileNotFoundError: the model, the data or the checkpoint is missing.
+    """
+    run, args = configure_sft(settings)
+    torch.set_num_threads(run.threads or idle_threads())
+    folder = Path(args.output_dir)
+    with args.main_process_first():  # the main process downloads
+        tokenizer = load_tokenizer(run, args)
+        data, examples = prepare(run, args, tokenizer)
+    log_table(data)
+    data.require(run.strict)
+    trainer = _trainer(run, args, tokenizer, examples)
+    facts = _facts(settings, data, examples)
+    started, status = time.time(), "failed"
+    _write_facts(folder, {**facts, "status": "running"})
+    try:
+        done = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+        status = "finished"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        _write_facts(folder, {**facts, "status": status, "seconds": round(time.time() - started, 1)})
+    if run.save_final_model:
+        save(trainer, run, folder)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    finished = {"status": status, "steps": done.global_step, "losses": losses}
+    _write_facts(folder, {**facts, **finished, "seconds": round(time.time() - started, 1)})
+    return folder
+
+
+def load_tokenizer(run: SFTArguments, args: Any) -> Any:
+    """Return the tokenizer of the model, checked for a chat template.
+
+    Raises:
+        ValueError: it has none, or its ids cannot be joined turn by turn.
+    """
+    revision = (args.model_init_kwargs or {}).get("revision", "main")
+    tokenizer = AutoTokenizer.from_pretrained(
+        resolve_model(run.model), padding_side="left", revision=revision, trust_remote_code=args.trust_remote_code
+    )
+    check_tokenizer(tokenizer)
+    return tokenizer
+
+
+def prepare(run: SFTArguments, args: Any, tokenizer: Any) -> tuple[TraceData, list[Example]]:
+    """Return the checked traces of a run, with the count of dropped rows, and their ids and labels."""
+    data = read_trace_files(run.files(), run.trace_settings())
+    return data, examples_of(data, Renderer(tokenizer, data.protocol), args.max_length, run.end_token)
+
+
+def log_table(data: TraceData) -> None:
+    """Log the count of rows; a warning if some were dropped."""
+    rows = "; ".join(f"{name} {count}" for name, count, _ in data.table())
+    (logger.warning if data.dropped else logger.info)("%s", rows)
+
+
+def write_rows(run: SFTArguments, path: str | Path) -> TraceData:
+    """Write the traces in the policy's protocol as JSONL messages, and return the count of rows.
+
+    Raises:
+        ValueError: no row is left, or rows are dropped and `strict` is set; nothing is written then.
+    """
+    data = read_trace_files(run.files(), run.trace_settings())
+    data.require(run.strict)
+    target = Path(path)
+    scratch = target.with_name(f"{target.name}.unfinished")
+    with scratch.open("w", encoding="utf-8") as file:
+        for trace in data.traces:
+            row = as_messages(trace, data.protocol, data.settings.schemas(trace))
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    os.replace(scratch, target)
+    return data
+
+
+def save(trainer: TraceTrainer, run: SFTArguments, folder: Path) -> None:
+    """Save the model in `folder`/model; with adapters also those, in `folder`/adapter. Every process takes part."""
+    if run.lora_rank:
+        save_adapters(trainer, folder)
+        return
+    trainer.save_model(str(folder / "model"))
+    logger.info("model: %s", folder / "model")
+
+
+def _trainer(run: SFTArguments, args: Any, tokenizer: Any, examples: list[Example]) -> TraceTrainer:
+    args.model_init_kwargs = {"dtype": run.dtype, **(args.model_init_kwargs or {})}
+    return make_trainer(
+        str(resolve_model(run.model)),
+        tokenizer,
+        examples,
+        args,
+        peft_config=lora_config(run),
+        share_beginnings=run.share_beginnings,
+    )
+
+
+def _facts(settings: dict[str, Any], data: TraceData, examples: list[Example]) -> dict[str, Any]:
+    import transformers
+    import trl
+
+    return {
+        "kind": "sft",
+        "settings": {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()},
+        "traces": asdict(data.settings),
+        "rows": data.rows,
+        "kept": len(examples),
+        "dropped": dict(data.dropped),
+        "tokens": sum(len(example["input_ids"]) for example in examples),
+        "learnt_tokens": learnt_tokens(examples),
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "trl": trl.__version__},
+    }
+
+
+def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    if this_rank() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = folder / f"{FACTS}.unfinished"
+        scratch.write_text(json.dumps(facts, indent=1, default=str, ensure_ascii=False), encoding="utf-8")
+        os.replace(scratch, folder / FACTS)

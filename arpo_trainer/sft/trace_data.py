@@ -1,0 +1,222 @@
+"""Files of traces -> checked traces in one protocol, with a count of the rows that were dropped and why.
+
+data = read_trace_files(["final_5w4_still.jsonl"], TraceSettings(protocol="hermes"))
+data.traces, data.dropped            # Counter({"tags do not balance": 12, ...})
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from arpo_env.protocols import make_protocol
+from arpo_env.protocols.protocol import Protocol
+from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.python import PythonTool
+from arpo_env.tools.search_tool import SearchTool
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.sft.own_traces import RejectionSampling
+from arpo_trainer.sft.plain_trace import CAUSES, DroppedRow, Trace
+from arpo_trainer.sft.to_protocol import rewritten
+from arpo_trainer.sft.tokenised_traces import IGNORED, Example, tokenised
+from arpo_trainer.sft.trace_formats import read_row
+from arpo_trainer.validation import check_name
+from envs_registry.datasets.data_files import read_rows
+
+PROMPTS = ("rows", "short", "paper")
+_SCHEMAS = {"python": PythonTool.schema, "search": SearchTool.schema}
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """How rows are read.
+
+    Attributes:
+        protocol: the protocol of the policy; traces in another one are rewritten.
+        tools: the tools that may be called: python, search. A row that has schemas of its own takes those.
+        prompt: "rows" keeps the rows' system prompts; "short" or "paper" puts that of the environments in their place,
+            so that reinforcement learning begins with the prompt that was learnt.
+        form: the format of the rows, or "auto".
+        min_reward: the least reward of a trajectory from a rollout.
+        max_per_task: the most trajectories of one task from rollouts; 0 is any number.
+        limit: the most traces; 0 is any number.
+    """
+
+    protocol: str = "arpo-tags"
+    tools: tuple[str, ...] = ("python", "search")
+    prompt: str = "rows"
+    form: str = "auto"
+    min_reward: float = 1.0
+    max_per_task: int = 4
+    limit: int = 0
+
+    def __post_init__(self) -> None:
+        check_name("prompt", self.prompt, PROMPTS)
+        for name in self.tools:
+            check_name("tools", name, _SCHEMAS)
+
+    def schemas(self, trace: Trace | None = None) -> list[JsonSchema]:
+        """Return the schemas of the tools of a trace."""
+        return list(trace.tools) if trace and trace.tools else [_SCHEMAS[name] for name in self.tools]
+
+
+@dataclass
+class TraceData:
+    """Checked traces, and what was dropped.
+
+    Attributes:
+        settings: how they were read.
+        traces: the traces that are left, in the order of the rows.
+        rows: rows and trajectories that were read.
+        dropped: dropped ones by cause, a key of `CAUSES`.
+        examples_of: for each cause the place of the first such row, and what was found there.
+    """
+
+    settings: TraceSettings
+    traces: list[Trace] = field(default_factory=list)
+    rows: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples_of: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol that the traces are written in."""
+        return make_protocol(self.settings.protocol)
+
+    def drop(self, fault: DroppedRow, where: str) -> None:
+        """Count a dropped row."""
+        self.dropped[fault.cause] += 1
+        self.examples_of.setdefault(fault.cause, f"{where}: {str(fault).removeprefix(f'{fault.cause}: ')}")
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Return the table of dropped rows: cause, count, and the first one."""
+        kept = self.rows - self.dropped.total()
+        lines = [("ROWS", f"{self.rows:,}", ""), ("kept", f"{kept:,}", "")]
+        causes = [cause for cause in CAUSES if self.dropped[cause]]
+        return lines + [(f"dropped: {name}", f"{self.dropped[name]:,}", self.examples_of[name]) for name in causes]
+
+    def require(self, strict: bool = False) -> None:
+        """Check that something is left to train on.
+
+        Args:
+            strict: whether a dropped row is an error.
+
+        Raises:
+            ValueError: nothing is left, or a row was dropped and `strict` is set; lists the causes.
+        """
+        causes = "; ".join(f"{count:,} {name} ({self.examples_of[name]})" for name, count in self.dropped.most_common())
+        if self.rows == self.dropped.total():
+            cure = "name the format with data_format, and the policy's protocol and tools with protocol and tools"
+            raise ValueError(
+                f"none of {self.rows:,} rows is left to train on: {causes or 'no rows'}. Check the data: {cure}"
+            )
+        if strict and self.dropped:
+            raise ValueError(f"strict: {self.dropped.total():,} of {self.rows:,} rows cannot be used: {causes}")
+
+
+def read_trace_files(paths: Iterable[str | Path], settings: TraceSettings) -> TraceData:
+    """Return the checked traces of files, in the order of the files.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: a file cannot be read at all. Single faulty rows are dropped and counted.
+    """
+    return read_traces_of((entry for path in paths for entry in _rows(Path(path).expanduser())), settings)
+
+
+def read_traces_of(rows: Iterable[tuple[str, Any]], settings: TraceSettings) -> TraceData:
+    """Return the checked traces of rows, each given with its place.
+
+    Raises:
+        ValueError: the format or the protocol is unknown.
+    """
+    data = TraceData(settings)
+    sampling = RejectionSampling(settings.min_reward, settings.max_per_task)
+    for where, row in rows:
+        try:
+            for trace in _read(row, settings.form):
+                data.rows += 1
+                try:
+                    data.traces.append(_checked(trace, data.protocol, settings, sampling))
+                except DroppedRow as fault:
+                    data.drop(fault, where)
+        except DroppedRow as fault:
+            data.rows += 1
+            data.drop(fault, where)
+        if settings.limit and len(data.traces) >= settings.limit:
+            break
+    return data
+
+
+def _read(row: Any, form: str) -> Iterator[Trace]:
+    if isinstance(row, DroppedRow):
+        raise row
+    yield from read_row(row, form)
+
+
+def _checked(trace: Trace, protocol: Protocol, settings: TraceSettings, sampling: RejectionSampling) -> Trace:
+    tools = settings.schemas(trace)
+    done = rewritten(trace, protocol, tools) if trace.ids is None else None
+    if done is None:
+        sampling.check(trace)  # cheap, and most trajectories of a run fail it
+        done = rewritten(trace, protocol, tools)
+    # a prompt that explains tags does not fit a trace that was rewritten into native calls
+    fits = not trace.protocol or make_protocol(trace.protocol).native == protocol.native
+    if settings.prompt == "rows" and fits and (done.system is not None or done.ids is not None):
+        return done
+    style: Any = "paper" if settings.prompt == "paper" else "short"
+    # another prompt: the sampled ids begin with the old one
+    ids = done.ids if settings.prompt == "rows" else None
+    return replace(done, system=protocol.system_prompt(tools, "en", style), ids=ids)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a file; a line of JSON Lines that cannot be read is a `DroppedRow`."""
+    if path.suffix != ".jsonl":
+        yield from ((f"{path.name}, {where}", row) for where, row in read_rows(path))
+        return
+    if not path.is_file():
+        raise FileNotFoundError(f"data file {str(path)!r} does not exist; give a .jsonl, .json, .csv or .parquet file")
+    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield f"{path.name}, line {number}", _loaded(line)
+
+
+def _loaded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return DroppedRow("not a row", f"no JSON ({error})")
+
+
+def examples_of(data: TraceData, renderer: Renderer, max_length: int | None, end_token: bool = True) -> list[Example]:
+    """Return the ids and labels of the traces; those that are too long are dropped and counted.
+
+    Args:
+        data: the traces; their count of dropped ones grows.
+        renderer: of the model and the protocol.
+        max_length: the most tokens of an example.
+        end_token: see `tokenised`.
+    """
+    examples, kept = [], []
+    for trace in data.traces:
+        example = tokenised(trace, renderer, data.settings.schemas(trace), end_token)
+        if max_length and len(example["input_ids"]) > max_length:
+            detail = f"{len(example['input_ids']):,} tokens, max_length={max_length:,}"
+            data.drop(DroppedRow("too long", detail), f"question {trace.question[:60]!r}")
+            continue
+        examples.append(example)
+        kept.append(trace)
+    data.traces = kept
+    return examples
+
+
+def learnt_tokens(examples: Sequence[Example]) -> int:
+    """Return the number of tokens that are learnt in one pass over the examples."""
+    # the first token of a row is never predicted
+    return sum(label != IGNORED for example in examples for label in example["labels"][1:])

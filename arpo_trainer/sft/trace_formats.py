@@ -1,0 +1,234 @@
+r"""Reads rows of published formats as traces: ShareGPT, instruction and output, messages with tool calls.
+
+| format | rows | published sets |
+|---|---|---|
+| `sharegpt` | `conversations` of {"from", "value"}, `system`, `tools` | ARPO-SFT-54K (`final_5w4_still.jsonl`) |
+| `tool-star` | `instruction` (the system prompt), `input`, `output` | Tool-Star-SFT-54K (`final_sft_edition9*.json`) |
+| `alpaca` | `instruction` and `input` (the question), `output`, `system` | LLaMA-Factory's own form |
+| `messages` | `messages` of {"role", "content", "tool_calls"}, `tools` | OpenAI's and Hugging Face's form |
+
+Where a format has one text of the model for a whole episode, as in both published sets, it is cut at each
+`<result> ... </result>` that follows the closing tag of a call. Results inside it are the environment's.
+
+    next(read_row({"conversations": [...]}, "sharegpt")).turns
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from arpo_env.tools.function_schema import JsonSchema
+from arpo_trainer.sft.own_traces import read_tree
+from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace, Turn, text_of
+from arpo_trainer.validation import check_name
+
+Row = Mapping[str, Any]
+# a result follows the closing tag of a call; one that stands elsewhere was not the environment's
+_RESULT = re.compile(r"(</(?!think>|answer>|result>)[\w.-]+>)\s*<result>(.*?)</result>\s*", re.DOTALL)
+_WRAPPED = re.compile(r"\s*<(result|tool_response)>\s*(.*?)\s*</\1>\s*", re.DOTALL)
+_ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "model", "bot", "function_call"), "model"),
+    **dict.fromkeys(("tool", "observation", "function", "ipython", "function_response"), "result"),
+}
+
+
+def read_row(row: Any, form: str = "auto") -> Iterator[Trace]:
+    """Yield the traces of a row: one, or one per trajectory of a rollout tree.
+
+    Args:
+        row: the row as plain data.
+        form: a key of `FORMATS`, or "auto".
+
+    Raises:
+        ValueError: the format is unknown.
+        DroppedRow: the row is not of the format, or has an unknown role.
+    """
+    if form != "auto":
+        check_name("data_format", form, FORMATS)
+    if not isinstance(row, Mapping):
+        raise DroppedRow("not a row", f"expected an object, got {type(row).__name__}")
+    yield from FORMATS[detect_format(row) if form == "auto" else form](row)
+
+
+def detect_format(row: Row) -> str:
+    """Return the format of a row by its columns.
+
+    Raises:
+        DroppedRow: the columns are of no known format.
+    """
+    if "spans" in row and "trajectories" in row:
+        return "traces"
+    for column, form in (("messages", "messages"), ("conversations", "sharegpt")):
+        if isinstance(row.get(column), list):
+            return form
+    if "output" in row and ("input" in row or "instruction" in row):
+        # Tool-Star's files hold the prompt of the tags as the instruction; LLaMA-Factory's hold the question there
+        tagged = "<answer>" in str(row.get("instruction") or "") and bool(row.get("input"))
+        return "tool-star" if tagged else "alpaca"
+    raise DroppedRow("not a row", f"columns of no known format: {', '.join(map(str, row))}")
+
+
+def _sharegpt(row: Row) -> Iterator[Trace]:
+    items = row.get("conversations")
+    yield _from_messages(_as_messages(items), text_of(row, "system") or None, _tools(row))
+
+
+def _as_messages(items: Any) -> Iterator[dict[str, Any]]:
+    for item in _objects(items, "conversations"):
+        # some sets of this form have "role" and "content" instead
+        role, value = item.get("from", item.get("role")), item.get("value", item.get("content"))
+        if role == "function_call":
+            yield {"role": role, "content": "", "tool_calls": _loaded(value, "a function_call")}
+        else:
+            yield {"role": role, "content": value}
+
+
+def _messages(row: Row) -> Iterator[Trace]:
+    yield _from_messages(_objects(row.get("messages"), "messages"), None, _tools(row))
+
+
+def _tool_star(row: Row) -> Iterator[Trace]:
+    turns = split_at_results(text_of(row, "output"))
+    yield _trace(text_of(row, "instruction") or None, text_of(row, "input"), turns, _tools(row))
+
+
+def _alpaca(row: Row) -> Iterator[Trace]:
+    if row.get("history"):
+        raise DroppedRow("second question", "the row has a history")
+    question = "\n".join(filter(None, (text_of(row, "instruction"), text_of(row, "input"))))
+    yield _trace(text_of(row, "system") or None, question, split_at_results(text_of(row, "output")), _tools(row))
+
+
+def _from_messages(messages: Iterable[Row], system: str | None, tools: tuple[JsonSchema, ...] | None) -> Trace:
+    turns: list[Turn] = []
+    question = ""
+    for message in messages:
+        role = _ROLES.get(message.get("role") or "")
+        content = _content(message.get("content"))
+        if role is None:
+            raise DroppedRow("unknown role", repr(message.get("role")))
+        if role == "system":
+            system = content if system is None else f"{system}\n{content}"
+        elif role == "model":
+            _add_model(turns, _thought(message) + content, _calls(message))
+        elif role == "result" or (turns and _WRAPPED.fullmatch(content)):  # some sets show results as the user's
+            _add_results(turns, content)
+        elif turns or question:
+            raise DroppedRow("second question")
+        else:
+            question = content
+    return _trace(system, question, turns, tools)
+
+
+def _add_model(turns: list[Turn], text: str, calls: tuple[tuple[str, Any], ...]) -> None:
+    pieces = split_at_results(text)
+    first = pieces[0] if pieces else ModelTurn("")
+    if turns and isinstance(turns[-1], ModelTurn) and not turns[-1].calls and isinstance(first, ModelTurn):
+        # a thought and the call after it may be two messages
+        pieces = [ModelTurn(turns.pop().text + first.text), *pieces[1:]]  # type: ignore[union-attr]
+    if calls:
+        last = pieces.pop() if pieces and isinstance(pieces[-1], ModelTurn) else ModelTurn("")
+        pieces.append(ModelTurn(last.text, calls))  # type: ignore[union-attr]
+    turns += pieces
+
+
+def _add_results(turns: list[Turn], content: str) -> None:
+    texts = tuple(match[2] for match in _WRAPPED.finditer(content)) if _WRAPPED.match(content) else (content,)
+    if turns and isinstance(turns[-1], ToolResults):
+        texts = (*turns.pop().texts, *texts)  # type: ignore[union-attr]
+    turns.append(ToolResults(texts))
+
+
+def split_at_results(text: str) -> list[Turn]:
+    """Return the turns of a text that holds a whole episode, with its results.
+
+    White space between a call, its result and the next turn is left out: the protocol writes its own.
+    """
+    turns: list[Turn] = []
+    position = 0
+    for match in _RESULT.finditer(text):
+        turns += [ModelTurn(text[position : match.end(1)].strip()), ToolResults((match[2].strip(),))]
+        position = match.end()
+    rest = text[position:].strip()
+    return [*turns, ModelTurn(rest)] if rest else turns
+
+
+def _trace(system: str | None, question: str, turns: list[Turn], tools: tuple[JsonSchema, ...] | None) -> Trace:
+    if not question.strip():
+        raise DroppedRow("no question")
+    if not any(isinstance(turn, ModelTurn) for turn in turns):
+        raise DroppedRow("no model turn")
+    return Trace(system, question, tuple(turns), _written_in(turns), tools)
+
+
+def _written_in(turns: Sequence[Turn]) -> str:
+    """Return the protocol that the turns' texts are written in, by its marks; "" if nothing tells."""
+    text = "\n".join(turn.text for turn in turns if isinstance(turn, ModelTurn))
+    marks: dict[str, tuple[str, ...]] = {"hermes": ("<tool_call>",), "llama3": ("<|python_tag|>",)}
+    marks["arpo-tags"] = ("</python>", "</search>", "</answer>", "<answer>", "<python>", "<search>", "<result>")
+    apart = any(isinstance(turn, ModelTurn) and turn.calls for turn in turns)  # calls beside the text are native
+    return next((name for name, words in marks.items() if any(word in text for word in words)), "hermes" * apart)
+
+
+def _content(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, list):  # parts, as OpenAI has them
+        parts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        content = "".join(part for part in parts if part) if all(isinstance(part, str) for part in parts) else None
+    if not isinstance(content, str):
+        raise DroppedRow("not a row", "the content of a message is not text")
+    return content
+
+
+def _thought(message: Row) -> str:
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    return f"<think>{thought}</think>\n" if isinstance(thought, str) and thought.strip() else ""
+
+
+def _calls(message: Row) -> tuple[tuple[str, Any], ...]:
+    given = message.get("tool_calls") or []
+    found = []
+    for entry in _objects([given] if isinstance(given, dict) else given, "tool_calls"):
+        call = entry.get("function", entry)
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            raise DroppedRow("call cannot be parsed", "a tool call has no name")
+        found.append((call["name"], call.get("arguments", call.get("parameters"))))
+    return tuple(found)
+
+
+def _tools(row: Row) -> tuple[JsonSchema, ...] | None:
+    given = row.get("tools")
+    if not given:
+        return None
+    entries = _objects(_loaded(given, "tools"), "tools")
+    # LLaMA-Factory writes the function alone
+    return tuple(entry if "function" in entry else {"type": "function", "function": entry} for entry in entries)
+
+
+def _loaded(value: Any, what: str) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        cause = "not a row" if what == "tools" else "call cannot be parsed"
+        raise DroppedRow(cause, f"{what} holds no JSON ({error})") from error
+
+
+def _objects(value: Any, what: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise DroppedRow("not a row", f"{what!r} is not a list of objects")
+    return value
+
+
+FORMATS: dict[str, Callable[[Row], Iterator[Trace]]] = {
+    "sharegpt": _sharegpt,
+    "tool-star": _tool_star,
+    "alpaca": _alpaca,
+    "messages": _messages,
+    "traces": read_tree,
+}

@@ -1,0 +1,215 @@
+"""`arpo sft`: the loss falls in each format, masked tokens get no gradient, and a killed run resumes exactly."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.recipes import read_settings, recipe_names
+from arpo_trainer.run.sft_arguments import configure_sft
+from arpo_trainer.run.sft_run import sft
+from arpo_trainer.sft.sft_trainer import make_trainer
+from arpo_trainer.sft.tokenised_traces import IGNORED
+from tests.arpo_trainer.byte_policy import write_byte_policy
+from tests.arpo_trainer.sft.rows import FORMATS, tree
+from tests.conftest import tiny_llama
+
+ROWS = 2000
+QUICK = {"threads": 1, "logging_steps": 5, "save_strategy": "no", "gradient_checkpointing": False, "disable_tqdm": True}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with random weights, whose tokens are bytes."""
+    return write_byte_policy(tmp_path_factory.mktemp("sft-model"))
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer(model: Path) -> Any:
+    return AutoTokenizer.from_pretrained(model)
+
+
+def rows_file(form: str, folder: Path, tokenizer: Any, count: int = ROWS) -> Path:
+    rng = random.Random(7)
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    rows = (tree(rng, encode) if form == "traces" else FORMATS[form](rng) for _ in range(count))
+    path = folder / f"{form}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("form", [*FORMATS, "traces"])
+def test_the_loss_falls_on_two_thousand_rows_of_each_format(
+    form: str, model: Path, byte_tokenizer: Any, tmp_path: Path
+) -> None:
+    path = rows_file(form, tmp_path, byte_tokenizer)
+    settings = {"model": str(model), "data": str(path), "output_dir": str(tmp_path / "out"), "max_steps": 15}
+    settings |= {"per_device_train_batch_size": 8, "learning_rate": 1e-2, **QUICK}
+    facts = json.loads((sft(settings) / "sft.json").read_text())
+    assert facts["status"] == "finished"
+    assert facts["rows"] == ROWS * (2 if form == "traces" else 1)
+    assert facts["kept"] + sum(facts["dropped"].values()) == facts["rows"]
+    assert facts["kept"] > ROWS / 2
+    assert facts["losses"][-1] < 0.7 * facts["losses"][0]
+    assert (tmp_path / "out" / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("form", ["whole", "shared", "packed"])
+def test_masked_tokens_get_no_gradient(form: str, byte_tokenizer: Any, tmp_path: Path) -> None:
+    """The loss has no gradient with respect to what the model predicts for a token of the environment."""
+    shared = list(range(40, 60))
+    examples = [
+        {
+            "input_ids": [*shared, 5 + n, 6, 7, 300, 301, 8],
+            "labels": [IGNORED] * 20 + [5 + n, 6, 7, IGNORED, IGNORED, 8],
+        }
+        for n in range(3)
+    ]
+    options = {"packing": True, "max_length": 64} if form == "packed" else {"max_length": None}
+    args = configure_sft({"output_dir": str(tmp_path), "max_steps": 1, **QUICK, **options})[1]
+    trainer = make_trainer(
+        tiny_llama(400),
+        byte_tokenizer,
+        examples,
+        args,
+        share_beginnings="auto" if form == "shared" else False,
+    )
+    assert trainer.shares == (form == "shared")
+    batch = next(iter(trainer.get_train_dataloader()))
+    head = trainer.model.lm_head.weight
+    loss = trainer.compute_loss(trainer.model, batch)
+    (gradient,) = torch.autograd.grad(loss, head)
+    # the head's row of a token gets a negative push only where that token is a label: for all others only the softmax
+    # of the labelled positions counts, which is the same for tokens that never occur
+    learnt = {label for example in examples for label in example["labels"] if label != IGNORED}
+    for name in (300, 301, 41, 59):
+        assert name not in learnt
+    logits_at = [position for position, label in enumerate(examples[0]["labels"]) if label != IGNORED]
+    model = tiny_llama(400)
+    expected = torch.zeros_like(gradient)
+    total = sum(label != IGNORED for example in examples for label in example["labels"])
+    for example in examples:
+        ids = torch.tensor([example["input_ids"]])
+        with torch.no_grad():
+            hidden = model.model(ids).last_hidden_state[0]
+        for position in logits_at:
+            chances = torch.softmax(hidden[position - 1] @ model.lm_head.weight.T, -1)
+            chances[example["labels"][position]] -= 1
+            expected += torch.outer(chances.detach(), hidden[position - 1]) / total
+    torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-3)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(folder / "model.safetensors")
+    return found
+
+
+RESUMED = [*"num_train_epochs=3 per_device_train_batch_size=4 learning_rate=5e-3 threads=1 save_steps=4".split()]
+RESUMED += [*"logging_steps=3 gradient_checkpointing=false disable_tqdm=true seed=3 lora_dropout=0.1".split()]
+
+
+@pytest.mark.parametrize(("adapters", "kill"), [(0, True), (4, False)], ids=["full", "lora"])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    adapters: int, kill: bool, model: Path, byte_tokenizer: Any, tmp_path: Path
+) -> None:
+    path = rows_file("sharegpt", tmp_path, byte_tokenizer, 40)
+
+    def command(folder: str) -> list[str]:
+        more = (f"lora_rank={adapters}", f"model={model}", f"output_dir={tmp_path / folder}")
+        return ["sft", "--data", str(path), "--resume", "--set", *RESUMED, *more]
+
+    assert main(command("unbroken")) == 0
+    killed = tmp_path / "killed"
+    if kill:
+        _kill_after_a_checkpoint(command("killed"), killed)
+    else:
+        shutil.copytree(tmp_path / "unbroken" / "checkpoint-4", killed / "checkpoint-4")
+    assert main(command("killed")) == 0
+    whole, resumed = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("unbroken", "killed"))
+    assert whole.keys() == resumed.keys()
+    assert [name for name, value in whole.items() if not torch.equal(value, resumed[name])] == []
+    before, after = (_history(tmp_path / name) for name in ("unbroken", "killed"))
+    assert len(before) > 5
+    assert before == after
+
+
+def _kill_after_a_checkpoint(command: list[str], folder: Path) -> None:
+    run = subprocess.Popen([sys.executable, "-m", "arpo_trainer.cli", *command], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not list(folder.glob("checkpoint-*/trainer_state.json")):
+        assert run.poll() is None, "it ended before a checkpoint"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    for later in folder.glob("checkpoint-*"):  # a quick run may have gone on for some steps
+        if later.name != "checkpoint-4":
+            shutil.rmtree(later)
+
+
+def _history(folder: Path) -> list[tuple[int, float, float]]:
+    last = max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+    logs = json.loads((last / "trainer_state.json").read_text())["log_history"]
+    return [(entry["step"], entry["loss"], entry.get("num_tokens", 0)) for entry in logs]
+
+
+def test_every_recipe_is_read_and_names_its_batch() -> None:
+    assert set(recipe_names("sft")) >= {
+        "sft-qwen2.5-3b",
+        "sft-qwen2.5-7b",
+        "sft-llama3.1-8b",
+        "sft-qwen3-8b",
+        "sft-qwen3-14b",
+    }
+    for name in recipe_names("sft"):
+        run, args = configure_sft({**read_settings(name, command="sft"), "bf16": False, "use_cpu": True})
+        assert (args.learning_rate, args.num_train_epochs, args.lr_scheduler_type) == (7e-6, 3, "cosine")
+        assert args.gradient_accumulation_steps * args.per_device_train_batch_size == run.rows_per_update
+        assert (run.rows_per_update, args.weight_decay) == ((32, 0.0) if "tool-star" in name else (128, 0.1))
+
+
+def test_dry_run_counts_rows_tokens_and_steps(model: Path, byte_tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+    path = rows_file("sharegpt", tmp_path, byte_tokenizer, 30)
+    with path.open("a") as file:
+        file.write('{"conversations": [{"from": "boss", "value": "x"}]}\n')
+    shown = ["--set", f"model={model}", "rows_per_update=8", "num_train_epochs=2", "--tflops", "1", "--hour-price", "2"]
+    assert main(["sft", "--data", str(path), "--dry-run", *shown]) == 0
+    table = {line[:26].strip(): line[26:].split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert (table["ROWS"], table["kept"], table["dropped: unknown role"]) == ("31", "30", "1")
+    assert table["optimizer steps"] == "8"
+    assert {"tokens", "tokens computed", "hours", "price"} <= table.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sft", "--recipe", "arithmetic-cpu"], "`arpo train`: arpo train --recipe arithmetic-cpu"),
+        (["train", "--recipe", "sft-qwen3-8b"], "`arpo sft`: arpo sft --recipe sft-qwen3-8b"),
+        (["sft", "--dry-run"], "no data: give files"),
+        (["sft", "--data", "nothing.jsonl", "--dry-run"], "does not exist here"),
+        (["sft", "--set", "lernrate=1"], "no setting 'lernrate'"),
+        (["sft", "--set", "packing=true"], "packing=true needs max_length"),
+        (["sft", "--set", "rows_per_update=9", "per_device_train_batch_size=4"], "is not a multiple"),
+        (["sft", "--to-protocol", "herms"], "hermes"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
+    assert main(arguments) == 1
+    assert words in capsys.readouterr().err

@@ -1,0 +1,212 @@
+"""Rows of each format: read, checked, dropped by cause, rewritten in other protocols, and masked."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arpo_env.protocols import make_protocol
+from arpo_env.protocols.protocol import Answer, ToolCalls
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.run.sft_arguments import SFTArguments
+from arpo_trainer.run.sft_run import write_rows
+from arpo_trainer.sft.plain_trace import CAUSES, ModelTurn, ToolResults, Trace
+from arpo_trainer.sft.tokenised_traces import IGNORED
+from arpo_trainer.sft.trace_data import TraceSettings, examples_of, read_trace_files, read_traces_of
+from tests.arpo_trainer.sft.rows import FORMATS, SYSTEM, episode, tree
+
+PROTOCOLS = ("arpo-tags", "hermes", "llama3")
+SCHEMAS = TraceSettings().schemas()
+
+
+def rows_of(form: str, count: int, seed: int = 0) -> list[Any]:
+    rng = random.Random(seed)
+    return [FORMATS[form](rng) for _ in range(count)]
+
+
+def read(rows: list[Any], **options: Any) -> Any:
+    return read_traces_of(((f"row {number}", row) for number, row in enumerate(rows)), TraceSettings(**options))
+
+
+def said(trace: Trace, protocol: str) -> tuple[list[tuple[str, str]], list[str], str]:
+    """The calls, the results and the answer of a trace, as its protocol reads them."""
+    calls, results, answer = [], [], ""
+    for turn in trace.turns:
+        if isinstance(turn, ToolResults):
+            results += turn.texts
+            continue
+        action = make_protocol(protocol).parse(turn.text, SCHEMAS)
+        if isinstance(action, ToolCalls):
+            calls += [(call.name, next(iter(call.arguments.values()))) for call in action.calls]
+        else:
+            assert isinstance(action, Answer)
+            answer = action.value
+    return calls, results, answer
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_has_the_same_calls_results_and_answers_in_each_protocol(form: str, protocol: str) -> None:
+    rng = random.Random(3)
+    meant = [episode(rng) for _ in range(60)]
+    kept = read(rows_of(form, 60, seed=3), protocol=protocol)
+    # a row without calls and tags says nothing of its protocol, so its text is no answer in tags
+    without = [number for number, (_, calls, *_) in enumerate(meant) if not calls]
+    unsure = set(without) if protocol == "arpo-tags" and form in ("messages", "observed") else set()
+    assert kept.dropped == ({"no answer": len(unsure)} if unsure else {})
+    for trace, (question, calls, _, answer) in zip(
+        kept.traces, (one for number, one in enumerate(meant) if number not in unsure), strict=True
+    ):
+        assert trace.question == question
+        found, results, last = said(trace, protocol)
+        assert found == [(tool, content) for _, tool, content, _ in calls]
+        assert results == [result for *_, result in calls]
+        assert last == answer
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_written_rows_read_back_as_the_same_traces(protocol: str, tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows_of("sharegpt", 40)) + '{"conversations": [{"fro')
+    data = write_rows(SFTArguments(data=str(source), protocol=protocol), tmp_path / "out.jsonl")
+    assert data.dropped == {"not a row": 1}
+    back = read_trace_files([tmp_path / "out.jsonl"], TraceSettings(protocol=protocol))
+    plain = back.dropped.total()  # rows without a call, which do not tell a native protocol from tags
+    assert plain == 0
+    assert [said(trace, protocol) for trace in back.traces] == [said(trace, protocol) for trace in data.traces]
+    assert [trace.messages for trace in back.traces] == [trace.messages for trace in data.traces]
+
+
+def test_the_prompt_that_explains_tags_is_replaced_in_native_protocols() -> None:
+    tags, native = (read(rows_of("sharegpt", 1), protocol=name).traces[0] for name in ("arpo-tags", "hermes"))
+    assert tags.system == SYSTEM
+    assert native.system is not None
+    assert "<answer>" not in native.system
+    paper = read(rows_of("sharegpt", 1), prompt="paper").traces[0]
+    assert paper.system == make_protocol("arpo-tags").system_prompt(SCHEMAS, "en", "paper")
+
+
+# what is done to the model's text of a published row, and the causes that the row may then be dropped for
+CORRUPTIONS: dict[str, tuple[Any, set[str]]] = {
+    "thought not closed": (lambda text: text.replace("</think>", "", 1), {"call cannot be parsed", "cut off",
+                                                                         "tags do not balance"}),
+    "thought not opened": (lambda text: "<b>" + text.replace("<think>", "", 1), {"tags do not balance"}),
+    "answer removed": (lambda text: text.partition("<answer>")[0], {"no answer"}),
+    "answer empty": (lambda text: text.partition("<answer>")[0] + "<answer> </answer>", {"no answer"}),
+    "cut in the answer": (lambda text: text.partition("</answer>")[0], {"cut off"}),
+    "two answers": (lambda text: text + "<answer>2</answer>", {"answer before the end"}),
+    "own result": (lambda text: "<think>a</think><result>\n1\n</result>" + text, {"result without call"}),
+    "call in a thought": (lambda text: "<think>a <python>1</python> b</think>" + text, {"call cannot be parsed"}),
+    "empty call": (lambda text: "<python></python><result>1</result>" + text, {"call cannot be parsed"}),
+    "no result": (lambda text: "<python>1</python>" + text, {"call without result"}),
+    "ends with a result": (lambda text: text.partition("<answer>")[0] + "<python>1</python><result>1</result>",
+                           {"cut off"}),
+}  # fmt: skip
+ROWS: dict[str, tuple[Any, str]] = {
+    "unknown role": (lambda row: row["conversations"][1].update({"from": "boss"}), "unknown role"),
+    "second question": (lambda row: row["conversations"].append({"from": "human", "value": "And?"}), "second question"),
+    "no question": (lambda row: row["conversations"].pop(0), "no question"),
+    "no turn": (lambda row: row["conversations"].pop(1), "no model turn"),
+    "wrong type": (lambda row: row["conversations"][1].update({"value": 3}), "not a row"),
+    "no list": (lambda row: row.update({"conversations": "text"}), "not a row"),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), kinds=st.lists(st.sampled_from([*CORRUPTIONS, *ROWS, ""]), min_size=1, max_size=8))
+def test_corrupted_rows_are_dropped_and_counted_by_cause(seed: int, kinds: list[str]) -> None:
+    rows = copy.deepcopy(rows_of("sharegpt", len(kinds), seed))
+    for row, kind in zip(rows, kinds, strict=True):
+        if kind in CORRUPTIONS:
+            row["conversations"][1]["value"] = CORRUPTIONS[kind][0](row["conversations"][1]["value"])
+        elif kind:
+            ROWS[kind][0](row)
+    data = read(rows)
+    assert data.rows == len(kinds)
+    assert len(data.traces) == kinds.count("")
+    allowed = [CORRUPTIONS[kind][1] if kind in CORRUPTIONS else {ROWS[kind][1]} for kind in kinds if kind]
+    assert data.dropped.total() == len(allowed)
+    assert data.dropped.keys() <= set().union(*allowed) <= CAUSES.keys()
+    for cause in {next(iter(causes)) for causes in allowed if len(causes) == 1}:
+        assert data.dropped[cause] >= sum(causes == {cause} for causes in allowed)
+    if not data.traces:
+        with pytest.raises(ValueError, match=r"none of .* rows is left"):
+            data.require()
+    elif allowed:
+        with pytest.raises(ValueError, match="strict"):
+            data.require(strict=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(row=st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), lambda inner: st.lists(
+    inner, max_size=4) | st.dictionaries(st.sampled_from(["messages", "conversations", "role", "from", "value",
+    "content", "tool_calls", "function", "name", "arguments", "spans", "trajectories", "output", "input", "tools"]),
+    inner, max_size=5), max_leaves=20))  # fmt: skip
+def test_any_row_is_read_or_dropped(row: Any) -> None:
+    data = read([row])
+    assert data.rows >= 1 or data.dropped == {}
+    assert data.dropped.keys() <= CAUSES.keys()
+
+
+def test_rejection_sampling_keeps_what_scored(tokenizer: Any) -> None:
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    rng = random.Random(1)
+    rows = [tree(rng, encode), tree(rng, encode, reward=0.5)]
+    rows += [copy.deepcopy(rows[0])]  # the same task once more
+    rows[2]["spans"][-2]["text"] = rows[2]["spans"][-2]["text"].replace("Done", "Ready")
+    data = read([*rows, rows[0], {"spans": [], "trajectories": [{}]}], max_per_task=1)
+    assert data.dropped == {"reward too low": 5, "enough of this task": 1, "duplicate": 1, "not a row": 1}
+    (trace,) = data.traces
+    renderer = Renderer(tokenizer, make_protocol("arpo-tags"))
+    (example,) = examples_of(data, renderer, None)
+    first = rows[0]
+    kept = [span for span in first["spans"] if span["index"] != len(first["spans"]) - 1]
+    assert example["input_ids"] == [*first["prompt_ids"], *(number for span in kept for number in span["ids"])]
+    assert said(trace, "arpo-tags")[2].isdigit()
+
+
+@pytest.mark.parametrize("form", ["sharegpt", "messages"])
+def test_only_the_model_s_turns_have_labels_and_ids_are_those_of_a_rollout(form: str, tokenizer: Any) -> None:
+    protocol = make_protocol("arpo-tags")
+    renderer = Renderer(tokenizer, protocol)
+    data = read(rows_of(form, 30))
+    for trace, example in zip(data.traces, examples_of(data, renderer, None, end_token=False), strict=True):
+        ids, labels = example["input_ids"], example["labels"]
+        assert all(label in (IGNORED, number) for number, label in zip(ids, labels, strict=True))
+        expected = [(number, False) for number in renderer.prompt_ids(trace.messages, SCHEMAS)]
+        for turn in trace.turns:
+            if isinstance(turn, ModelTurn):
+                own = tokenizer(turn.text, add_special_tokens=False)["input_ids"]
+                expected += [(number, True) for number in own]
+            else:
+                expected += [(number, False) for number in renderer.result_ids(turn.texts, False, SCHEMAS)]
+        assert [(number, label != IGNORED) for number, label in zip(ids, labels, strict=True)] == expected
+    ended = examples_of(data, renderer, None)
+    assert all(example["labels"][-1] == tokenizer.convert_tokens_to_ids("<|im_end|>") for example in ended)
+
+
+def test_rows_that_are_too_long_are_dropped_whole(tokenizer: Any) -> None:
+    data = read(rows_of("sharegpt", 20))
+    examples = examples_of(data, Renderer(tokenizer, data.protocol), 90)
+    assert 0 < len(examples) == len(data.traces) < 20
+    assert data.dropped == {"too long": 20 - len(examples)}
+    assert all(len(example["input_ids"]) <= 90 for example in examples)
+
+
+def test_control_tokens_in_foreign_text_stay_text(tokenizer: Any) -> None:
+    row = {"messages": [{"role": "user", "content": "q"},
+                        {"role": "assistant", "content": "<|im_end|> <answer>\\boxed{1}</answer>"}]}  # fmt: skip
+    data = read([row])
+    (example,) = examples_of(data, Renderer(tokenizer, data.protocol), None, end_token=False)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert end not in [label for label in example["labels"] if label != IGNORED]
