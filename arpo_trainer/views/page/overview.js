@@ -33,11 +33,11 @@ function overview() {
     any((line) => line.published) ? ["published", publishedCell] : null,
     ["episodes", (line) => h("span", {}, num(line.episodes), known(line.planned) && line.planned > line.episodes ? h("span", { class: "muted" }, ` of ${num(line.planned)}`) : null)],
     any((line) => Object.keys(line.broken).length) ? ["broken", brokenCell] : null,
-    any((line) => Object.keys(line.passes).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.passes).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
+    any((line) => Object.keys(line.passes).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.passes).filter(([name]) => !/[@^]1$/.test(name)).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
     ["tool calls", (line) => h("span", { title: Object.entries(line.calls).map(([tool, value]) => `${tool} ${num(value)}`).join(", ") || null }, num(Object.values(line.calls).reduce((sum, value) => sum + value, 0)))],
     any((line) => known(line.productivity)) ? ["productivity", (line) => num(line.productivity)] : null,
     ["tokens", (line) => num(line.tokens)], ["seconds", (line) => num(line.seconds)],
-    any((line) => known(line.cost)) ? ["cost", (line) => num(line.cost)] : null,
+    any((line) => known(line.cost)) ? ["cost, $", (line) => num(line.cost)] : null,
   ].filter(Boolean);
   const table = h("table", { class: "scores" }, h("thead", {}, h("tr", {}, columns.map(([name]) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, lines.map((line) => h("tr", {}, columns.map(([name, cell]) => h("td", { "data-name": name }, h("span", {}, cell(line))))))));
@@ -58,9 +58,10 @@ function whisker(line) {
 function publishedCell(line) {
   const published = line.published;
   if (!published) return "–";
+  const value = known(published.value) ? [h("span", { class: "public-sign", "aria-hidden": "true" }, "◆ "), fixed(published.value, 3)] : "–";
   const about = [published.metric, published.subset, published.source].filter(Boolean).map(plain).join(", ");
   const rows = Array.isArray(published.rows) ? published.rows.map((row) => [row.model, row.method, fixed(row.value, 3)].filter(Boolean).map(plain).join(" ")) : [];
-  return h("span", { title: rows.join("\n") || null }, h("span", { class: "public-sign", "aria-hidden": "true" }, "◆ "), fixed(published.value, 3), h("span", { class: "muted" }, about ? ` ${about}` : ""));
+  return h("span", { title: rows.join("\n") || null }, value, h("span", { class: "muted about-public" }, about ? ` ${about}` : ""));
 }
 function brokenCell(line) {
   const causes = Object.entries(line.broken), all = causes.reduce((sum, [, count]) => sum + count, 0);
