@@ -145,12 +145,12 @@ def _points(axes: Any, series: Series, number: int) -> None:
 
 
 def _published(axes: Any, lines: Sequence[ScoreLine], envs: Sequence[str]) -> None:
-    found = dict.fromkeys(
-        (line.env, value) for line in lines if (value := (line.published or {}).get("value")) is not None
-    )
+    # of the same base model only: the others' numbers say little about this one
+    shown = [(line.env, line.published["rows"]) for line in lines if line.published and line.published["same_model"]]
+    found = dict.fromkeys((env, max(row["value"] for row in rows)) for env, rows in shown)
     for number, (env, value) in enumerate(found):
         place = envs.index(env)
-        label = None if number else "published"
+        label = None if number else "published (best, same base model)"
         axes.plot([value, value], [place - 0.45, place + 0.45], color="#57606c", linestyle=":", label=label)
 
 

@@ -18,6 +18,8 @@ from arpo_trainer.evaluation.eval_metrics import mean_seconds, results
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
 from arpo_trainer.report.run_data import read_facts
 
+_PERCENT = 100
+
 
 @dataclass
 class ScoreLine:
@@ -41,7 +43,7 @@ class ScoreLine:
         categories: score by category.
         metrics: further metrics by name.
         productivity: tool productivity, as the papers define it.
-        published: the published number, as in results.json.
+        published: the papers' numbers for the whole set, see `published_numbers`; None if they do not use it.
     """
 
     model: str
@@ -77,8 +79,41 @@ def score_lines(run: EvalRun) -> list[ScoreLine]:
     for key in [*computed, *(key for key in stored if key not in computed)]:
         # an older results.json may lack what is computed now
         entry = {**computed.get(key, {}), **{name: value for name, value in stored.get(key, {}).items() if value}}
-        lines.append(_line(entry, seconds.get(key), _planned(run.facts, key[1])))
+        line = _line(entry, seconds.get(key), _planned(run.facts, key[1]))
+        described = _table(_table(run.facts.get("models")).get(line.model))
+        names = (line.model, str(described.get("path", "")), str(described.get("name", "")))
+        line.published = published_numbers(_table(entry.get("published")), names)
+        lines.append(line)
     return lines
+
+
+def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
+    """Return what the papers report for a whole set, as shares; those of the same base model, if there are any.
+
+    Args:
+        published: of results.json.
+        names: of the model: its label, path or name.
+
+    Returns:
+        {"subset", "differs", "same_model", "rows": [{"model", "method", "value", "source"}]}; None without numbers.
+    """
+    metric, rows = published.get("metric"), published.get("rows")
+    whole = [row for row in rows if not row.get("part") and row.get("metric") == metric] if rows else []
+    # sizes are written as "3B" in the tables, and in many ways in names: Qwen2.5-3B-Instruct, qwen2.5_3b
+    plain = [_letters(name) for name in names if name]
+    own = [row for row in whole if any(_letters(row["model"]) in name for name in plain)]
+    if not whole:
+        return None
+    numbers = [
+        {**{name: row.get(name, "") for name in ("model", "method", "source")}, "value": row["value"] / _PERCENT}
+        for row in own or whole
+    ]
+    about = {"subset": published.get("subset", ""), "differs": list(published.get("differs", ()))}
+    return {**about, "same_model": bool(own), "rows": numbers}
+
+
+def _letters(name: str) -> str:
+    return "".join(sign for sign in name.lower() if sign.isalnum())
 
 
 def metric_of(facts: Mapping[str, Any], env: str) -> str:
@@ -140,7 +175,7 @@ def _line(entry: Mapping[str, Any], seconds: float | None, planned: int | None) 
         _table(entry.get("categories")),
         _table(entry.get("metrics")),
         _number(entry.get("tool_productivity")),
-        _table(entry.get("published")) or None,
+        None,
     )
 
 

@@ -63,7 +63,7 @@ def score_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
 
 
 def _score_cells(line: ScoreLine) -> tuple[str, ...]:
-    score, published = line.score or {}, (line.published or {}).get("value")
+    score = line.score or {}
     bounds = [f"{bound:.3f}" for bound in (score.get("low"), score.get("high")) if bound is not None]
     broken = ", ".join(f"{cause} {count}" for cause, count in line.broken.items())
     return (
@@ -71,12 +71,22 @@ def _score_cells(line: ScoreLine) -> tuple[str, ...]:
         line.env,
         f"{score['mean']:.3f} {line.metric}" if "mean" in score else "-",
         f"[{', '.join(bounds)}]" if len(bounds) == 2 else "-",
-        f"{published:.3f}" if isinstance(published, int | float) else "-",
+        _published(line),
         f"{line.episodes}" + (f" of {line.planned}" if line.planned and line.planned > line.episodes else ""),
         broken or "0",
         f"{sum(line.calls.values()):.2f}",
         "-" if line.tokens is None else f"{line.tokens:.0f}",
     )
+
+
+def _published(line: ScoreLine) -> str:
+    """Return the best published number for the same base model, or the range over all models."""
+    rows = line.published["rows"] if line.published else []
+    if line.published and line.published["same_model"]:
+        best = max(rows, key=lambda row: float(row["value"]))
+        return f"{best['value']:.3f} {best['method']}"
+    values = sorted({row["value"] for row in rows})
+    return f"{values[0]:.3f}-{values[-1]:.3f}" if values else "-"
 
 
 def comparison_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
