@@ -60,7 +60,8 @@ const MOST_PUBLISHED = 3;
 function publishedCell(line) {
   const published = line.published;
   if (!published) return "–";
-  const best = [...published.rows].sort((a, b) => b.value - a.value), differs = published.differs.map(plain).join("; ");
+  const ours = (row) => ["ARPO", "AEPO", "Tool-Star"].includes(row.method);  // the papers' own methods stand first
+  const best = [...published.rows].sort((a, b) => ours(b) - ours(a) || b.value - a.value), differs = published.differs.map(plain).join("; ");
   return [h("span", { class: "stack" }, best.slice(0, MOST_PUBLISHED).map((row) => h("span", { title: publishedText(row) }, h("span", { class: "public-sign", "aria-hidden": "true" }, "◆ "), fixed(row.value, 3),
     h("span", { class: "muted" }, ` ${published.same_model ? "" : `${plain(row.model)} `}${plain(row.method)}`))), best.length > MOST_PUBLISHED ? h("span", { class: "muted" }, `and ${num(best.length - MOST_PUBLISHED)} more below`) : null),
   differs ? h("span", { class: "muted about-public" }, `not comparable: ${differs}`) : h("span", { class: "muted about-public" }, plain(published.subset))];
