@@ -118,7 +118,12 @@ def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:
             said = results[0] if len(results) == 1 else counts
             gold = ", ".join(row.answers)
             texts = (f"{row.env}/{row.task}", row.model, f"{row.sample}", said, answers, gold)
-            rows.append((*(one_line(text, 32) for text in texts), one_line(row.question)))
+            rows.append(
+                (
+                    *(one_line(text, 80 if place == 0 else 32) for place, text in enumerate(texts)),
+                    one_line(row.question),
+                )
+            )
     return rows
 
 
