@@ -35,10 +35,10 @@ HIDDEN = {
         OF_TRAIN
         | {module for extra in OF_ENVS for module in EXTRAS[extra].values()}
         | {"lxml", "pyarrow"}
-        | {"pandas", "sympy", "math_verify", "latex2sympy2_extended", "uvicorn", "starlette", "ddgs"}
+        | {"pandas", "sympy", "math_verify", "latex2sympy2_extended", "uvicorn", "starlette", "ddgs", "matplotlib"}
     )
     - BASE,
-    "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"} | {"ddgs"},
+    "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"} | {"ddgs", "matplotlib"},
     "train": {"peft", "vllm", "gguf"},
 }
 
@@ -64,6 +64,7 @@ NEED_TORCH = {
 
 CORPUS, ROWS, PARQUET = (str(DATA / name) for name in ("corpus.jsonl", "rows.jsonl", "rows.parquet"))
 RUN, CACHE, NO_DOCKER = str(DATA / "run"), str(DATA / "cache.sqlite"), "unix:///nonexistent.sock"
+EVALUATION = str(DATA / "evaluation")
 JSONL, EXPORTED = str(DATA / "exported.jsonl"), str(DATA / "exported.parquet")
 HOTPOT = f'"arpo/HotpotQA-v0", data={ROWS!r}, search={CORPUS!r}, pages="passages"'
 MATH_GRADER = (
@@ -116,6 +117,9 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "doctor": (["doctor"], {"*": "LACK Docker"}),
     "view": (["view"], {}),
     "view timeline": (["view", "timeline", RUN], {}),
+    "view run": (["view", "run", EVALUATION], {}),
+    "view run, text": (["view", EVALUATION, "--text", "--task", "t"], {}),
+    "plot": (["plot", EVALUATION, "--output", str(DATA / "plot.svg")], {"*": "plot"}),
     "cache show": (["cache", "show", CACHE], {}),
     "cache export": (["cache", "export", CACHE, str(DATA / "cache.jsonl")], {}),
     "cache import": (["cache", "import", CACHE, str(DATA / "cache.jsonl")], {}),
@@ -180,11 +184,17 @@ def files() -> None:
     import pyarrow.parquet
 
     from arpo_env import Cache
+    from arpo_trainer.evaluation.episode_store import EpisodeStore
+    from arpo_trainer.evaluation.unit_row import UnitKey
     from arpo_trainer.tree import write_traces
     from tests.arpo_trainer.sample_timeline import sample_tree
 
     Path(RUN).mkdir(exist_ok=True)
     write_traces(Path(RUN) / "traces.jsonl", [sample_tree()])
+    Path(EVALUATION).mkdir(exist_ok=True)
+    (Path(EVALUATION) / "run.json").write_text('{"kind": "eval", "models": {"m": {}}, "environments": {"e": {}}}')
+    with EpisodeStore(EVALUATION) as store:
+        store.add(UnitKey("m", "e", "t"), 0, sample_tree())
     Path(CORPUS).write_text('{"title": "a cat", "text": "the cat sat"}\n')
     row = {"id": "1", "question": "Who?", "answer": "Ada"}
     Path(ROWS).write_text(json.dumps(row) + "\n")

@@ -16,18 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
+from arpo_trainer.evaluation.episode_values import interval_of
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.report.run_data import RunData, load_run, read_facts
 from arpo_trainer.views.run_page import unique_names
-from arpo_trainer.views.run_summary import (
-    ScoreLine,
-    episode_score,
-    metric_of,
-    pass_curve,
-    score_interval,
-    score_lines,
-)
+from arpo_trainer.views.run_summary import ScoreLine, episode_score, metric_of, score_lines
 
 FORMATS = (".svg", ".pdf", ".png")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -151,22 +145,23 @@ def _points(axes: Any, series: Series, number: int) -> None:
 
 
 def _published(axes: Any, lines: Sequence[ScoreLine], envs: Sequence[str]) -> None:
-    found = dict.fromkeys(
-        (line.env, value) for line in lines if (value := (line.published or {}).get("value")) is not None
-    )
+    # of the same base model only: the others' numbers say little about this one
+    shown = [(line.env, line.published["rows"]) for line in lines if line.published and line.published["same_model"]]
+    found = dict.fromkeys((env, max(row["value"] for row in rows)) for env, rows in shown)
     for number, (env, value) in enumerate(found):
         place = envs.index(env)
-        label = None if number else "published"
+        label = None if number else "published (best, same base model)"
         axes.plot([value, value], [place - 0.45, place + 0.45], color="#57606c", linestyle=":", label=label)
 
 
 def _passes(runs: Sequence[EvalRun], output: Path, width: float) -> Path:
     series = []
-    for name, (model, env), rows, metric in _groups(runs):
-        curve = pass_curve(rows, metric)
-        if curve:
-            ks = [float(key.partition("@")[2]) for key in curve]
-            series.append(Series(" · ".join(filter(None, (name, model, env))), ks, list(curve.values())))
+    for name, run in _named(runs):
+        for line in score_lines(run):
+            curve = {float(key[5:]): value for key, value in line.passes.items() if key.startswith("pass@")}
+            if curve:
+                label = " · ".join(filter(None, (name if len(runs) > 1 else "", line.model, line.env)))
+                series.append(Series(label, list(curve), list(curve.values())))
     if not series:
         raise ValueError("pass@k needs several samples of each task: evaluate with -n 4 or more")
 
@@ -185,12 +180,12 @@ def _calls(runs: Sequence[EvalRun], output: Path, width: float) -> Path:
     for name, (model, env), rows, metric in _groups(runs):
         line = Series(" · ".join(filter(None, (name, model, env))))
         for calls, by_task in sorted(_scores_by_calls(rows, metric).items()):
-            interval = score_interval(list(by_task.values()))
+            interval = interval_of(by_task)
             if interval:
                 line.x.append(calls)
-                line.y.append(interval["mean"])
-                line.low.append(_finite(interval["low"], interval["mean"]))
-                line.high.append(_finite(interval["high"], interval["mean"]))
+                line.y.append(interval.mean)
+                line.low.append(_finite(interval.low, interval.mean))
+                line.high.append(_finite(interval.high, interval.mean))
         series.append(line)
     if not any(line.x for line in series):
         raise ValueError("no episode of these runs has a score yet")

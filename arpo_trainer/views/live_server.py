@@ -95,6 +95,7 @@ class ViewServer(ThreadingHTTPServer):
 
     Raises:
         FileNotFoundError: a folder is not of an evaluation.
+        ValueError: there is no such port.
         OSError: the port is taken.
     """
 
@@ -102,7 +103,12 @@ class ViewServer(ThreadingHTTPServer):
 
     def __init__(self, folders: Sequence[str | Path], port: int = 0, tokenizer: str | Path | None = None) -> None:
         self.followed = [FollowedRun(folder, tokenizer) for folder in folders]
-        super().__init__((HOST, port), _Handler)
+        if not 0 <= port < 65536:
+            raise ValueError(f"--port {port}: a port is between 0 (any that is free) and 65535")
+        try:
+            super().__init__((HOST, port), _Handler)
+        except OSError as error:
+            raise OSError(f"cannot listen on port {port} ({error}); give another one with --port, or 0") from error
         self.address = f"http://{HOST}:{self.server_port}/"
         self.names = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 

@@ -60,7 +60,7 @@ def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) ->
 
 
 def _episode(entry: EpisodeEntry, metric: str, outcomes: _Table, tools: _Table) -> list[Any]:
-    right = is_right(entry, metric)
+    right = is_right(entry)
     calls = [[tools(name), count] for name, count in entry.calls.items()]
     scores = [episode_score(entry, metric), entry.reward, None if right is None else int(right)]
     told = [outcomes(entry.outcome), entry.error, entry.cause, entry.answer, calls]

@@ -1,6 +1,6 @@
 """Sums up an evaluation for its views: one `ScoreLine` for each model and environment.
 
-Scores are those of results.json; while there is none, accuracy is computed from the rows.
+The numbers are those of results.json; while there is none, they are computed from the rows.
 
     for line in score_lines(load_eval_run("evals/gsm8k")):
         line.model, line.env, line.score
@@ -8,18 +8,17 @@ Scores are those of results.json; while there is none, accuracy is computed from
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_trainer.evaluation.episode_store import RESULTS, EvalRun
-from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow, broken_causes
+from arpo_trainer.evaluation.episode_values import ACCURACY, episode_value
+from arpo_trainer.evaluation.eval_metrics import mean_seconds, results
+from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
 from arpo_trainer.report.run_data import read_facts
-from arpo_trainer.statistics.intervals import clustered_interval, clustered_share_interval
-from arpo_trainer.statistics.repeated_samples import pass_at_k
+
+_PERCENT = 100
 
 
 @dataclass
@@ -31,90 +30,106 @@ class ScoreLine:
         env: label of the environment.
         metric: what `score` is the mean of, such as "accuracy".
         score: {"mean", "low", "high", "tasks", "samples"}; None if no episode has a score.
-        source: where the score is from: "results.json" or "episodes.jsonl".
         episodes: number of episodes.
         planned: episodes of the whole run, if run.json has them.
         broken: episodes without a score, by what failed.
-        calls: mean tool calls of an episode.
-        tools: mean calls by tool.
+        calls: mean calls of an episode by tool.
         tokens: mean generated tokens of an episode.
         turns: mean turns of an episode.
         seconds: mean seconds of an episode.
-        cost: of the model and the tools, if results.json has it.
-        pass_at: pass@k and pass^k by name, as far as they are known.
+        cost: of the model and the tools, if prices are known.
+        passes: pass@k and pass^k by name; {} for single samples.
         levels: score by level.
+        categories: score by category.
         metrics: further metrics by name.
-        published: the published number, as in results.json.
+        productivity: tool productivity, as the papers define it.
+        published: the papers' numbers for the whole set, see `published_numbers`; None if they do not use it.
     """
 
     model: str
     env: str
-    metric: str
-    score: dict[str, float] | None
-    source: str = "episodes.jsonl"
+    metric: str = ACCURACY
+    score: dict[str, Any] | None = None
     episodes: int = 0
     planned: int | None = None
     broken: dict[str, int] = field(default_factory=dict)
-    calls: float | None = None
-    tools: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, float] = field(default_factory=dict)
     tokens: float | None = None
     turns: float | None = None
     seconds: float | None = None
     cost: float | None = None
-    pass_at: dict[str, float] = field(default_factory=dict)
-    levels: dict[str, dict[str, float]] = field(default_factory=dict)
-    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    passes: dict[str, float] = field(default_factory=dict)
+    levels: dict[str, Any] = field(default_factory=dict)
+    categories: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    productivity: float | None = None
     published: dict[str, Any] | None = None
 
 
 def score_lines(run: EvalRun) -> list[ScoreLine]:
-    """Return the lines of a run in the order of its rows.
+    """Return the lines of a run, by model and environment.
 
     Raises:
         ValueError: results.json cannot be read; names the line.
     """
-    groups: dict[tuple[str, str], list[UnitRow]] = {}
-    for row in run.rows:
-        groups.setdefault((row.model, row.env), []).append(row)
-    stored = stored_scores(run)
-    keys = [*groups, *(key for key in stored if key not in groups)]
-    return [_line(run, model, env, groups.get((model, env), []), stored.get((model, env), {})) for model, env in keys]
+    computed = _entries(_results(run))
+    stored = _entries(read_facts(path)) if (path := run.folder / RESULTS).is_file() else {}
+    seconds = mean_seconds(run.rows)
+    lines = []
+    for key in [*computed, *(key for key in stored if key not in computed)]:
+        # an older results.json may lack what is computed now
+        entry = {**computed.get(key, {}), **{name: value for name, value in stored.get(key, {}).items() if value}}
+        line = _line(entry, seconds.get(key), _planned(run.facts, key[1]))
+        described = _table(_table(run.facts.get("models")).get(line.model))
+        names = (line.model, str(described.get("path", "")), str(described.get("name", "")))
+        line.published = published_numbers(_table(entry.get("published")), names)
+        lines.append(line)
+    return lines
 
 
-def stored_scores(run: EvalRun) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the entries of results.json by model and environment; none if there is no such file."""
-    path = run.folder / RESULTS
-    if not path.is_file():
-        return {}
-    scores = read_facts(path).get("scores")
-    if not isinstance(scores, list):
-        return {}
-    entries = [entry for entry in scores if isinstance(entry, dict) and {"model", "env"} <= entry.keys()]
-    return {(str(entry["model"]), str(entry["env"])): entry for entry in entries}
+def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
+    """Return what the papers report for a whole set, as shares; those of the same base model, if there are any.
+
+    Args:
+        published: of results.json.
+        names: of the model: its label, path or name.
+
+    Returns:
+        {"subset", "differs", "same_model", "rows": [{"model", "method", "value", "source"}]}; None without numbers.
+    """
+    metric, rows = published.get("metric"), published.get("rows")
+    whole = [row for row in rows if not row.get("part") and row.get("metric") == metric] if rows else []
+    # sizes are written as "3B" in the tables, and in many ways in names: Qwen2.5-3B-Instruct, qwen2.5_3b
+    plain = [_letters(name) for name in names if name]
+    own = [row for row in whole if any(_letters(row["model"]) in name for name in plain)]
+    if not whole:
+        return None
+    numbers = [
+        {**{name: row.get(name, "") for name in ("model", "method", "source")}, "value": row["value"] / _PERCENT}
+        for row in own or whole
+    ]
+    about = {"subset": published.get("subset", ""), "differs": list(published.get("differs", ()))}
+    return {**about, "same_model": bool(own), "rows": numbers}
+
+
+def _letters(name: str) -> str:
+    return "".join(sign for sign in name.lower() if sign.isalnum())
 
 
 def metric_of(facts: Mapping[str, Any], env: str) -> str:
     """Return the name of an environment's metric."""
-    environments = facts.get("environments")
-    described = environments.get(env) if isinstance(environments, dict) else None
-    metric = described.get("metric") if isinstance(described, dict) else None
-    return metric if isinstance(metric, str) else "accuracy"
+    metric = _described(facts, env).get("metric")
+    return metric if isinstance(metric, str) else ACCURACY
 
 
-def episode_score(entry: EpisodeEntry, metric: str = "accuracy") -> float | None:
-    """Return an episode's score: the component of this name, or else its reward; None if the episode broke."""
-    if entry.reward is None:
-        return None
-    value = entry.components.get(metric, entry.components.get("accuracy", entry.reward))
-    return value if math.isfinite(value) else None
+def episode_score(entry: EpisodeEntry, metric: str = ACCURACY) -> float | None:
+    """Return an episode's value of a metric; None if the episode broke or lacks it."""
+    return None if entry.reward is None else episode_value(entry, metric)
 
 
-def is_right(entry: EpisodeEntry, metric: str = "accuracy") -> bool | None:
-    """Return whether an episode answered right, as the training report decides it; None if it broke."""
-    score = episode_score(entry, metric)
-    if score is None:
-        return None
-    return entry.components.get("accuracy", score) > 0
+def is_right(entry: EpisodeEntry) -> bool | None:
+    """Return whether an episode answered right, as accuracy counts it; None if it broke."""
+    return None if entry.reward is None else episode_value(entry) == 1.0
 
 
 def task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
@@ -126,79 +141,51 @@ def task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
     return scores
 
 
-def score_interval(values: Sequence[Sequence[float]]) -> dict[str, float] | None:
-    """Return the mean of all samples with its 95 % interval as plain data; None without samples."""
-    values = [each for each in values if each]
-    if not values:
-        return None
-    share = all(0.0 <= value <= 1.0 for each in values for value in each)
-    return vars(clustered_share_interval(values) if share else clustered_interval(values)).copy()
+def _results(run: EvalRun) -> dict[str, Any]:
+    try:
+        return results(run.rows, run.facts)
+    except ValueError:  # no episode has the environment's metric: the view shows accuracy then
+        environments = {env: {**_described(run.facts, env), "metric": ACCURACY} for env in {r.env for r in run.rows}}
+        return results(run.rows, {**run.facts, "environments": environments})
 
 
-def pass_curve(rows: Sequence[UnitRow], metric: str) -> dict[str, float]:
-    """Return pass@k for k = 1, 2, 4, ... and n, over tasks with as many scored samples; {} for single samples."""
-    counts: dict[str, list[bool]] = {}
-    for row in rows:
-        found = [is_right(entry, metric) for entry in row.episodes]
-        counts.setdefault(row.task, []).extend(right for right in found if right is not None)
-    most = max(map(len, counts.values()), default=0)
-    if most < 2:
-        return {}
-    ks = sorted({1 << power for power in range(most.bit_length()) if 1 << power <= most} | {most})
-    whole = [each for each in counts.values() if len(each) == most]
-    return {f"pass@{k}": statistics.fmean(pass_at_k(most, sum(each), k) for each in whole) for k in ks}
+def _entries(found: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    scores = found.get("scores")
+    entries = [entry for entry in scores if isinstance(entry, dict)] if isinstance(scores, list) else []
+    return {(str(entry["model"]), str(entry["env"])): entry for entry in entries if {"model", "env"} <= entry.keys()}
 
 
-def _line(run: EvalRun, model: str, env: str, rows: Sequence[UnitRow], stored: Mapping[str, Any]) -> ScoreLine:
-    metric = str(stored.get("metric") or metric_of(run.facts, env))
-    entries = [entry for row in rows for entry in row.episodes]
-    score = stored.get("score")
-    known = isinstance(score, dict) and isinstance(score.get("mean"), int | float)
-    calls: Counter[str] = Counter()
-    for entry in entries:
-        calls.update(entry.calls)
+def _line(entry: Mapping[str, Any], seconds: float | None, planned: int | None) -> ScoreLine:
+    passes = _table(entry.get("pass"))
     return ScoreLine(
-        model,
-        env,
-        metric,
-        score if known else score_interval(list(task_scores(rows, metric).values())),
-        RESULTS if known else "episodes.jsonl",
-        episodes=len(entries),
-        planned=_planned(run.facts, env),
-        broken=dict(broken_causes(rows)),
-        calls=_mean([sum(entry.calls.values()) for entry in entries]),
-        tools={name: count / len(entries) for name, count in calls.most_common()},
-        tokens=_mean([entry.tokens for entry in entries]),
-        turns=_mean([entry.turns for entry in entries]),
-        seconds=_mean([entry.seconds for entry in entries]),
-        cost=_number(stored.get("cost")),
-        pass_at=_table(stored.get("pass")) or pass_curve(rows, metric),
-        levels=_table(stored.get("levels")) or _levels(rows, metric),
-        metrics=_table(stored.get("metrics")),
-        published=_table(stored.get("published")) or None,
+        str(entry["model"]),
+        str(entry["env"]),
+        str(entry.get("metric") or ACCURACY),
+        _table(entry.get("score")) or None,
+        int(_number(entry.get("episodes")) or 0),
+        planned,
+        _table(entry.get("broken")),
+        _table(entry.get("calls")),
+        _number(entry.get("tokens")),
+        _number(entry.get("turns")),
+        seconds,
+        _number(entry.get("cost")),
+        passes if len(passes) > 2 else {},  # pass@1 and pass^1 alone are accuracy
+        _table(entry.get("levels")),
+        _table(entry.get("categories")),
+        _table(entry.get("metrics")),
+        _number(entry.get("tool_productivity")),
+        None,
     )
 
 
-def _levels(rows: Sequence[UnitRow], metric: str) -> dict[str, dict[str, float]]:
-    by_level: dict[str, list[UnitRow]] = {}
-    for row in rows:
-        by_level.setdefault(row.level, []).append(row)
-    if len(by_level) < 2:
-        return {}
-    scores = {level: score_interval(list(task_scores(some, metric).values())) for level, some in by_level.items()}
-    return {level: score for level, score in sorted(scores.items()) if score is not None}
+def _described(facts: Mapping[str, Any], env: str) -> dict[str, Any]:
+    return _table(_table(facts.get("environments")).get(env))
 
 
 def _planned(facts: Mapping[str, Any], env: str) -> int | None:
-    environments = facts.get("environments")
-    described = environments.get(env) if isinstance(environments, dict) else None
-    tasks = described.get("tasks") if isinstance(described, dict) else None
-    samples = facts.get("samples", 1)
+    tasks, samples = _described(facts, env).get("tasks"), facts.get("samples", 1)
     return tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def _number(value: Any) -> float | None:

@@ -16,7 +16,7 @@ from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.tree import Span
 from arpo_trainer.views.run_page import comparisons, unique_names
-from arpo_trainer.views.run_summary import ScoreLine, is_right, metric_of, score_lines
+from arpo_trainer.views.run_summary import ScoreLine, is_right, score_lines
 from arpo_trainer.views.turn_parts import turn_parts
 
 WIDTH = 100
@@ -63,20 +63,30 @@ def score_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
 
 
 def _score_cells(line: ScoreLine) -> tuple[str, ...]:
-    score, published = line.score or {}, (line.published or {}).get("value")
-    interval = f"[{score['low']:.3f}, {score['high']:.3f}]" if {"low", "high"} <= score.keys() else "-"
+    score = line.score or {}
+    bounds = [f"{bound:.3f}" for bound in (score.get("low"), score.get("high")) if bound is not None]
     broken = ", ".join(f"{cause} {count}" for cause, count in line.broken.items())
     return (
         line.model,
         line.env,
         f"{score['mean']:.3f} {line.metric}" if "mean" in score else "-",
-        interval,
-        f"{published:.3f}" if isinstance(published, int | float) else "-",
+        f"[{', '.join(bounds)}]" if len(bounds) == 2 else "-",
+        _published(line),
         f"{line.episodes}" + (f" of {line.planned}" if line.planned and line.planned > line.episodes else ""),
         broken or "0",
-        "-" if line.calls is None else f"{line.calls:.2f}",
+        f"{sum(line.calls.values()):.2f}",
         "-" if line.tokens is None else f"{line.tokens:.0f}",
     )
+
+
+def _published(line: ScoreLine) -> str:
+    """Return the best published number for the same base model, or the range over all models."""
+    rows = line.published["rows"] if line.published else []
+    if line.published and line.published["same_model"]:
+        best = max(rows, key=lambda row: float(row["value"]))
+        return f"{best['value']:.3f} {best['method']}"
+    values = sorted({row["value"] for row in rows})
+    return f"{values[0]:.3f}-{values[-1]:.3f}" if values else "-"
 
 
 def comparison_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
@@ -101,15 +111,19 @@ def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:
     """
     rows: list[tuple[str, ...]] = [("TASK", "MODEL", "SAMPLE", "RESULT", "ANSWER", "GOLD", "QUESTION")]
     for row in run.rows:
-        metric = metric_of(run.facts, row.env)
-        results = [_SIGNS[is_right(entry, metric)] for entry in row.episodes]
+        results = [_SIGNS[is_right(entry)] for entry in row.episodes]
         if only == "all" or only in results:
             answers = ", ".join(dict.fromkeys(str(entry.answer) for entry in row.episodes))
             counts = ", ".join(f"{results.count(name)} {name}" for name in dict.fromkeys(results))
             said = results[0] if len(results) == 1 else counts
             gold = ", ".join(row.answers)
             texts = (f"{row.env}/{row.task}", row.model, f"{row.sample}", said, answers, gold)
-            rows.append((*(one_line(text, 32) for text in texts), one_line(row.question)))
+            rows.append(
+                (
+                    *(one_line(text, 80 if place == 0 else 32) for place, text in enumerate(texts)),
+                    one_line(row.question),
+                )
+            )
     return rows
 
 
@@ -141,7 +155,7 @@ def conversation_lines(run: EvalRun, row: UnitRow, number: int, *, prompt: bool 
         ValueError: the trace was changed or cut.
     """
     entry = row.episodes[number]
-    result = _SIGNS[is_right(entry, metric_of(run.facts, row.env))]
+    result = _SIGNS[is_right(entry)]
     title = f"{row.env}/{row.task}  {row.model}  sample {row.sample}" + (f".{number}" if len(row.episodes) > 1 else "")
     yield "=" * WIDTH
     yield visible(f"{title}  {result}" + (f" ({entry.cause})" if result == "broken" else ""))

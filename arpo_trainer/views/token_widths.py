@@ -11,10 +11,15 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.run.demo_model import DEMO_MODEL, demo_model_folder
+
+logger = logging.getLogger(__name__)
+_FILE = "tokenizer.json"
 _UNFINISHED = "\ufffd"  # what a decoder writes for a part of a character
 _LONGEST = 12  # tokens of one character
 
@@ -31,14 +36,21 @@ class TokenWidths:
         self._one = functools.lru_cache(maxsize=200_000)(lambda token: decode([token]))
 
     @classmethod
-    def of_model(cls, folder: str | Path | None) -> TokenWidths | None:
-        """Return those of a model's folder; None if it has no tokenizer.json or `tokenizers` is not installed."""
-        path = Path(folder, "tokenizer.json") if folder else None
-        if path is None or not path.is_file() or importlib.util.find_spec("tokenizers") is None:
+    def of_model(cls, model: str | Path | None) -> TokenWidths | None:
+        """Return those of a model: a folder, or a name whose files are in the cache; nothing is downloaded.
+
+        None if it has no tokenizer.json that can be read, or `tokenizers` is not installed.
+        """
+        path = _tokenizer_file(model) if model else None
+        if path is None or importlib.util.find_spec("tokenizers") is None:
             return None
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_file(str(path))
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing more specific
+            logger.warning("%s cannot be read (%s): texts are not coloured by entropy", path, error)
+            return None
         return cls(functools.partial(tokenizer.decode, skip_special_tokens=False))
 
     def __call__(self, ids: Sequence[int], text: str) -> list[int] | None:
@@ -62,6 +74,22 @@ class TokenWidths:
             widths.append(utf16(piece))
             position, held = position + len(piece), []
         return widths if position == len(text) and not held else None
+
+
+def _tokenizer_file(model: str | Path) -> Path | None:
+    folder = demo_model_folder() if model == DEMO_MODEL else Path(model)
+    if (path := folder / _FILE).is_file():
+        return path
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(str(model), _FILE)
+    except HFValidationError:  # a folder that is gone is no name of a model
+        return None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def utf16(text: str) -> int:

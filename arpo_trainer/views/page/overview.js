@@ -33,45 +33,51 @@ function overview() {
     any((line) => line.published) ? ["published", publishedCell] : null,
     ["episodes", (line) => h("span", {}, num(line.episodes), known(line.planned) && line.planned > line.episodes ? h("span", { class: "muted" }, ` of ${num(line.planned)}`) : null)],
     any((line) => Object.keys(line.broken).length) ? ["broken", brokenCell] : null,
-    any((line) => Object.keys(line.pass_at).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.pass_at).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
-    ["tool calls", (line) => h("span", { title: Object.entries(line.tools).map(([tool, value]) => `${tool} ${num(value)}`).join(", ") || null }, num(line.calls))],
+    any((line) => Object.keys(line.passes).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.passes).filter(([name]) => !/[@^]1$/.test(name)).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
+    ["tool calls", (line) => h("span", { title: Object.entries(line.calls).map(([tool, value]) => `${tool} ${num(value)}`).join(", ") || null }, num(Object.values(line.calls).reduce((sum, value) => sum + value, 0)))],
+    any((line) => known(line.productivity)) ? ["productivity", (line) => num(line.productivity)] : null,
     ["tokens", (line) => num(line.tokens)], ["seconds", (line) => num(line.seconds)],
-    any((line) => known(line.cost)) ? ["cost", (line) => num(line.cost)] : null,
+    any((line) => known(line.cost)) ? ["cost, $", (line) => num(line.cost)] : null,
   ].filter(Boolean);
   const table = h("table", { class: "scores" }, h("thead", {}, h("tr", {}, columns.map(([name]) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, lines.map((line) => h("tr", {}, columns.map(([name, cell]) => h("td", { "data-name": name }, h("span", {}, cell(line))))))));
   $("overview-body").replaceChildren(h("div", { class: "scroll-x card", tabindex: 0, role: "group", "aria-label": "Scores" }, table),
-    h("p", { class: "hint" }, "Tool calls, tokens and seconds are means of an episode. Broken episodes have no score: they are never counted as wrong. Intervals take the tasks as the units."),
-    h("details", { class: "more" }, h("summary", {}, "Levels, metrics and tools"), lines.map(moreOf)));
+    h("p", { class: "hint" }, "Tool calls, tokens and seconds are means of a scored episode. Broken episodes have no score: they are never counted as wrong. Intervals take the tasks as the units."),
+    h("details", { class: "more" }, h("summary", {}, "Levels, metrics, published numbers and tools"), lines.map(moreOf)));
 }
 function whisker(line) {
   const score = line.score, width = 150, inside = (value) => 4 + Math.max(0, Math.min(1, value)) * (width - 8);
   if (!score || !known(score.mean) || score.mean > 1 || score.mean < 0) return null;
   const low = known(score.low) ? score.low : 0, high = known(score.high) ? score.high : 1;
-  const public_ = line.published && known(line.published.value) ? line.published.value : null;
+  const published = line.published && line.published.same_model ? line.published.rows : [];
   return s("svg", { class: "score-bar", width, height: 18, role: "img", "aria-label": `${fixed(score.mean, 3)}, from ${fixed(low, 3)} to ${fixed(high, 3)}` },
     s("line", { class: "rule", x1: inside(0), x2: inside(1), y1: 9, y2: 9 }), s("line", { class: "interval", x1: inside(low), x2: inside(high), y1: 9, y2: 9 }),
     s("circle", { class: "point", cx: inside(score.mean), cy: 9, r: 4 }),
-    public_ === null ? null : s("path", { class: "public", d: diamond(inside(public_), 9, 5) }, s("title", {}, "published")));
+    published.map((row) => s("path", { class: "public", d: diamond(inside(row.value), 9, 4) }, s("title", {}, publishedText(row)))));
 }
+const publishedText = (row) => `${plain(row.model)} ${plain(row.method)} ${fixed(row.value, 3)}, ${plain(row.source)}`;
+const MOST_PUBLISHED = 3;
 function publishedCell(line) {
   const published = line.published;
   if (!published) return "–";
-  const about = [published.metric, published.subset, published.source].filter(Boolean).map(plain).join(", ");
-  const rows = Array.isArray(published.rows) ? published.rows.map((row) => [row.model, row.method, fixed(row.value, 3)].filter(Boolean).map(plain).join(" ")) : [];
-  return h("span", { title: rows.join("\n") || null }, h("span", { class: "public-sign", "aria-hidden": "true" }, "◆ "), fixed(published.value, 3), h("span", { class: "muted" }, about ? ` ${about}` : ""));
+  const ours = (row) => ["ARPO", "AEPO", "Tool-Star"].includes(row.method);  // the papers' own methods stand first
+  const best = [...published.rows].sort((a, b) => ours(b) - ours(a) || b.value - a.value), differs = published.differs.map(plain).join("; ");
+  return [h("span", { class: "stack" }, best.slice(0, MOST_PUBLISHED).map((row) => h("span", { title: publishedText(row) }, h("span", { class: "public-sign", "aria-hidden": "true" }, "◆ "), fixed(row.value, 3),
+    h("span", { class: "muted" }, ` ${published.same_model ? "" : `${plain(row.model)} `}${plain(row.method)}`))), best.length > MOST_PUBLISHED ? h("span", { class: "muted" }, `and ${num(best.length - MOST_PUBLISHED)} more below`) : null),
+  differs ? h("span", { class: "muted about-public" }, `not comparable: ${differs}`) : h("span", { class: "muted about-public" }, plain(published.subset))];
 }
 function brokenCell(line) {
   const causes = Object.entries(line.broken), all = causes.reduce((sum, [, count]) => sum + count, 0);
   return all ? h("span", { class: "alarm-text" }, `! ${num(all)} `, h("span", { class: "muted" }, causes.map(([cause, count]) => `${cause} ${num(count)}`).join(", "))) : "0";
 }
 function moreOf(line) {
-  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.tools);
-  if (!levels.length && !metrics.length && !tools.length) return null;
+  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.calls), categories = Object.entries(line.categories), published = line.published ? line.published.rows : [];
+  if (![levels, categories, metrics, tools, published].some((list) => list.length)) return null;
   const list = (title, entries) => entries.length ? h("div", {}, h("h4", {}, title), h("table", { class: "facts" }, h("tbody", {}, entries))) : null;
   const scored = ([name, score]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(name) || "–")), h("td", {}, known(score) ? fixed(score, 3) : `${scoreText(score)} `, h("span", { class: "muted" }, known(score) ? "" : rangeText(score), score && known(score.tasks) ? `, ${many(score.tasks, "task")}` : "")));
   return h("div", {}, h("h3", {}, h("bdi", {}, plain(line.model)), " · ", h("bdi", {}, plain(line.env))),
-    h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Metrics", metrics.map(scored)),
+    h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Categories", categories.map(scored)), list("Metrics", metrics.map(scored)),
+      list("Published", published.map((row) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, `${plain(row.model)} ${plain(row.method)}`)), h("td", {}, fixed(row.value, 3), h("span", { class: "muted" }, ` ${plain(row.source)}`))))),
       list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value)))))));
 }
 

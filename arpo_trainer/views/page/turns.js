@@ -7,12 +7,15 @@ const HEATS = 8;
 /* The text of a part, coloured by token where the tokens' lengths are known. */
 function heated(span, start, end, most) {
   const nodes = [];
-  let at = 0;
+  let at = 0, nats = 0, unfinished = false;
   span.widths.forEach((width, token) => {
+    const entropy = span.entropies[token];
+    nats = Math.max(unfinished ? nats : 0, known(entropy) ? entropy / 1000 : 0);
+    unfinished = !width;  // several tokens of one character: the largest entropy of them
     const from = Math.max(start, at), to = Math.min(end, at + width);
     at += width;
     if (from >= to) return;
-    const entropy = span.entropies[token], nats = known(entropy) ? entropy / 1000 : 0, level = Math.min(HEATS, Math.floor(HEATS * nats / most));
+    const level = Math.min(HEATS, Math.floor(HEATS * nats / most));
     const text = span.text.slice(from, to);
     nodes.push(level ? h("span", { class: `heat heat-${level}`, title: `entropy ${num(nats)} nats` }, text) : text);
   });

@@ -97,13 +97,18 @@ def test_scores_of_results_json_come_first(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=10)
     score = {"mean": 0.123, "low": 0.1, "high": 0.2, "tasks": 10, "samples": 10}
     entry = {"model": "qwen2.5-3b", "env": "GSM8K", "metric": "f1", "score": score, "cost": 1.5}
-    entry["published"] = {"value": 0.388, "metric": "accuracy", "source": "ARPO table 2"}
+    row = {"metric": "f1", "source": "table 2", "part": ""}
+    rows = [
+        {"model": "Qwen2.5-3B", "method": "ARPO", "value": 38.8, **row},
+        {"model": "X", "method": "Y", "value": 3, **row},
+    ]
+    entry["published"] = {"metric": "f1", "subset": "103 of 165", "differs": [], "rows": rows}
     (run / "results.json").write_text(json.dumps({"format": 1, "scores": [entry]}))
     page = write_view([run]).read_text(encoding="utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     (line,) = data["runs"][0]["scores"]
-    assert (line["score"], line["metric"], line["cost"], line["source"]) == (score, "f1", 1.5, "results.json")
-    assert line["published"]["value"] == 0.388
+    assert (line["score"], line["metric"], line["cost"]) == (score, "f1", 1.5)
+    assert [(row["method"], row["value"]) for row in line["published"]["rows"]] == [("ARPO", 0.388)]
     assert line["episodes"] == 10
 
 

@@ -16,13 +16,16 @@ from arpo_trainer.views.run_summary import score_lines
 from arpo_trainer.views.terminal_view import visible
 from tests.arpo_trainer.views.sample_runs import hostile_run, make_run
 
+PUBLISHED = {
+    "metric": "accuracy",
+    "rows": [{"model": "A", "method": "ARPO", "metric": "accuracy", "value": 38.8, "part": "", "source": "table 2"}],
+}
+
 
 def test_the_summary_has_every_model_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = make_run(tmp_path / "one", tasks=20, samples=2, models=("a", "b"), envs=("X", "Y"))
     two = make_run(tmp_path / "two", tasks=20, models=("a",), envs=("X", "Y"), skill=0.9, seed=3)
-    (two / "results.json").write_text(
-        json.dumps({"scores": [{"model": "a", "env": "X", "published": {"value": 0.388}}]})
-    )
+    (two / "results.json").write_text(json.dumps({"scores": [{"model": "a", "env": "X", "published": PUBLISHED}]}))
     assert main(["view", "run", str(one), str(two), "--text"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("one: finished, 160 units in ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -9,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arpo_trainer.evaluation.episode_store import EpisodeStore
+from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.tree import RolloutTree, Trajectory
+from arpo_trainer.views.run_page import write_view
 from arpo_trainer.views.token_widths import TokenWidths, utf16
 from arpo_trainer.views.turn_parts import turn_parts
+from tests.arpo_trainer.views.browser import Browser
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -96,3 +102,33 @@ def test_widths_divide_a_text_as_its_tokens_do(model: Path) -> None:
 def test_without_a_tokenizer_there_are_no_widths(tmp_path: Path) -> None:
     assert TokenWidths.of_model(None) is None
     assert TokenWidths.of_model(tmp_path) is None
+    assert TokenWidths.of_model("nobody/has-this-model") is None
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert TokenWidths.of_model(tmp_path) is None
+
+
+def test_a_browser_colours_each_character_by_its_tokens(model: Path, tmp_path: Path, browser: Browser) -> None:
+    text = "<think>apples 中 😀</think><answer>é of</answer>"
+    ids = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids
+    entropies = [0.0] * len(ids)
+    entropies[ids.index(max(ids))] = 2.0  # a word is one token, with the largest id
+    facts = {"kind": "eval", "models": {"m": {"path": str(model)}}, "environments": {"E": {}}}
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    tree = RolloutTree([1], task={"id": "t", "question": "?", "answers": ["1"]})
+    tree.add_span(None, "model", ids, logprobs=[0.0] * len(ids), entropies=entropies, text=text)
+    tree.trajectories.append(Trajectory(0, reward=1.0, outcome="answered", answer="é of"))
+    with EpisodeStore(tmp_path) as store:
+        store.add(UnitKey("m", "E", "t"), 0, tree)
+    browser.open(write_view([tmp_path]).as_uri())
+    browser.value('document.querySelector(".grid-box").focus()')
+    browser.key("Enter")
+    browser.wait('document.querySelector("#detail .part")')
+    browser.key("h")
+    browser.wait('document.querySelector("#detail .part .heat")')
+    texts = browser.value('[...document.querySelectorAll("#detail .part pre")].map((one) => one.textContent)')
+    assert texts == ["apples 中 😀", "é of"]
+    pieces = [tokenizers.Tokenizer.from_file(str(model / "tokenizer.json")).decode([max(ids)])]
+    assert (
+        browser.value('[...document.querySelectorAll("#detail .part .heat")].map((one) => one.textContent)') == pieces
+    )
+    assert browser.logs == []
