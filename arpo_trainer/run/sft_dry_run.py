@@ -5,6 +5,7 @@ rows, missing = sft_dry_run(settings, processes=8)
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -15,7 +16,7 @@ from arpo_trainer.costs.compute_hours import PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.model_shape import ModelShape, model_shape
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config
-from arpo_trainer.run.sft_arguments import SFTArguments, configure_sft
+from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.sft_run import load_tokenizer, prepare
 from arpo_trainer.sft.plain_trace import ModelTurn
 from arpo_trainer.sft.trace_data import TraceData, learnt_tokens, read_trace_files
@@ -44,12 +45,17 @@ def sft_dry_run(
     data, tokens, learnt = _rows_and_tokens(run, args, missing)
     if data is None:
         return [("ROWS", "not known", "the data is not here")], missing
-    data.require(run.strict)
-    rows: list[Line] = [*data.table(), *_schedule(args, len(data.traces), tokens, learnt, count)]
+    if data.rows or not run.demonstrations:
+        data.require(run.strict)
+    played = int({**DEMONSTRATIONS, **run.demonstrations}["count"]) if run.demonstrations else 0
+    rows: list[Line] = [*data.table()]
+    if played:
+        rows.append(("demonstrations", f"{played:,}", "played when the run begins; their tokens are not counted"))
+    rows += _schedule(args, len(data.traces) + played, tokens, learnt, count)
     shape = _shape(run, missing)
     if shape is not None:
         on_cpu = args.use_cpu or (not torch.cuda.is_available() and count == 1)
-        epochs = _epochs(args, len(data.traces), count)
+        epochs = _epochs(args, len(data.traces) + played, count)
         rows += (speed or ComputeSpeed()).rows(PASS_AND_BACK * shape.parameters * tokens * epochs, count, on_cpu)
     return rows, missing
 
@@ -61,6 +67,7 @@ def _rows_and_tokens(run: SFTArguments, args: Any, missing: list[str]) -> tuple[
     except FileNotFoundError as error:
         missing.append(f"data: {error}")
         return None, 0, 0
+    run = dataclasses.replace(run, demonstrations={})  # a dry run plays nothing
     try:
         data, examples = prepare(run, args, load_tokenizer(run, args))
         return data, sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
