@@ -5,7 +5,6 @@ rows, missing = sft_dry_run(settings, processes=8)
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -67,9 +66,8 @@ def _rows_and_tokens(run: SFTArguments, args: Any, missing: list[str]) -> tuple[
     except FileNotFoundError as error:
         missing.append(f"data: {error}")
         return None, 0, 0
-    run = dataclasses.replace(run, demonstrations={})  # a dry run plays nothing
     try:
-        data, examples = prepare(run, args, load_tokenizer(run, args))
+        data, examples = prepare(run, args, load_tokenizer(run, args), play=False)
         return data, sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
     except OSError as error:  # no tokenizer: four bytes count as one token
         missing.append(f"tokenizer of {run.model}, so tokens are guessed ({str(error).splitlines()[0]})")

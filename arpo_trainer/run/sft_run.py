@@ -91,10 +91,17 @@ def load_tokenizer(run: SFTArguments, args: Any) -> Any:
     return tokenizer
 
 
-def prepare(run: SFTArguments, args: Any, tokenizer: Any) -> tuple[TraceData, list[Example]]:
-    """Return the checked traces of a run, with the count of dropped rows, and their ids and labels."""
+def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> tuple[TraceData, list[Example]]:
+    """Return the checked traces of a run, with the count of dropped rows, and their ids and labels.
+
+    Args:
+        run: the settings of the run.
+        args: those of the trainer.
+        tokenizer: of the model.
+        play: whether demonstrations are played; a dry run leaves them out.
+    """
     data = read_trace_files(run.files(), run.trace_settings())
-    if run.demonstrations:  # only one process plays; the others receive the same traces
+    if play and run.demonstrations:  # only one process plays; the others receive the same traces
         played = on_every_rank(lambda: _play(run) if this_rank() == 0 else [])[0]
         data.traces += played
         data.rows += len(played)

@@ -133,7 +133,7 @@ def test_the_stages_run_in_fact(isolation: str, tmp_path: Path, monkeypatch: pyt
         "train.max_steps=1",
         "train.threads=1",
     ]
-    given += ["train.gradient_accumulation_steps=1", f"output_dir={tmp_path / 'out'}", "train.save_strategy=no"]
+    given += ["train.gradient_accumulation_steps=1", f"output_dir={tmp_path / 'out'}"]
     command = ["run", "--recipe", "arithmetic-cpu", "--set", *given]
     assert main([*command, "--dry-run"]) == 0
     shown = capsys.readouterr().out
