@@ -8,17 +8,17 @@ rows, missing = pipeline_dry_run(Pipeline.read("arpo-qwen2.5-3b-reasoning"), Com
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 
-from arpo_env import ToolEnv
 from arpo_trainer.costs.compute_hours import PASS, PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.cost_table import cost_rows
 from arpo_trainer.costs.estimate import Costs
 from arpo_trainer.costs.model_shape import model_shape
 from arpo_trainer.run.demo_model import resolve_model
-from arpo_trainer.run.dry_run import dry_run
+from arpo_trainer.run.dry_run import dry_run, published_size
 from arpo_trainer.run.make_env import make_env
 from arpo_trainer.run.pipeline import Pipeline, Stage
 from arpo_trainer.run.sft_dry_run import Line, sft_dry_run
@@ -84,13 +84,14 @@ def _eval(stage: Stage, settings: dict[str, Any], speed: ComputeSpeed, processes
         tasks = _tasks(str(name), settings)
         counted += tasks or 0
         unknown += [] if tasks else [str(name)]
-    answers = counted * int(settings.get("samples", 1))
+    samples = int(settings.get("samples", 1))
+    answers = counted * samples
     room = int((settings.get("settings") or {}).get("max_completion_length", PAPER_TOKENS))
-    what = f"without {', '.join(unknown)}, whose tasks are counted when it is loaded" if unknown else ""
-    rows: list[Line] = [
-        ("answers", f"{answers:,}", f"{counted:,} tasks x {settings.get('samples', 1)} {what}".strip()),
-        ("tokens sampled, at most", f"{answers * room:,}", f"{room:,} per answer"),
-    ]
+    left_out = f"; not counted: {', '.join(unknown)}" if unknown else ""
+    rows: list[Line] = [("answers", f"{answers:,}" if counted else "not known", f"{samples} per task{left_out}")]
+    if not counted:
+        return rows, missing
+    rows.append(("tokens sampled, at most", f"{answers * room:,}", f"{room:,} per answer"))
     if not settings.get("model"):
         return rows, missing
     try:
@@ -103,13 +104,16 @@ def _eval(stage: Stage, settings: dict[str, Any], speed: ComputeSpeed, processes
 def _tasks(name: str, settings: dict[str, Any]) -> int | None:
     """Return the number of tasks of an environment; None for a suite, or tasks that are not here."""
     limit = settings.get("tasks")
+    options = dict(settings.get("env_settings") or {})
     try:
-        env: ToolEnv = make_env(name, dict(settings.get("env_settings") or {}))
-        size = env.tasks.size
-        env.close()
-    except (UnknownEnvError, HubError, OSError, ValueError):
+        with contextlib.closing(make_env(name, options)) as env:
+            size = env.tasks.size
+    except UnknownEnvError:
         return None
-    return limit if size is None else min(size, limit) if limit else size
+    except (HubError, OSError, ValueError):  # its tasks are not here
+        size = published_size(name, options)
+        return None if size is None else min(size, limit or size)
+    return limit if size is None else min(size, limit or size)
 
 
 _PARTS = {"sft": _sft, "train": _train, "eval": _eval}

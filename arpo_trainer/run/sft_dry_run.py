@@ -52,7 +52,7 @@ def sft_dry_run(
         rows.append(("demonstrations", f"{played:,}", "played when the run begins; their tokens are not counted"))
     rows += _schedule(args, len(data.traces) + played, tokens, learnt, count)
     shape = _shape(run, missing)
-    if shape is not None:
+    if shape is not None and tokens:
         on_cpu = args.use_cpu or (not torch.cuda.is_available() and count == 1)
         epochs = _epochs(args, len(data.traces) + played, count)
         rows += (speed or ComputeSpeed()).rows(PASS_AND_BACK * shape.parameters * tokens * epochs, count, on_cpu)
@@ -84,11 +84,12 @@ def _schedule(args: Any, rows: int, tokens: int, learnt: int, processes: int) ->
     steps, per_step = _steps(args, packed, processes)
     epochs = _epochs(args, packed, processes)
     how = f"{per_step} {'packed rows' if args.packing else 'rows'} each, {processes} process{'es' * (processes > 1)}"
-    return [
-        ("tokens", f"{tokens:,}", f"{tokens // max(1, rows):,} per row; {learnt:,} of them are learnt"),
-        ("tokens computed", f"{round(tokens * epochs):,}", f"{epochs:g} passes"),
-        ("optimizer steps", f"{steps:,}", how),
-    ]
+    lines = [("optimizer steps", f"{steps:,}", how)]
+    if not tokens:
+        return lines
+    each = f"{tokens // rows:,} per row; {learnt:,} of them are learnt"
+    passes = f"{epochs:.3g} passes"
+    return [("tokens", f"{tokens:,}", each), ("tokens computed", f"{round(tokens * epochs):,}", passes), *lines]
 
 
 def _steps(args: Any, rows: int, processes: int) -> tuple[int, int]:
