@@ -111,6 +111,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "train": (["train", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "train --dry-run": (["train", "--recipe", "arithmetic-cpu", "--dry-run"], {"*": "train"}),
     "train, several": (["train", "--recipe", "arithmetic-cpu", "--accelerate-config", "ddp"], {"*": "train"}),
+    "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
+    "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "recipes": (["recipes"], {}),
     "export": (["export", RUN, "--output", f"{RUN}3"], {"*": "train"}),
     "report": (["report", RUN], {}),

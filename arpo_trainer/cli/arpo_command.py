@@ -22,6 +22,7 @@ from arpo_trainer.cli.export_command import add_export_command
 from arpo_trainer.cli.play_command import add_play_command
 from arpo_trainer.cli.plot_command import add_plot_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
+from arpo_trainer.cli.run_command import add_run_command
 from arpo_trainer.cli.sandbox_command import add_sandbox_command
 from arpo_trainer.cli.search_command import add_search_command
 from arpo_trainer.cli.serve_command import add_serve_command
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     add_rollout_command(commands)
     add_sft_command(commands)
     add_train_command(commands)
+    add_run_command(commands)
     add_recipes_command(commands)
     add_export_command(commands)
     report = add_command(commands, "report", _report, "write report.html for a run, also while it goes on")

@@ -121,7 +121,7 @@ def _estimate(
     run: RunArguments, args: ARPOConfig, environments: RunEnvironments, layout: ProcessLayout, on_cpu: bool
 ) -> Costs:
     env = environments.train
-    tasks = _published_size(run) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
+    tasks = published_size(run.env, run.env_kwargs) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
     tokenizer, shape, notes = _tokenizer_and_shape(run, args)
     return estimate(
         run,
@@ -137,15 +137,23 @@ def _estimate(
     )
 
 
-def _published_size(run: RunArguments) -> int | None:
-    """Return the number of tasks that a data set's description states; None if it states none."""
-    spec = get_spec(run.env)
-    split = run.env_kwargs.get("split") or next(iter(spec.splits), "train")
+def published_size(env_id: str, options: dict[str, Any]) -> int | None:
+    """Return the number of tasks that a data set's description states; None if it states none.
+
+    Args:
+        env_id: the environment's id.
+        options: its options, of which `split` and `limit` count.
+
+    Raises:
+        UnknownEnvError: there is no such environment.
+    """
+    spec = get_spec(env_id)
+    split = options.get("split") or next(iter(spec.splits), "train")
     # sizes read like "test 680 / train 14,000", or are one number
     found = re.search(rf"\b{re.escape(split)} ([\d,]+)", spec.size) or re.fullmatch(r"([\d,]+)", spec.size)
     if found is None:
         return None
-    size, limit = int(found[1].replace(",", "")), run.env_kwargs.get("limit")
+    size, limit = int(found[1].replace(",", "")), options.get("limit")
     return min(size, limit) if limit else size
 
 

@@ -83,6 +83,24 @@ def read_settings(
     return {name: _as_number(value) for name, value in settings.items()}
 
 
+def read_section(section: dict[str, Any], command: str) -> dict[str, Any]:
+    """Return the settings of a section of a pipeline: on top of those of its `base`, with dotted names resolved.
+
+    Args:
+        section: settings of a command by name; `base` names a recipe of the command, or a file.
+        command: whose recipes are meant; a command without recipes, such as eval, has no base.
+
+    Raises:
+        FileNotFoundError: there is no such base.
+    """
+    base = section.get("base")
+    settings = _read_file(str(base), (), command) if base and command in FOLDERS else {}
+    for name, value in section.items():
+        outer, dot, inner = name.partition(".")
+        settings = _merge(settings, {outer: {inner: value}} if dot else {name: value})
+    return {name: _as_number(value) for name, value in settings.items() if name != "base"}
+
+
 def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, Any]:
     """Read `name=value` texts with values in YAML.
 

@@ -23,6 +23,14 @@ from envs_registry.datasets.data_files import READERS
 if TYPE_CHECKING:
     from trl import SFTConfig
 
+DEMONSTRATIONS: dict[str, Any] = {
+    "env": "arpo/Arithmetic-v0",
+    "env_kwargs": {},
+    "count": 200,
+    "tool_share": 0.5,
+    "seed": 0,
+}
+
 
 @dataclass
 class SFTArguments:
@@ -31,6 +39,8 @@ class SFTArguments:
     Attributes:
         model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
         data: files or folders of traces, or files of a data set on the hub as OWNER/NAME/FILE.
+        demonstrations: scripted demonstrations, played before training, as `DEMONSTRATIONS` has them: {env, env_kwargs,
+            count, tool_share, seed}. Only environments whose tasks have known solutions can be demonstrated.
         data_format: sharegpt (ARPO-SFT-54K), tool-star (Tool-Star-SFT-54K), alpaca, messages, traces (our rollouts), or
             auto, which looks at each row.
         protocol: the protocol of the policy; traces in another one are rewritten.
@@ -58,6 +68,7 @@ class SFTArguments:
 
     model: str = DEMO_MODEL
     data: str | list[str] = field(default_factory=list)
+    demonstrations: dict[str, Any] = field(default_factory=dict)
     data_format: str = "auto"
     protocol: str = "arpo-tags"
     tools: list[str] = field(default_factory=lambda: ["python", "search"])
@@ -85,6 +96,8 @@ class SFTArguments:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.rows_per_update is not None and self.rows_per_update < 1:
             raise ValueError(f"rows_per_update must be at least 1, got {self.rows_per_update}")
+        for name in self.demonstrations:
+            check_name("demonstrations", name, DEMONSTRATIONS)
         check_name("dtype", self.dtype, DTYPES)
         check_name("data_format", self.data_format, ("auto", *FORMATS))
         make_protocol(self.protocol)
@@ -106,7 +119,7 @@ class SFTArguments:
             FileNotFoundError: an entry is neither here nor on the hub; the error says which.
         """
         entries = [self.data] if isinstance(self.data, str) else self.data
-        if not entries:
+        if not entries and not self.demonstrations:
             raise ValueError("no data: give files of traces with --data FILE ..., or `data` in the settings")
         return [path for entry in entries for path in _files(str(entry))]
 

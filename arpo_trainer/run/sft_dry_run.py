@@ -15,7 +15,7 @@ from arpo_trainer.costs.compute_hours import PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.model_shape import ModelShape, model_shape
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config
-from arpo_trainer.run.sft_arguments import SFTArguments, configure_sft
+from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.sft_run import load_tokenizer, prepare
 from arpo_trainer.sft.plain_trace import ModelTurn
 from arpo_trainer.sft.trace_data import TraceData, learnt_tokens, read_trace_files
@@ -44,12 +44,17 @@ def sft_dry_run(
     data, tokens, learnt = _rows_and_tokens(run, args, missing)
     if data is None:
         return [("ROWS", "not known", "the data is not here")], missing
-    data.require(run.strict)
-    rows: list[Line] = [*data.table(), *_schedule(args, len(data.traces), tokens, learnt, count)]
+    if data.rows or not run.demonstrations:
+        data.require(run.strict)
+    played = int({**DEMONSTRATIONS, **run.demonstrations}["count"]) if run.demonstrations else 0
+    rows: list[Line] = [*data.table()]
+    if played:
+        rows.append(("demonstrations", f"{played:,}", "played when the run begins; their tokens are not counted"))
+    rows += _schedule(args, len(data.traces) + played, tokens, learnt, count)
     shape = _shape(run, missing)
-    if shape is not None:
+    if shape is not None and tokens:
         on_cpu = args.use_cpu or (not torch.cuda.is_available() and count == 1)
-        epochs = _epochs(args, len(data.traces), count)
+        epochs = _epochs(args, len(data.traces) + played, count)
         rows += (speed or ComputeSpeed()).rows(PASS_AND_BACK * shape.parameters * tokens * epochs, count, on_cpu)
     return rows, missing
 
@@ -62,7 +67,7 @@ def _rows_and_tokens(run: SFTArguments, args: Any, missing: list[str]) -> tuple[
         missing.append(f"data: {error}")
         return None, 0, 0
     try:
-        data, examples = prepare(run, args, load_tokenizer(run, args))
+        data, examples = prepare(run, args, load_tokenizer(run, args), play=False)
         return data, sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
     except OSError as error:  # no tokenizer: four bytes count as one token
         missing.append(f"tokenizer of {run.model}, so tokens are guessed ({str(error).splitlines()[0]})")
@@ -79,11 +84,12 @@ def _schedule(args: Any, rows: int, tokens: int, learnt: int, processes: int) ->
     steps, per_step = _steps(args, packed, processes)
     epochs = _epochs(args, packed, processes)
     how = f"{per_step} {'packed rows' if args.packing else 'rows'} each, {processes} process{'es' * (processes > 1)}"
-    return [
-        ("tokens", f"{tokens:,}", f"{tokens // max(1, rows):,} per row; {learnt:,} of them are learnt"),
-        ("tokens computed", f"{round(tokens * epochs):,}", f"{epochs:g} passes"),
-        ("optimizer steps", f"{steps:,}", how),
-    ]
+    lines = [("optimizer steps", f"{steps:,}", how)]
+    if not tokens:
+        return lines
+    each = f"{tokens // rows:,} per row; {learnt:,} of them are learnt"
+    passes = f"{epochs:.3g} passes"
+    return [("tokens", f"{tokens:,}", each), ("tokens computed", f"{round(tokens * epochs):,}", passes), *lines]
 
 
 def _steps(args: Any, rows: int, processes: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ the count of rows, and what came of it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -19,12 +20,15 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from arpo_trainer.rollout.distributed import this_rank
+from arpo_trainer.rollout.distributed import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
+from arpo_trainer.run.cold_start import demonstrated_traces
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config, save_adapters
-from arpo_trainer.run.sft_arguments import SFTArguments, configure_sft
+from arpo_trainer.run.make_env import make_env
+from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.train import idle_threads
+from arpo_trainer.sft.plain_trace import Trace
 from arpo_trainer.sft.sft_trainer import TraceTrainer, make_trainer
 from arpo_trainer.sft.to_protocol import as_messages
 from arpo_trainer.sft.tokenised_traces import Example
@@ -49,7 +53,8 @@ def sft(settings: dict[str, Any]) -> Path:
     folder = Path(args.output_dir)
     with args.main_process_first():  # the main process downloads
         tokenizer = load_tokenizer(run, args)
-        data, examples = prepare(run, args, tokenizer)
+        run.files()
+    data, examples = prepare(run, args, tokenizer)
     log_table(data)
     data.require(run.strict)
     trainer = _trainer(run, args, tokenizer, examples)
@@ -86,10 +91,29 @@ def load_tokenizer(run: SFTArguments, args: Any) -> Any:
     return tokenizer
 
 
-def prepare(run: SFTArguments, args: Any, tokenizer: Any) -> tuple[TraceData, list[Example]]:
-    """Return the checked traces of a run, with the count of dropped rows, and their ids and labels."""
+def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> tuple[TraceData, list[Example]]:
+    """Return the checked traces of a run, with the count of dropped rows, and their ids and labels.
+
+    Args:
+        run: the settings of the run.
+        args: those of the trainer.
+        tokenizer: of the model.
+        play: whether demonstrations are played; a dry run leaves them out.
+    """
     data = read_trace_files(run.files(), run.trace_settings())
+    if play and run.demonstrations:  # only one process plays; the others receive the same traces
+        played = on_every_rank(lambda: _play(run) if this_rank() == 0 else [])[0]
+        data.traces += played
+        data.rows += len(played)
     return data, examples_of(data, Renderer(tokenizer, data.protocol), args.max_length, run.end_token)
+
+
+def _play(run: SFTArguments) -> list[Trace]:
+    asked = {**DEMONSTRATIONS, **run.demonstrations}
+    options = {"protocol": run.protocol, **asked["env_kwargs"]}
+    with contextlib.closing(make_env(asked["env"], options)) as env:
+        source: Any = env.tasks
+        return list(demonstrated_traces(env, source, asked["count"], asked["tool_share"], asked["seed"]))
 
 
 def log_table(data: TraceData) -> None:

@@ -154,12 +154,41 @@ def make_trainer(
     longest = max(len(example["input_ids"]) for example in examples)
     if args.max_length is not None and longest > args.max_length:
         raise ValueError(f"an example has {longest:,} tokens, and max_length is {args.max_length:,}: set more, or null")
-    return TraceTrainer(
+    # earlier releases of TRL do not read the labels of a data set; a collator of our own hands them over in any
+    own = not (args.packing or args.padding_free or getattr(args, "pad_to_multiple_of", None))
+    trainer = TraceTrainer(
         model,
         args=args,
+        data_collator=padded if own else None,
         train_dataset=Dataset.from_list([dict(example) for example in examples]),
         processing_class=tokenizer,
         peft_config=peft_config,
         callbacks=list(callbacks),
         share_beginnings=share_beginnings,
     )
+    _check_labels(trainer)
+    return trainer
+
+
+def padded(rows: Sequence[Example]) -> dict[str, Any]:
+    """Return a batch, padded on the right: the first column holds a token of every row."""
+    # the mask hides the filled positions, so any token id would do for them
+    fill = {"input_ids": 0, "labels": IGNORED, "attention_mask": 0}
+    masked = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
+    return {
+        name: torch.nn.utils.rnn.pad_sequence([torch.tensor(row[name]) for row in masked], True, value)
+        for name, value in fill.items()
+    }
+
+
+def _check_labels(trainer: TraceTrainer) -> None:
+    """Check that a batch has the labels of its row: results of tools must never be learnt silently.
+
+    Raises:
+        RuntimeError: this TRL makes labels of its own.
+    """
+    row = trainer.train_dataset[0]
+    batch = trainer.data_collator([row])
+    learnt = batch["labels"][batch["labels"] != IGNORED].tolist()
+    if learnt != [label for label in row["labels"] if label != IGNORED]:
+        raise RuntimeError("this release of TRL does not keep the labels of packed rows: pip install 'trl>=1.16'")

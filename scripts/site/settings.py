@@ -13,6 +13,7 @@ from scripts.site.markdown import code
 CLASSES = {
     "ARPOConfig": "arpo_trainer",
     "RunArguments": "arpo_trainer.run.arguments",
+    "SFTArguments": "arpo_trainer.run.sft_arguments",
     "RolloutSettings": "arpo_trainer",
     "EnvSpec": "envs_registry",
     "Limits": "sandbox",

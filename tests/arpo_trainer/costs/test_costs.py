@@ -430,9 +430,10 @@ def test_exactly_one_of_recipe_and_config_is_given(given: list[str], capsys: pyt
 
 
 def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    from arpo_trainer.run.recipes import recipe_names
+    from arpo_trainer.run.recipes import FOLDERS, recipe_names
 
     assert main(["recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]
-    assert [line.split()[0] for line in lines] == recipe_names()
+    listed = [(name, command) for command in FOLDERS for name in recipe_names(command)]
+    assert [tuple(line.split()[:2]) for line in lines] == listed
     assert all(len(line.split()) > 3 for line in lines)

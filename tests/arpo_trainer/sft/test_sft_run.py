@@ -121,8 +121,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-RESUMED = [*"num_train_epochs=3 per_device_train_batch_size=4 learning_rate=5e-3 threads=1 save_steps=4".split()]
-RESUMED += [*"logging_steps=3 gradient_checkpointing=false disable_tqdm=true seed=3 lora_dropout=0.1".split()]
+RESUMED = [*["num_train_epochs=3", "per_device_train_batch_size=4", "learning_rate=5e-3", "threads=1", "save_steps=4"]]
+RESUMED += [*["logging_steps=3", "gradient_checkpointing=false", "disable_tqdm=true", "seed=3", "lora_dropout=0.1"]]
 
 
 @pytest.mark.parametrize(("adapters", "kill"), [(0, True), (4, False)], ids=["full", "lora"])

@@ -1,0 +1,227 @@
+"""The whole path from one file: supervised training, reinforcement learning, evaluation. The command is `arpo run`.
+
+A pipeline has sections `sft`, `train` and `eval`, each with the settings of its command; `base: NAME` in a section is a
+recipe of that command. The model of a stage is the output of the stage before it, unless its section names one. Each
+stage is a command of its own, in a process of its own, and leaves a stamp with its settings in its folder:
+
+    OUTPUT/sft    OUTPUT/train    OUTPUT/eval        folders of the stages, each with stage.json
+
+A stage that is done is skipped, and one that was interrupted is resumed. Settings that differ from the stamp's are
+refused: `--from STAGE` redoes that stage and those after it, and keeps the old folders under another name.
+
+    pipeline = Pipeline.read("arithmetic-cpu", ["train.max_steps=3"])
+    pipeline.run(run_command)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from arpo_trainer.run.recipes import read_section, read_settings
+from arpo_trainer.training.checkpoints import broken
+from arpo_trainer.validation import check_name
+
+logger = logging.getLogger(__name__)
+STAGES = ("sft", "train", "eval")
+STAMP = "stage.json"
+LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
+EVAL = ("environments", "tasks", "samples", "model", "output_dir", "settings", "env_settings")
+Command = Callable[[list[str]], int]
+
+
+class StageError(RuntimeError):
+    """Raised when a stage fails; the pipeline can be run again and goes on there."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a pipeline.
+
+    Attributes:
+        name: sft, train or eval.
+        settings: its settings, complete, with model and folder.
+        flags: flags of the launcher.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    flags: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The output folder."""
+        return Path(self.settings["output_dir"])
+
+    @property
+    def stamp(self) -> dict[str, Any] | None:
+        """What the stage left behind: its settings and status; None if it has not begun."""
+        try:
+            found: dict[str, Any] = json.loads((self.folder / STAMP).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found
+
+    @property
+    def status(self) -> str:
+        """How far the stage is: "new", "begun" or "done"."""
+        return "new" if self.stamp is None else str(self.stamp["status"])
+
+    def differences(self) -> list[str]:
+        """Return the settings that differ from those of the stamp, such as "max_steps: 8 -> 3"."""
+        before, now = (self.stamp or {}).get("settings", self._plain()), self._plain()
+        names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        return [f"{name}: {before.get(name)!r} -> {now.get(name)!r}" for name in names]
+
+    def write_stamp(self, status: str) -> None:
+        """Write the stamp."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(json.dumps(self._plain(), sort_keys=True).encode()).hexdigest()[:12]
+        facts = {"stage": self.name, "status": status, "fingerprint": digest, "settings": self._plain()}
+        scratch = self.folder / f"{STAMP}.unfinished"
+        scratch.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+        os.replace(scratch, self.folder / STAMP)
+
+    def put_aside(self) -> None:
+        """Rename the folder, so that the stage begins anew and nothing is lost."""
+        if self.folder.exists():
+            number = next(n for n in range(1, 10_000) if not self.folder.with_name(f"{self.folder.name}.{n}").exists())
+            self.folder.rename(self.folder.with_name(f"{self.folder.name}.{number}"))
+
+    def command(self) -> list[str]:
+        """Return the command line of the stage, after `arpo`; an interrupted one is resumed."""
+        if self.name == "eval":
+            return self._eval_command()
+        # outside of the stage's folder: a trainer may want it empty
+        file = self.folder.with_name(f"{self.name}.yaml")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        checkpoint = any(broken(path) is None for path in self.folder.glob("checkpoint-*"))
+        resume = ["--set", "resume_from_checkpoint=last"] if checkpoint else []
+        return [self.name, "--config", str(file), *resume, *self.flags]
+
+    def _eval_command(self) -> list[str]:
+        given = self.settings
+        names = given.get("environments") or []
+        line = ["eval", *([names] if isinstance(names, str) else names)]
+        line += ["--model", str(given["model"]), "--output", str(self.folder)]
+        line += [text for flag, key in (("--tasks", "tasks"), ("-n", "samples")) if key in given
+                 for text in (flag, str(given[key]))]  # fmt: skip
+        for flag, key in (("--set", "settings"), ("--env-set", "env_settings")):
+            if given.get(key):
+                line += [flag, *(f"{name}={json.dumps(value)}" for name, value in given[key].items())]
+        return [*line, *(["--resume"] if (self.folder / "run.json").is_file() else [])]
+
+    def _plain(self) -> dict[str, Any]:
+        # through JSON, so that it compares equal to what a stamp holds
+        plain: dict[str, Any] = json.loads(json.dumps(self.settings, default=str))
+        return plain
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The stages of a pipeline, in order.
+
+    Attributes:
+        stages: the stages that the file has.
+    """
+
+    stages: tuple[Stage, ...]
+
+    @classmethod
+    def read(cls, config: str, overrides: Sequence[str] = (), flags: Sequence[str] = ()) -> Pipeline:
+        """Return the pipeline of a recipe or a file.
+
+        Args:
+            config: a file, or the name of a recipe of `arpo run`.
+            overrides: `stage.name=value` texts with values in YAML, or `output_dir=FOLDER`.
+            flags: flags of the launcher for the stages that train, in place of those of their sections.
+
+        Raises:
+            FileNotFoundError: there is no such file or recipe.
+            ValueError: it has no stage, or a section or a setting of it is unknown.
+        """
+        sections = read_settings(config, overrides, command="run")
+        folder = Path(str(sections.pop("output_dir", f"runs/{Path(config).stem}")))
+        for name in sections:
+            check_name("a pipeline's sections", name, STAGES)
+        if not sections:
+            raise ValueError(f"{config}: no stage; write a section sft, train or eval")
+        made: list[Stage] = []
+        for name in (name for name in STAGES if name in sections):
+            made.append(_stage(name, sections[name], folder, made[-1] if made else None, tuple(flags)))
+        return cls(tuple(made))
+
+    def run(self, command: Command, begin: str | None = None) -> Path:
+        """Run the stages that are not done, and return the folder of the last one.
+
+        Args:
+            command: runs a command line of `arpo`, and returns its exit status.
+            begin: redo this stage and those after it.
+
+        Raises:
+            ValueError: a stage was made with other settings, or there is no stage `begin`.
+            StageError: a stage failed.
+        """
+        self._redo(begin)
+        changed = [(stage, stage.differences()) for stage in self.stages if stage.stamp is not None]
+        for stage, differences in changed:  # all are checked before anything runs
+            if differences:
+                raise ValueError(
+                    f"{stage.folder} was made with other settings: {'; '.join(differences)}. Redo it and what "
+                    f"follows with --from {stage.name}, or give another folder with --set output_dir=FOLDER"
+                )
+        for stage in self.stages:
+            if stage.status == "done":
+                logger.info("%s: done already, in %s", stage.name, stage.folder)
+                continue
+            line = stage.command()
+            stage.write_stamp("begun")
+            logger.info("%s: arpo %s", stage.name, " ".join(line))
+            if status := command(line):
+                raise StageError(
+                    f"stage {stage.name} ended with exit status {status}; run the same command again to go on there"
+                )
+            stage.write_stamp("done")
+        return self.stages[-1].folder
+
+    def _redo(self, begin: str | None) -> None:
+        if begin is None:
+            return
+        names = [stage.name for stage in self.stages]
+        check_name("--from", begin, names)
+        for stage in self.stages[names.index(begin) :]:
+            stage.put_aside()
+
+
+def _stage(name: str, section: Any, folder: Path, before: Stage | None, flags: tuple[str, ...]) -> Stage:
+    if not isinstance(section, dict):
+        raise ValueError(f"the section {name} must hold settings, as in {{base: NAME}}; got {section!r}")
+    settings = read_section(section, name)
+    own = [text for key in LAUNCH if key in settings
+           for text in (f"--{key.replace('_', '-')}", str(settings.pop(key)))]  # fmt: skip
+    settings["output_dir"] = str(section.get("output_dir", folder / name))
+    if before is not None and "model" not in section:
+        settings["model"] = str(before.folder / "model")
+    if name == "eval":
+        for key in settings:
+            check_name("the section eval's settings", key, EVAL)
+        if "model" not in settings or not settings.get("environments"):
+            raise ValueError("the section eval needs environments, and a model if no stage comes before it")
+        return Stage(name, settings)
+    return Stage(name, settings, flags or tuple(own))
+
+
+def run_command(line: list[str]) -> int:
+    """Run a command line of `arpo` in a process of its own, which frees its memory at the end; return its status."""
+    return subprocess.run([sys.executable, "-m", "arpo_trainer.cli", *line], check=False).returncode

@@ -1,0 +1,148 @@
+"""`arpo run`: stages in order, each from the output of the one before; skipped, resumed, refused or redone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run import pipeline as pipeline_module
+from arpo_trainer.run.pipeline import Pipeline, StageError
+from arpo_trainer.run.recipes import recipe_names
+from tests.arpo_trainer.byte_policy import write_byte_policy
+
+
+class Commands:
+    """Stands for `arpo COMMAND` in processes of their own: keeps the command lines, and fails where it is told to."""
+
+    def __init__(self, *failing: str) -> None:
+        self.lines: list[list[str]] = []
+        self.failing = set(failing)
+
+    def __call__(self, line: list[str]) -> int:
+        self.lines.append(line)
+        return int(line[0] in self.failing)
+
+    @property
+    def names(self) -> list[str]:
+        return [line[0] for line in self.lines]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    sections = {
+        "output_dir": str(tmp_path / "out"),
+        "sft": {"base": "sft-qwen2.5-3b", "data": ["rows.jsonl"], "accelerate_config": "zero3"},
+        "train": {"base": "arithmetic-cpu", "env_kwargs.level": 2},
+        "eval": {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "samples": 2, "settings": {"temperature": 0.6}},
+    }
+    path = tmp_path / "path.yaml"
+    path.write_text(yaml.safe_dump(sections))
+    return str(path)
+
+
+def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path) -> None:
+    commands, out = Commands(), tmp_path / "out"
+    Pipeline.read(file, ["train.max_steps=3"]).run(commands)
+    assert commands.names == ["sft", "train", "eval"]
+    assert commands.lines[0][-2:] == ["--accelerate-config", "zero3"]
+    sft, train = (yaml.safe_load((out / f"{name}.yaml").read_text()) for name in ("sft", "train"))
+    assert (sft["model"], sft["learning_rate"], sft["output_dir"]) == (
+        "Qwen/Qwen2.5-3B-Instruct",
+        7e-6,
+        str(out / "sft"),
+    )
+    assert "accelerate_config" not in sft
+    assert (train["model"], train["max_steps"]) == (str(out / "sft" / "model"), 3)
+    assert train["env_kwargs"] == {"level": 2}
+    expected = ["eval", "arpo/Arithmetic-v0", "--model", str(out / "train" / "model"), "--output", str(out / "eval")]
+    assert commands.lines[2] == [*expected, "--tasks", "5", "-n", "2", "--set", "temperature=0.6"]
+
+
+def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path: Path) -> None:
+    first = Commands("train")
+    with pytest.raises(StageError, match="stage train ended with exit status 1; run the same command again"):
+        Pipeline.read(file).run(first)
+    checkpoint = tmp_path / "out" / "train" / "checkpoint-4"
+    checkpoint.mkdir()
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 4}')
+    second, third = Commands(), Commands()
+    Pipeline.read(file).run(second)
+    assert (first.names, second.names) == (["sft", "train"], ["train", "eval"])
+    assert "resume_from_checkpoint=last" in second.lines[0]
+    assert "resume_from_checkpoint=last" not in first.lines[1]
+    Pipeline.read(file).run(third)
+    assert third.names == []
+
+
+def test_changed_settings_are_refused_and_from_redoes(file: str, tmp_path: Path) -> None:
+    Pipeline.read(file).run(Commands())
+    (tmp_path / "out" / "train" / "kept.txt").write_text("old")
+    changed, commands = Pipeline.read(file, ["train.learning_rate=1e-3"]), Commands()
+    with pytest.raises(ValueError, match=r"learning_rate: 2e-05 -> 0.001.*--from train"):
+        changed.run(commands)
+    assert commands.names == []
+    changed.run(commands, "train")
+    assert commands.names == ["train", "eval"]
+    assert (tmp_path / "out" / "train.1" / "kept.txt").read_text() == "old"
+    with pytest.raises(ValueError, match="--from must be one of"):
+        changed.run(commands, "evaluate")
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({}, "no stage"),
+        ({"trian": {}}, "did you mean 'train'"),
+        ({"sft": 3}, "must hold settings"),
+        ({"sft": {"base": "arithmetic-cpu"}}, "no settings file 'arithmetic-cpu'"),
+        ({"eval": {"tasks": 3}}, "needs environments"),
+        ({"eval": {"environments": "a", "model": "m", "task": 1}}, "did you mean 'tasks'"),
+    ],
+)
+def test_bad_files_are_refused(sections: Any, words: str, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump(sections))
+    assert main(["run", "--config", str(path)]) == 1
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", recipe_names("run"))
+def test_every_pipeline_is_read(name: str) -> None:
+    stages = {stage.name: stage for stage in Pipeline.read(name).stages}
+    assert list(stages) == ["sft", "train", "eval"]
+    assert stages["train"].settings["model"] == str(stages["sft"].folder / "model")
+    assert "learning_rate" in stages["sft"].settings
+
+
+def test_the_stages_run_in_fact(isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """The CPU pipeline on a tiny model, but for `arpo eval`: demonstrations are learnt, then one step of ARPO."""
+    commands = Commands()
+    monkeypatch.setattr(
+        pipeline_module, "run_command", lambda line: commands(line) or (line[0] != "eval" and main(line))
+    )
+    model = write_byte_policy(tmp_path / "model")
+    given = [
+        f"sft.model={model}",
+        "sft.demonstrations.count=8",
+        "sft.threads=1",
+        "train.max_steps=1",
+        "train.threads=1",
+    ]
+    given += ["train.gradient_accumulation_steps=1", f"output_dir={tmp_path / 'out'}"]
+    command = ["run", "--recipe", "arithmetic-cpu", "--set", *given]
+    assert main([*command, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"STAGE {name}" in shown for name in ("sft", "train", "eval"))
+    assert not (tmp_path / "out").exists()
+    assert main(command) == 0
+    assert commands.names == ["sft", "train", "eval"]
+    facts = json.loads((tmp_path / "out" / "sft" / "sft.json").read_text())
+    assert (facts["status"], facts["rows"], facts["kept"]) == ("finished", 8, 8)
+    assert (tmp_path / "out" / "train" / "model" / "config.json").is_file()
+    assert main(command) == 0
+    assert len(commands.lines) == 3
