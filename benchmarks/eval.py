@@ -136,11 +136,12 @@ def play_arpo(tasks: int, url: str, folder: Path) -> list[float]:
 def play_inspect_ai(tasks: int, url: str, folder: Path) -> list[float]:
     """Play with inspect's `eval`."""
     from inspect_ai import eval as inspect_eval
-    from inspect_ai.model import get_model
+    from inspect_ai.model import GenerateConfig, get_model
 
     from arpo_env.adapters import inspect_ai as adapter
 
-    model = get_model("openai/stub", base_url=url, api_key="none", max_connections=AT_ONCE)
+    config = GenerateConfig(max_connections=AT_ONCE)
+    model = get_model("openai-api/local/stub", config=config, base_url=url, api_key="none")
     task = adapter.inspect_task(script(tasks).factory, protocol="arpo-tags", limit=tasks)
     [log] = inspect_eval(task, model=model, display="none", log_dir=str(folder), max_samples=AT_ONCE)
     samples = sorted(log.samples or [], key=lambda sample: sample.metadata["number"])

@@ -8,6 +8,7 @@ server-sent events and comes with transformers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import httpx2
 
 Take = Callable[[Any], None]
+_CLIENTS = 8
 _CONNECT = 10.0  # seconds
 _SHOWN = 400  # characters of an answer
 
@@ -39,7 +41,7 @@ class RequestFault(Exception):
 
 
 class ModelHttp:
-    """Sends requests to servers that generate, with one client per event loop, opened when it is first needed.
+    """Sends requests to servers that generate, with clients of their own for each event loop.
 
     Args:
         key: sent as bearer token; it appears in no message.
@@ -57,7 +59,8 @@ class ModelHttp:
         self.timeout = timeout
         self._secrets = (key,) if key else ()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client: httpx2.AsyncClient | None = None
+        self._clients: list[httpx2.AsyncClient] = []
+        self._turn = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def get(self, url: str) -> Any:
@@ -103,11 +106,12 @@ class ModelHttp:
 
     async def close(self) -> None:
         """Close the connections; the next request opens new ones."""
-        client, loop = self._client, self._loop
-        self._client = self._loop = None
-        # a client of another loop cannot be closed from here; it is only dropped
-        if client is not None and loop is asyncio.get_running_loop():
-            await client.aclose()
+        clients, loop = self._clients, self._loop
+        self._clients, self._loop = [], None
+        # clients of another loop cannot be closed from here; they are only dropped
+        if loop is asyncio.get_running_loop():
+            for client in clients:
+                await client.aclose()
 
     def fault(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> RequestFault:
         """Return an error with this message, without the key."""
@@ -117,13 +121,18 @@ class ModelHttp:
         import httpx2
 
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
+        if not self._clients or self._loop is not loop:
             # no limit on connections: the rollout has its own limits, and a server can batch only what has reached it
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
             waits = httpx2.Timeout(self.timeout, connect=min(_CONNECT, self.timeout), pool=None)
-            self._client = httpx2.AsyncClient(headers=self._headers, limits=limits, timeout=waits)
+            certificates = httpx2.create_ssl_context()  # one for all: it takes some 30 ms
+            # a client looks at all of its connections at each request, so several with few each cost less
+            self._clients = [
+                httpx2.AsyncClient(headers=self._headers, limits=limits, timeout=waits, verify=certificates)
+                for _ in range(_CLIENTS)
+            ]
             self._loop = loop
-        return self._client
+        return self._clients[next(self._turn) % len(self._clients)]
 
     async def _whole(self, method: str, url: str, body: Mapping[str, Any] | None) -> Any:
         import httpx2
