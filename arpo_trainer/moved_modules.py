@@ -36,7 +36,6 @@ MOVED = {
     "entropy": "algorithms.entropy",
     "entropy_factor": "training.entropy_advantage",
     "evaluating": "training.evaluation",
-    "evaluation": "training.evaluation",
     "extras": "optional_dependencies",
     "fingerprint": "training.run_fingerprint",
     "gates": "rollout.concurrency",

@@ -111,6 +111,12 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "train": (["train", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "train --dry-run": (["train", "--recipe", "arithmetic-cpu", "--dry-run"], {"*": "train"}),
     "train, several": (["train", "--recipe", "arithmetic-cpu", "--accelerate-config", "ddp"], {"*": "train"}),
+    "eval": (["eval"], {}),
+    "eval run": (["eval", "run", "arpo/Arithmetic-v0", "--model", "x/y", "--output", f"{RUN}4"], {"*": "train"}),
+    "eval retry": (["eval", "retry", EVALUATION], {"*": "train"}),
+    "eval compare": (["eval", "compare", EVALUATION, f"{EVALUATION}2"], {}),
+    "eval score": (["eval", "score", EVALUATION, "--scorer", "em"], {}),
+    "eval export": (["eval", "export", EVALUATION, "--format", "lm-eval", "--output", f"{EVALUATION}3"], {}),
     "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
     "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "recipes": (["recipes"], {}),
@@ -193,10 +199,11 @@ def files() -> None:
 
     Path(RUN).mkdir(exist_ok=True)
     write_traces(Path(RUN) / "traces.jsonl", [sample_tree()])
-    Path(EVALUATION).mkdir(exist_ok=True)
-    (Path(EVALUATION) / "run.json").write_text('{"kind": "eval", "models": {"m": {}}, "environments": {"e": {}}}')
-    with EpisodeStore(EVALUATION) as store:
-        store.add(UnitKey("m", "e", "t"), 0, sample_tree())
+    for folder in (EVALUATION, f"{EVALUATION}2"):
+        Path(folder).mkdir(exist_ok=True)
+        (Path(folder) / "run.json").write_text('{"kind": "eval", "models": {"m": {}}, "environments": {"e": {}}}')
+        with EpisodeStore(folder) as store:
+            store.add(UnitKey("m", "e", "t"), 0, sample_tree())
     Path(CORPUS).write_text('{"title": "a cat", "text": "the cat sat"}\n')
     row = {"id": "1", "question": "Who?", "answer": "Ada"}
     Path(ROWS).write_text(json.dumps(row) + "\n")
@@ -239,7 +246,7 @@ def test_every_command_is_among_the_cases() -> None:
     assert {"--version", "view", *leaves(_parser())} <= tried
 
 
-NESTED = ("data", "view", "cache", "search", "sandbox", "serve")
+NESTED = ("data", "eval", "view", "cache", "search", "sandbox", "serve")
 
 
 def leaves(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) -> list[str]:

@@ -23,6 +23,7 @@ MEMBERS = [  # a module that is a package now, and one of its former members
     ("arpo_trainer.cli", "main"),
     ("arpo_trainer.report", "write_report"),
     ("arpo_trainer.backends", "trainer_backend"),
+    ("arpo_trainer.evaluation", "evaluate"),
     ("arpo_env.search", "SearchTool"),
 ]
 

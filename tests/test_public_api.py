@@ -48,7 +48,7 @@ PUBLIC = {
         transformers_backend
     """,
     "arpo_trainer.evaluation": """
-        EvalModel EvalRun EvalSettings load_eval_run preset results run_evaluation suite
+        EvalModel EvalSettings load_eval_run preset results run_evaluation suite
     """,
     "arpo_trainer.packing": """
         PackedLogps deal_rows packed_logps regroup split_leaves why_not_packable

@@ -5,13 +5,14 @@ settings = EvalSettings(("arpo/GSM8K-v0",), tasks=100, samples=4)
 run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m-instruct")], "evals/gsm8k")
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.lazy_names import lazy_names
 from arpo_trainer.optional_dependencies import naming_extras
+from sandbox.moved_names import moved_members
 
 if TYPE_CHECKING:
-    from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
+    from arpo_trainer.evaluation.episode_store import load_eval_run
     from arpo_trainer.evaluation.eval_metrics import results
     from arpo_trainer.evaluation.eval_models import EvalModel
     from arpo_trainer.evaluation.eval_session import run_evaluation
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EvalModel",
-    "EvalRun",
     "EvalSettings",
     "load_eval_run",
     "preset",
@@ -32,7 +32,6 @@ __all__ = [
 
 _HOMES = {
     "EvalModel": "eval_models",
-    "EvalRun": "episode_store",
     "EvalSettings": "eval_settings",
     "load_eval_run": "episode_store",
     "preset": "presets",
@@ -41,4 +40,9 @@ _HOMES = {
     "suite": "suites",
 }
 
-__getattr__ = lazy_names("arpo_trainer.evaluation", _HOMES, naming_extras)
+_lazy_name = lazy_names("arpo_trainer.evaluation", _HOMES, naming_extras)
+_moved_name = moved_members("arpo_trainer.evaluation", "arpo_trainer.training.evaluation")
+
+
+def __getattr__(name: str) -> Any:
+    return _lazy_name(name) if name in _HOMES else _moved_name(name)

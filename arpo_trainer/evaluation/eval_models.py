@@ -4,7 +4,7 @@
     EvalModel("qwen", "vllm-server", "Qwen/Qwen2.5-7B-Instruct", urls=("http://127.0.0.1:8000",))
     EvalModel("gpt", "endpoint", "Qwen/Qwen2.5-7B-Instruct", urls=("https://host/v1",), name="gpt-4.1-mini")
 
-The path of a model on a server or behind an endpoint is that of its tokenizer. `checkpoints` lists the checkpoints of a
+The id of a model on a server or behind an endpoint is that of its tokenizer. `checkpoints` lists the checkpoints of a
 trainer's output folder.
 """
 
@@ -38,7 +38,7 @@ class EvalModel:
     Attributes:
         label: its name in tables and files.
         kind: "transformers", "vllm" (an engine in this process), "vllm-server" or "endpoint".
-        path: a folder or a hub id; of a served model, that of its tokenizer.
+        model_id: a folder or a hub id; of a served model, that of its tokenizer.
         urls: addresses of the servers, or of the endpoint.
         name: of the model on the servers or at the endpoint.
         price: US dollars for a million tokens of input, of output, and of input from a cache; None if not known.
@@ -49,7 +49,7 @@ class EvalModel:
 
     label: str
     kind: ModelKind
-    path: str
+    model_id: str
     urls: tuple[str, ...] = ()
     name: str = ""
     price: tuple[float, float, float] | None = None
@@ -65,11 +65,11 @@ class EvalModel:
     @property
     def recorded_as(self) -> str:
         """The name of the weights in a recording: labels of different runs may be equal, as in "checkpoint-100"."""
-        return self.name or self.path
+        return self.name or self.model_id
 
     def facts(self) -> dict[str, Any]:
         """Return the model as plain data for run.json, without passwords and keys that addresses may contain."""
-        shown = {"kind": self.kind, "path": self.path, "name": self.name}
+        shown = {"kind": self.kind, "path": self.model_id, "name": self.name}
         price = dict(zip(("input", "output", "cached"), self.price, strict=True)) if self.price else None
         return {**shown, "urls": [strip_credentials(url) for url in self.urls], "price": price}
 
@@ -87,7 +87,7 @@ def labelled(models: Sequence[EvalModel]) -> list[EvalModel]:
     while len({model.label for model in found}) < len(found) and depth < 8:
         depth += 1
         same = Counter(model.label for model in found)
-        found = [replace(m, label=_last(m.path, depth)) if same[m.label] > 1 else m for m in found]
+        found = [replace(m, label=_last(m.model_id, depth)) if same[m.label] > 1 else m for m in found]
     # such as one model on two servers
     names = Counter(model.label for model in found)
     return [
@@ -120,7 +120,7 @@ def load_tokenizer(model: EvalModel) -> Any:
     """Return the tokenizer of a model."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(resolve_model(model.path))
+    return AutoTokenizer.from_pretrained(resolve_model(model.model_id))
 
 
 def context_length(path: str) -> int | None:
@@ -168,7 +168,7 @@ def _transformers(model: EvalModel, tokenizer: Any) -> Backend:
     from arpo_trainer.backends import transformers_backend
 
     gpu = torch.cuda.is_available()
-    loaded = AutoModelForCausalLM.from_pretrained(resolve_model(model.path), dtype="auto" if gpu else torch.float32)
+    loaded = AutoModelForCausalLM.from_pretrained(resolve_model(model.model_id), dtype="auto" if gpu else torch.float32)
     return transformers_backend(loaded.to("cuda" if gpu else "cpu").eval(), tokenizer)
 
 
@@ -178,7 +178,7 @@ def _vllm(model: EvalModel) -> Backend:
     from arpo_trainer.backends import VLLMEngineBackend
 
     # the backend reads log-probabilities of the distribution that is sampled from
-    engine = LLM(resolve_model(model.path), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
+    engine = LLM(resolve_model(model.model_id), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
     return VLLMEngineBackend(engine, topk=_TOPK)
 
 

@@ -15,7 +15,7 @@ from arpo_trainer.backends.base import Backend, GenerationError
 from arpo_trainer.evaluation.episode_store import EpisodeStore
 from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow
 from arpo_trainer.rollout.concurrency import ConcurrencyLimits
-from arpo_trainer.rollout.engine import Engine, first_error
+from arpo_trainer.rollout.engine import Engine, first_error, rollout_context
 from arpo_trainer.rollout.group import Group, RolloutContext
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -73,7 +73,7 @@ class EvalRunner:
         """
         per_unit = max((engine.settings.num_generations for engine in self.engines.values()), default=1)
         limits = ConcurrencyLimits({"trajectory": max(self.concurrency, per_unit), **self.limits})
-        contexts = {label: engine.context(limits) for label, engine in self.engines.items()}
+        contexts = {label: rollout_context(engine, limits) for label, engine in self.engines.items()}
         queue = iter(units)
         await self.backend.begin()
         try:

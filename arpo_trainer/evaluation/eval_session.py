@@ -133,7 +133,7 @@ def _play_all(sitting: _Sitting, display: Display) -> None:
 
 def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: LiveDisplay) -> None:
     tokenizer = load_tokenizer(model)
-    rollout = sitting.settings.rollout_settings(context_length(model.path))
+    rollout = sitting.settings.rollout_settings(context_length(model.model_id))
     with _backend(sitting, model, tokenizer) as backend:
         template = sitting.settings.chat_template_kwargs
         engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template) for one in sitting.planned}

@@ -91,7 +91,7 @@ class Engine:
 
     async def play(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
         """Do the same without `check_failures`, for callers that also count trees played by other processes."""
-        context = self.context()
+        context = rollout_context(self)
         groups = [Group(context, task, step, number) for number, task in enumerate(tasks, first_group)]
         await self.backend.begin()
         try:
@@ -103,25 +103,6 @@ class Engine:
         finally:
             await self.backend.end()
         return [group.tree for group in groups]
-
-    def context(self, limits: ConcurrencyLimits | None = None) -> RolloutContext:
-        """Return what the groups of a rollout share, for callers that play groups one by one.
-
-        Args:
-            limits: those of several engines together; by default the limits of this one.
-        """
-        # the default has to admit a whole group, too; a limit that is given replaces it
-        most = {"trajectory": max(DEFAULT_TRAJECTORIES, self.settings.num_generations), **self.limits}
-        return RolloutContext(
-            self.backend,
-            self.tokenizer,
-            self.env,
-            self.settings,
-            self.renderer,
-            limits or ConcurrencyLimits(most),
-            self.tool_time,
-            self.on_trajectory,
-        )
 
     async def _grow(self, group: Group) -> None:
         await group.grow()
@@ -151,6 +132,27 @@ class Engine:
     def prompt_ids(self, task: Task) -> list[int]:
         """Render and tokenise the opening messages of a task."""
         return self.renderer.prompt_ids(self.env.messages(task), self.env.schemas)
+
+
+def rollout_context(engine: Engine, limits: ConcurrencyLimits | None = None) -> RolloutContext:
+    """Return what the groups of a rollout share, for callers that play groups one by one.
+
+    Args:
+        engine: plays the groups.
+        limits: those of several engines together; by default the limits of this one.
+    """
+    # the default has to admit a whole group, too; a limit that is given replaces it
+    most = {"trajectory": max(DEFAULT_TRAJECTORIES, engine.settings.num_generations), **engine.limits}
+    return RolloutContext(
+        engine.backend,
+        engine.tokenizer,
+        engine.env,
+        engine.settings,
+        engine.renderer,
+        limits or ConcurrencyLimits(most),
+        engine.tool_time,
+        engine.on_trajectory,
+    )
 
 
 def first_error(error: BaseException) -> BaseException:
