@@ -167,22 +167,32 @@ def _status(found: EvalRun, share: float, most: float, folder: Path) -> int:
 def _begun(arguments: argparse.Namespace) -> tuple[EvalSettings, list[EvalModel]]:
     """Return settings and models from the options."""
     from arpo_trainer.evaluation.eval_settings import EvalSettings
-    from arpo_trainer.evaluation.presets import apply, preset
+    from arpo_trainer.evaluation.presets import preset
 
     if not arguments.names:
         raise ValueError(f"name environments or suites: {_USAGE}")
-    options, rollout, template = read_env_options(arguments), _rollout(arguments), {}
+    decided = _deciding(arguments)
     if arguments.preset:
-        row = preset(arguments.preset)
-        options, rollout = apply(row, options, rollout)
-        template, arguments.model = dict(row.chat_template_kwargs), arguments.model or [row.model]
+        arguments.model = arguments.model or [preset(arguments.preset).model]
     models = _models(arguments)
     if not models:
         raise ValueError("name the models: --model FOLDER_OR_HUB_ID ..., or --preset NAME of a published one")
     given = {name: getattr(arguments, name) for name in ("tasks", "samples", "algorithm", "seed")}
     settings = {name: value for name, value in given.items() if value is not None} | _running(arguments)
-    names = tuple(arguments.names)
-    return EvalSettings(names, options, rollout=rollout, chat_template_kwargs=template, **settings), models
+    return EvalSettings(tuple(arguments.names), **decided, **settings), models
+
+
+def _deciding(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return options of environments, of rollouts and of the chat template that are given, those of a preset too."""
+    from arpo_trainer.evaluation.presets import apply, preset
+
+    options = read_env_options(arguments) if hasattr(arguments, "env_set") else {}
+    rollout = _rollout(arguments) if hasattr(arguments, "set") else {}
+    if not arguments.preset:
+        return {"env_options": options, "rollout": rollout}
+    row = preset(arguments.preset)
+    options, rollout = apply(row, options, rollout)
+    return {"env_options": options, "rollout": rollout, "chat_template_kwargs": dict(row.chat_template_kwargs)}
 
 
 def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings, list[EvalModel]]:
@@ -201,12 +211,14 @@ def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings,
             changed[name] = getattr(arguments, name)
     if getattr(arguments, "names", []):
         changed["environments"] = tuple(arguments.names)
-    if getattr(arguments, "env_set", []):
-        changed["env_options"] = read_env_options(arguments)
-    if hasattr(arguments, "set") and (rollout := _rollout(arguments)):
-        changed["rollout"] = {**settings.rollout, **rollout}
-    models = _models(arguments) or [_stored_model(label, facts) for label, facts in settings.models.items()]
-    return replace(settings, **changed), models
+    for name, given in _deciding(arguments).items():
+        changed[name] = {**getattr(settings, name), **given}
+    if arguments.model or arguments.endpoint_model:
+        return replace(settings, **changed), _models(arguments)
+    stored = [_stored_model(label, facts) for label, facts in settings.models.items()]
+    if arguments.vllm_server and len(stored) > 1:
+        raise ValueError("vLLM servers serve one model, and the run has several: name the one with --model")
+    return replace(settings, **changed), [_moved(model, arguments) for model in stored]
 
 
 def _stored_model(label: str, facts: dict[str, Any]) -> EvalModel:
@@ -214,6 +226,21 @@ def _stored_model(label: str, facts: dict[str, Any]) -> EvalModel:
 
     price = facts["price"] and tuple(facts["price"][name] for name in ("input", "output", "cached"))
     return EvalModel(label, facts["kind"], facts["path"], tuple(facts["urls"]), facts["name"], price)
+
+
+def _moved(model: EvalModel, arguments: argparse.Namespace) -> EvalModel:
+    """Return a stored model where it runs now, and at the price that is given."""
+    from dataclasses import replace
+
+    model = replace(model, price=_price(arguments.price) or model.price)
+    if arguments.endpoint:
+        return replace(model, kind="endpoint", urls=(arguments.endpoint,))
+    if not (arguments.vllm or arguments.vllm_server):
+        return model
+    # what an endpoint calls its model says nothing about these weights: then the settings differ
+    name = "" if model.kind == "endpoint" else model.name
+    kind: Any = "vllm" if arguments.vllm else "vllm-server"
+    return replace(model, kind=kind, urls=tuple(arguments.vllm_server or ()), name=name)
 
 
 def _models(arguments: argparse.Namespace) -> list[EvalModel]:

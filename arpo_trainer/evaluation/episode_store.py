@@ -2,7 +2,8 @@
 
 A folder has `traces.jsonl` with the trees and `episodes.jsonl` with a short row for each (`UnitRow`). A tree is written
 before its row, so that a row is there only if its tree is complete. What a killed process left behind the last row is
-removed when the folder is opened for writing again, and that unit is played again.
+removed when the folder is opened for writing again, and that unit is played again. A row whose tree is lost, as in a
+folder that was copied while it was written, gets an empty place, and its unit is played again as a new attempt.
 
     with EpisodeStore("evals/gsm8k") as store:
         store.add(UnitKey("smollm2", "GSM8K", task.id), 0, tree)
@@ -51,6 +52,7 @@ class EpisodeStore:
         self._lock = _lock(self.folder)
         try:
             self.rows: dict[UnitKey, UnitRow] = {}
+            self._attempts: dict[UnitKey, int] = {}
             self._repair()
             self._traces, self._lines = (self._append_to(name) for name in (TRACES, ROWS))
         except BaseException:
@@ -65,12 +67,11 @@ class EpisodeStore:
             index: the task's position in its environment.
             tree: what was played.
         """
-        before = self.rows.get(key)
-        row = unit_row(key, index, before.attempt + 1 if before else 1, tree)
+        row = unit_row(key, index, self._attempts.get(key, 0) + 1, tree)
         tree.meta["unit"] = {"env": key.env, "model": key.model, "sample": key.sample, "attempt": row.attempt}
-        row.trace = self._write(self._traces, tree.to_json())
-        self._write(self._lines, json.dumps(row.as_dict(), ensure_ascii=False, separators=(",", ":")))
-        self.rows[key] = row
+        row.trace = self._write(self._traces, _encoded(tree.to_json()))
+        self._write(self._lines, _line(row))
+        self._keep(row)
         return row
 
     def close(self) -> None:
@@ -88,32 +89,34 @@ class EpisodeStore:
         return (self.folder / name).open("ab")
 
     @staticmethod
-    def _write(file: IO[bytes], text: str) -> tuple[int, int]:
-        # a model may write half of a surrogate pair, which UTF-8 cannot encode
-        line = text.encode("utf-8", errors="replace") + b"\n"
+    def _write(file: IO[bytes], line: bytes) -> tuple[int, int]:
         start = file.seek(0, os.SEEK_END)
         file.write(line)
         file.flush()  # from here on the line survives the end of this process
         return start, len(line)
 
+    def _keep(self, row: UnitRow) -> None:
+        self.rows[row.key], self._attempts[row.key] = row, row.attempt
+
     def _repair(self) -> None:
         """Read the rows, and remove what a killed process left unfinished at the end of the two files."""
         path, traces = self.folder / ROWS, self.folder / TRACES
-        whole = size = traces.stat().st_size if traces.exists() else 0
-        lost = 0
-        for row in rows_of(path):
-            if sum(row.trace) > size:
-                lost += 1  # its tree is gone: it is played again, under the number of a new attempt
-                self.rows.pop(row.key, None)
-                continue
-            self.rows[row.key] = row
+        size = traces.stat().st_size if traces.exists() else 0
+        rows = list(rows_of(path))
+        lost = [row for row in rows if sum(row.trace) > size]
+        for row in lost:
+            row.trace = (0, 0)
+        for row in rows:
+            self._keep(row)
+        self.rows = {key: row for key, row in self.rows.items() if row.trace[1]}
         if lost:
-            logger.warning("%s was cut off: %d episodes whose trees are lost are played again", traces, lost)
-        else:
-            whole = max((sum(row.trace) for row in rows_of(path)), default=0)
+            logger.warning("%s was cut off: %d episodes whose trees are lost are played again", traces, len(lost))
+            # at once: when the file has grown, their places would be those of other trees
+            scratch = path.with_name(f"{ROWS}.unfinished")
+            scratch.write_bytes(b"".join(map(_line, rows)))
+            scratch.replace(path)
         _cut(path, _whole_lines(path))
-        # after a cut the rest of the file may end within a line
-        _cut(traces, whole if not lost else _whole_lines(traces))
+        _cut(traces, max((sum(row.trace) for row in rows), default=0))
 
 
 @dataclass
@@ -208,6 +211,15 @@ def rows_of(path: Path) -> Iterator[UnitRow]:
                 yield UnitRow.from_dict(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}: not an episode ({error}); delete the line") from error
+
+
+def _line(row: UnitRow) -> bytes:
+    return _encoded(json.dumps(row.as_dict(), ensure_ascii=False, separators=(",", ":")))
+
+
+def _encoded(text: str) -> bytes:
+    # a model may write half of a surrogate pair, which UTF-8 cannot encode
+    return text.encode("utf-8", errors="replace") + b"\n"
 
 
 def _whole_lines(path: Path) -> int:

@@ -14,6 +14,7 @@ import datetime
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,6 +100,8 @@ def run_evaluation(
         planned = held.enter_context(plan_environments(settings, cache))
         limits = share_limits(settings.limits, planned)
         store = held.enter_context(EpisodeStore(folder))
+        # again, now that no other process can write: one may have played while the environments were made
+        stored = _stored_facts(folder, settings, resume or repeat_broken)
         facts = _facts(folder, settings, planned, stored)
         sitting = _Sitting(replace(settings, limits=limits), models, planned, store, facts, cache, repeat_broken)
         with _recording(folder, facts, store):
@@ -116,11 +119,13 @@ def broken_share(found: EvalRun) -> float:
 
 def _play_all(sitting: _Sitting, display: Display) -> None:
     units = {model.label: sitting.units(model) for model in sitting.models}
-    totals = {
-        (model.label, one.label): one.count * sitting.settings.samples
-        for model in sitting.models
-        for one in sitting.planned
-    }
+    # a resumed run may ask for fewer tasks than are stored
+    stored = Counter((key.model, key.env) for key in sitting.store.rows)
+    fresh = Counter(
+        (u.key.model, u.key.env) for each in units.values() for u in each if u.key not in sitting.store.rows
+    )
+    pairs = [(model.label, one.label) for model in sitting.models for one in sitting.planned]
+    totals = {pair: stored[pair] + fresh[pair] for pair in pairs}
     with display(sitting.facts, totals, list(sitting.store.rows.values()), sitting.running) as shown:
         for model in sitting.models:
             if not units[model.label]:

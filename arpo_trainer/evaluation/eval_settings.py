@@ -139,8 +139,12 @@ def refuse_other_settings(stored: Mapping[str, Any], settings: EvalSettings) -> 
 
 
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with of each model only what decides its episodes: not where it runs, nor what it costs."""
+    """Return settings with the usual sampling, and of each model only what decides its episodes.
+
+    Where it runs and what it costs do not.
+    """
     models = {
         label: {name: model.get(name) for name in ("path", "name")} for label, model in settings["models"].items()
     }
-    return {**settings, "models": models}
+    # a default that is given differs in nothing
+    return {**settings, "models": models, "rollout": {**PAPER_SAMPLING, **settings["rollout"]}}

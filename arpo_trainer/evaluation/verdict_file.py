@@ -85,7 +85,8 @@ class VerdictFile:
         whole, _, half = self._file.read().rpartition(b"\n")
         if half:  # of a process that was killed while it wrote
             self._file.truncate(len(whole) + bool(whole))
-        lines = whole.decode("utf-8").splitlines() if whole else []
+        # not splitlines(): texts of models hold other signs that it takes for the end of a line
+        lines = whole.decode("utf-8").split("\n") if whole else []
         if not lines:
             self._append(header)
         elif json.loads(lines[0]) != header:

@@ -77,7 +77,7 @@ class FollowedRun:
         seen = self._state()  # before reading: what is written meanwhile is read the next time
         run = load_eval_run(self._folder)
         self._widths = self._widths or model_widths(run, self._tokenizer)
-        self._by_place = {row.trace[0]: row for row in run.rows}
+        self._by_place = {row.trace[0]: row for row in run.rows if row.trace[1]}
         self._seen = seen
         return run
 
@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         answers: dict[str, Callable[[dict[str, list[str]]], bytes]] = {
             "/": lambda _: self._page(),
             "/state": lambda _: json_bytes(self.server.state()),
-            "/rows": lambda query: json_bytes(compact_rows(self._run(query).run(), lambda _, row: row.trace[0])),
+            "/rows": lambda query: json_bytes(compact_rows(self._run(query).run(), _place)),
             "/tree": lambda query: json_bytes(self._run(query).tree(int(query["at"][0]))),
         }
         if parts.path not in answers:
@@ -173,3 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug(format, *args)
+
+
+def _place(_: int, row: UnitRow) -> int | None:
+    return row.trace[0] if row.trace[1] else None  # a lost tree has no place

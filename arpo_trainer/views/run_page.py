@@ -136,7 +136,9 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
     for first, second in _compared(list(groups))[:_PAIRS]:
         for env in [env for env in groups[first] if env in groups[second]]:
             one, two = (task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second))
-            shared = [task for task, scores in one.items() if scores and two.get(task)]
+            asked, asks = ({row.task: row.question for row in groups[side][env]} for side in (first, second))
+            # the same id with another question is another task
+            shared = [task for task, scores in one.items() if scores and two.get(task) and asked[task] == asks[task]]
             if shared:
                 result = compare_paired({task: one[task] for task in shared}, {task: two[task] for task in shared})
                 numbers = {name: getattr(result, name) for name in ("first", "second", "difference", "low", "high")}

@@ -1,6 +1,7 @@
 """Sums up an evaluation for its views: one `ScoreLine` for each model and environment.
 
-The numbers are those of results.json; while there is none, they are computed from the rows.
+The numbers are those of results.json. While there is none, or it is of fewer or of other episodes since the run went on,
+they are computed from the rows.
 
     for line in score_lines(load_eval_run("evals/gsm8k")):
         line.model, line.env, line.score
@@ -78,13 +79,21 @@ def score_lines(run: EvalRun) -> list[ScoreLine]:
     lines = []
     for key in [*computed, *(key for key in stored if key not in computed)]:
         # an older results.json may lack what is computed now
-        entry = {**computed.get(key, {}), **{name: value for name, value in stored.get(key, {}).items() if value}}
+        entry = computed.get(key, {})
+        if not _outdated(stored.get(key, {}), entry):
+            entry = {**entry, **{name: value for name, value in stored.get(key, {}).items() if value}}
         line = _line(entry, seconds.get(key), _planned(run.facts, key[1]))
         described = _table(_table(run.facts.get("models")).get(line.model))
         names = (line.model, str(described.get("path", "")), str(described.get("name", "")))
         line.published = published_numbers(_table(entry.get("published")), names)
         lines.append(line)
     return lines
+
+
+def _outdated(stored: Mapping[str, Any], computed: Mapping[str, Any]) -> bool:
+    """Return whether results.json counts other episodes than the rows: it is written when a sitting ends."""
+    counted = [name for name in ("episodes", "scored", "broken") if name in stored and name in computed]
+    return any(stored[name] != computed[name] for name in counted)
 
 
 def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:

@@ -59,7 +59,7 @@ function candidates() {
   if (want.mode === "pairs") {
     const rows = new Map();
     [want.a, want.b].forEach((number, place) => itemsHeld(sides[number] || sides[0]).forEach((entry) => {
-      const key = `${entry.task.env}\n${entry.task.id}`;
+      const key = `${entry.task.env}\n${entry.task.id}\n${entry.task.question}`;  // the same id with another question is another task
       if (!rows.has(key)) rows.set(key, { task: entry.task, sides: [null, null], text: "" });
       rows.get(key).sides[place] = entry;
       rows.get(key).text += entry.text;

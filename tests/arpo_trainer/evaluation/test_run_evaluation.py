@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,15 +11,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation import eval_session
 from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
+from arpo_trainer.evaluation.eval_plan import plan_environments
 from arpo_trainer.tree import RolloutTree
 from tests.arpo_env.chat_server import Answer, chat_server, reply
+from tests.arpo_trainer.evaluation import made_rows
 
 TASKS, SAMPLES = 12, 2
 
@@ -223,6 +228,43 @@ def test_other_settings_are_refused(
         assert main(play(tmp_path, *asked, *more, "--resume")) == 1
         assert words in capsys.readouterr().err
         assert (tmp_path / "episodes.jsonl").read_bytes() == before
+
+
+@pytest.mark.usefixtures("isolation")
+def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resume = ["eval", "--resume", "--plain", "--output", str(tmp_path)]
+    with chat_server(guesses) as server:
+        assert main(play(tmp_path, "--tasks", "2", *at(server.address, model_folder))) == 0
+    with chat_server(guesses) as server:  # at another address
+        assert main([*resume, "-n", "2", "--endpoint", server.address, "--price", "1", "2"]) == 0
+    facts = load_eval_run(tmp_path).facts
+    assert facts["models"]["stub"]["urls"] == [server.address]
+    assert facts["usage"]["usd"] > 0
+    capsys.readouterr()
+    # the default is no other setting; fewer tasks than are stored are nothing to play
+    assert main([*resume, "--temperature", "0.6", "--tasks", "1"]) == 0
+    assert "4/4 done" in (said := capsys.readouterr().err)
+    assert "nothing left" in said
+    for more in (["--preset", "tool-star-qwen-3b"], ["--vllm"], ["--vllm-server", "http://127.0.0.1:9"]):
+        assert main([*resume, *more]) == 1
+        assert "the run has other settings" in capsys.readouterr().err
+
+
+def test_a_folder_that_another_process_has_filled_meanwhile_is_refused(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextlib.contextmanager
+    def slowly(*arguments: Any) -> Iterator[Any]:
+        with plan_environments(*arguments) as planned:
+            made_rows.play(tmp_path, {"t0": [("12", 1.0)]})
+            yield planned
+
+    monkeypatch.setattr(eval_session, "plan_environments", slowly)
+    assert main(play(tmp_path, *at("http://127.0.0.1:9/v1", model_folder))) == 1
+    assert "holds an evaluation: add --resume" in capsys.readouterr().err
+    assert [row.task for row in load_eval_run(tmp_path).rows] == ["t0"]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
+from arpo_trainer.evaluation.eval_metrics import results, write_results
 from arpo_trainer.views.page_rows import view_tree
 from arpo_trainer.views.run_page import comparisons, write_view
+from arpo_trainer.views.run_summary import score_lines
 from tests.arpo_trainer.views.browser import Browser
 from tests.arpo_trainer.views.sample_runs import HOSTILE, hostile_run, make_run
 
@@ -110,6 +112,24 @@ def test_scores_of_results_json_come_first(tmp_path: Path) -> None:
     assert (line["score"], line["metric"], line["cost"]) == (score, "f1", 1.5)
     assert [(row["method"], row["value"]) for row in line["published"]["rows"]] == [("ARPO", 0.388)]
     assert line["episodes"] == 10
+
+
+def test_results_json_of_an_earlier_sitting_is_not_shown(tmp_path: Path) -> None:
+    """A run with more tasks that was killed: results.json is that of the sitting before."""
+    run = make_run(tmp_path / "run", tasks=10)
+    found = load_eval_run(run)
+    write_results(run, found.rows[:4], found.facts)
+    (line,) = score_lines(found)
+    assert line.score is not None
+    assert (line.episodes, line.score["tasks"]) == (10, results(found.rows, found.facts)["scores"][0]["score"]["tasks"])
+
+
+def test_the_same_id_with_another_question_is_another_task(tmp_path: Path) -> None:
+    runs = [load_eval_run(make_run(tmp_path / name, tasks=10)) for name in ("one", "two")]
+    assert [pair["tasks"] for pair in comparisons(runs)] == [10]
+    for row in runs[1].rows[:4]:
+        row.question = f"Another {row.question}"
+    assert [pair["tasks"] for pair in comparisons(runs)] == [6]
 
 
 def test_two_runs_are_paired_over_the_tasks_that_both_have(large_run: Path, second_run: Path) -> None:
