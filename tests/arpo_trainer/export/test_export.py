@@ -235,3 +235,25 @@ def test_what_cannot_be_exported_is_named(base: Path, run: Path, tmp_path: Path)
     with pytest.raises(ValueError, match="dtype must be one of"):
         export_model(folder, tmp_path / "out", dtype="int8")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("change", ["missing", "renamed", "adapters"])
+def test_weights_that_the_model_did_not_get_are_refused(change: str, base: Path, run: Path, tmp_path: Path) -> None:
+    """transformers and PEFT only warn, and the export would hold random numbers or the base."""
+    from peft import LoraConfig, get_peft_model
+    from safetensors.torch import load_file, save_file
+
+    model, folder = AutoModelForCausalLM.from_pretrained(base), checkpoint(run, 4)
+    if change == "adapters":
+        model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    model.save_pretrained(folder)
+    (file,) = folder.glob("*model.safetensors")
+    weights = load_file(file)
+    if change == "missing":
+        weights = {name: value for name, value in weights.items() if "layers.0.mlp" not in name}
+    else:
+        weights = {name.replace("layers.", "blocks."): value for name, value in weights.items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"missing.*--base MODEL"):
+        export_model(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
