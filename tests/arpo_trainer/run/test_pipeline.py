@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,27 @@ def test_changed_settings_are_refused_and_from_redoes(file: str, tmp_path: Path)
     assert (tmp_path / "out" / "train.1" / "kept.txt").read_text() == "old"
     with pytest.raises(ValueError, match="--from must be one of"):
         changed.run(commands, "evaluate")
+
+
+def test_what_follows_a_stage_that_runs_again_is_not_taken_for_done(file: str, tmp_path: Path) -> None:
+    Pipeline.read(file).run(Commands())
+    shutil.rmtree(tmp_path / "out" / "sft")  # by hand, or by a kill in the middle of --from
+    again = Commands()
+    Pipeline.read(file).run(again)
+    assert again.names == ["sft", "train", "eval"]
+    assert (tmp_path / "out" / "train.1" / "stage.json").is_file()
+
+
+def test_an_evaluation_of_which_too_much_broke_is_repeated(file: str, tmp_path: Path) -> None:
+    facts = tmp_path / "out" / "eval" / "run.json"
+    with pytest.raises(StageError, match="stage eval"):
+        Pipeline.read(file).run(Commands("eval"))
+    for status, words in (("interrupted", ["--resume"]), ("finished", ["eval", "retry", str(facts.parent)])):
+        facts.write_text(json.dumps({"status": status}))
+        again = Commands("eval")
+        with pytest.raises(StageError):
+            Pipeline.read(file).run(again)
+        assert again.lines[0][-len(words) :] == words
 
 
 @pytest.mark.parametrize(
