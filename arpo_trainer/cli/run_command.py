@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from arpo_trainer.cli.command_options import add_command, add_set_option
@@ -57,10 +58,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _dry_run(arguments: argparse.Namespace, pipeline: Any) -> int:
     from arpo_trainer.costs.compute_hours import ComputeSpeed
-    from arpo_trainer.run.pipeline_dry_run import pipeline_dry_run
+    from arpo_trainer.evaluation.eval_plan import environment_rows
+    from arpo_trainer.run.pipeline_dry_run import Played, pipeline_dry_run
+
+    def plan(names: Sequence[str]) -> list[Played]:
+        return [Played(row.env, row.options, row.tasks) for row in environment_rows(names)]
 
     speed = ComputeSpeed(arguments.tflops, arguments.hour_price)
-    rows, missing = pipeline_dry_run(pipeline, speed, arguments.num_processes)
+    rows, missing = pipeline_dry_run(pipeline, speed, arguments.num_processes, plan)
     write_table(rows)
     sys.stderr.writelines(f"missing here: {lack}\n" for lack in missing)
     return 1 if missing else 0

@@ -17,6 +17,7 @@ CheckpointKind = Literal["plain", "adapter", "fsdp", "fsdp-full", "zero"]
 FSDP_SHARDS = "pytorch_model_fsdp_0"
 FSDP_FULL = "pytorch_model_fsdp.bin"
 _STATE = "trainer_state.json"
+_RECORDS = ("run.json", "sft.json")  # of `arpo train` and `arpo sft`
 _WEIGHTS = tuple(
     f"{name}{suffix}"
     for name in ("model.safetensors", "pytorch_model.bin")
@@ -32,7 +33,7 @@ class CheckpointFiles:
         folder: its folder.
         kind: "plain" (transformers' files), "adapter" (PEFT's), "fsdp" (one file per process, written by
             torch.distributed.checkpoint), "fsdp-full" (one file of all weights), or "zero" (DeepSpeed's).
-        run: the output folder of the run that wrote it, or None if there is no run.json beside it.
+        run: the output folder of the run that wrote it, or None if there is neither run.json nor sft.json beside it.
         step: training steps taken, or None if the folder does not say.
     """
 
@@ -42,14 +43,18 @@ class CheckpointFiles:
     step: int | None
 
     def facts(self) -> dict[str, Any]:
-        """Return run.json of its run, or nothing if there is none or it cannot be read."""
+        """Return run.json or sft.json of its run, or nothing if there is none or it cannot be read."""
         if self.run is None:
             return {}
         try:
-            facts = json.loads((self.run / "run.json").read_text(encoding="utf-8"))
+            facts = json.loads(next(self.run / name for name in _RECORDS if (self.run / name).is_file()).read_bytes())
         except ValueError:  # a run that was killed while it wrote
             return {}
-        return facts if isinstance(facts, dict) else {}
+        if not isinstance(facts, dict):
+            return {}
+        settings = facts.get("settings") or {}
+        # a supervised run has them in its settings only
+        return {"model": settings.get("model"), "seed": settings.get("seed")} | facts
 
 
 def find_checkpoint_files(path: str | Path) -> CheckpointFiles:
@@ -102,7 +107,8 @@ def _newest(folder: Path) -> Path:
 
 
 def _run_of(folder: Path) -> Path | None:
-    return next((one for one in (folder, folder.resolve().parent) if (one / "run.json").is_file()), None)
+    places = (folder, folder.resolve().parent)
+    return next((one for one in places if any((one / name).is_file() for name in _RECORDS)), None)
 
 
 def _step_of(folder: Path) -> int | None:

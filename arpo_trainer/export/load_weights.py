@@ -10,7 +10,8 @@ DeepSpeed.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from arpo_trainer.export.checkpoint_kinds import FSDP_FULL, FSDP_SHARDS, Checkpo
 from arpo_trainer.run.demo_model import resolve_model
 
 DTYPES = ("float32", "bfloat16", "float16")
+_GIVE_BASE = "Export another checkpoint, or give the model that was trained with --base MODEL"
 _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # inserted into names by wrappers
 
 
@@ -59,7 +61,11 @@ def base_of(found: CheckpointFiles, base: str | None = None) -> str:
 def _plain(found: CheckpointFiles, base: str | None) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(found.folder, dtype="auto")
+    model, report = AutoModelForCausalLM.from_pretrained(found.folder, dtype="auto", output_loading_info=True)
+    # transformers only warns of these, and leaves random numbers where weights are missing
+    faults = [sorted(map(str, report.get(name, ()))) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")]
+    _check_complete(found.folder, faults[0] + faults[2], faults[1])
+    return model
 
 
 def _adapter(found: CheckpointFiles, base: str | None) -> Any:
@@ -69,8 +75,12 @@ def _adapter(found: CheckpointFiles, base: str | None) -> Any:
 
     path = resolve_model(base_of(found, base))
     whole = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    merged = PeftModel.from_pretrained(whole, found.folder).merge_and_unload()
-    return merged.to(_dtype_of(path))
+    with warnings.catch_warnings(record=True) as heard:  # PEFT only warns of adapters that are not there
+        warnings.simplefilter("always")
+        adapted = PeftModel.from_pretrained(whole, found.folder)
+    if lacking := next((str(one.message) for one in heard if "missing adapter keys" in str(one.message)), ""):
+        raise ValueError(f"the adapters in {found.folder} do not fit {path}: {lacking[:200]}. {_GIVE_BASE}")
+    return adapted.merge_and_unload().to(_dtype_of(path))
 
 
 def _fsdp(found: CheckpointFiles, base: str | None) -> Any:
@@ -126,13 +136,21 @@ def _filled(found: CheckpointFiles, base: str | None, weights: Mapping[str, torc
     lacking, unknown = model.load_state_dict(named, strict=False)
     held = {id(value) for name, value in _every_name(model).items() if name in named}
     lacking = [name for name in lacking if id(_every_name(model).get(name)) not in held]  # tied to one that is there
+    _check_complete(structure or base_of(found, base), lacking, unknown)
+    return model
+
+
+def _check_complete(structure: Any, lacking: Sequence[str], unknown: Sequence[str]) -> None:
+    """Check that a model got its weights, and that all of them were its own.
+
+    Raises:
+        ValueError: some are missing or unknown.
+    """
     if lacking or unknown:
         raise ValueError(
-            f"the weights in {found.folder} are not of the structure of {structure or base_of(found, base)}: "
-            f"{len(lacking)} are missing ({', '.join(lacking[:3])}), {len(unknown)} are unknown "
-            f"({', '.join(unknown[:3])}). Give the model that was trained with --base MODEL"
+            f"the weights are not of the structure of {structure}: {len(lacking)} are missing "
+            f"({', '.join(lacking[:3])}), {len(unknown)} are unknown ({', '.join(unknown[:3])}). {_GIVE_BASE}"
         )
-    return model
 
 
 def _every_name(model: Any) -> dict[str, Any]:

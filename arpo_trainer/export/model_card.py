@@ -3,7 +3,7 @@
     card = make_card(find_checkpoint_files("runs/mine"), name="mine-3b")
     card.save("exports/mine-3b/README.md")
 
-It states only what run.json and eval.jsonl say. Secrets, addresses and paths of this machine are left out.
+It states only what run.json (or sft.json) and eval.jsonl say. Secrets, addresses and paths of this machine are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from arpo_trainer.run.demo_model import DEMO_MODEL
 
 _DEMO_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _TAGS = ("reinforcement-learning", "agents", "tool-use", "arpo-gym")
-_SECRET = re.compile(r"token|key|password|secret|url|host|port$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"token|key|passw|secret|url|host|port$|auth|credential|cookie|header|proxy|bearer|login", re.IGNORECASE
+)
+# keys of services that stand in a field of another name, or in a text
+_LOOKS_SECRET = re.compile(r"\b(?:hf|sk|ghp|gsk|xai|pplx|tvly|github_pat)[_-][\w-]{16,}|\bBearer\s+\S+", re.IGNORECASE)
+_PATH = re.compile(r"(?<![\w/.:~-])(?:~|/[\w.~-]+)(?:/[\w.~-]+)*/([\w.~-]+)")  # of this machine, in a text
 _COUNTED = re.compile(r"max_tokens|max_new_tokens|prefix_tokens|packing_tokens")  # tokens of text, not of access
 _LEFT_OUT = ("output_dir", "logging_dir", "resume_from_checkpoint", "report_to", "hub_model_id")
 
@@ -48,13 +53,13 @@ def make_card(
     named = base or facts.get("model")
     model = _DEMO_HUB if named == DEMO_MODEL else _hub_id(named)
     rows = _evaluations(found)
-    algorithm = facts.get("algorithm")
+    algorithm = facts.get("algorithm") or facts.get("kind")
     data = ModelCardData(
         base_model=model,
         library_name="transformers",
         pipeline_tag="text-generation",
         license=licence or _licence_of(named),
-        tags=[*_TAGS, *([algorithm] if algorithm else [])],
+        tags=[tag for tag in (*_TAGS, algorithm) if tag and (tag, algorithm) != (_TAGS[0], "sft")],
         datasets=_data_sets(facts) or None,
         model_name=name,
         eval_results=_results(facts, [row for row in rows[-1:] if _is_of(row, found)]) or None,
@@ -65,11 +70,12 @@ def make_card(
 
 
 def _introduction(found: CheckpointFiles, facts: Mapping[str, Any], model: str | None, dtype: str) -> str:
-    kind = {"adapter": "LoRA adapters, merged into it", "plain": "All weights were trained"}.get(
-        found.kind, "All weights were trained, in shards that were put together"
-    )
+    adapted = found.kind == "adapter" or bool((facts.get("settings") or {}).get("lora_rank"))
+    shards = "" if adapted or found.kind == "plain" else ", in shards that were put together"
+    kind = "LoRA adapters were trained, and merged into it" if adapted else f"All weights were trained{shards}"
     from_base = f" from [{model}](https://huggingface.co/{model})" if model else ""
     how = f" with `{facts['algorithm']}`" if facts.get("algorithm") else ""
+    how = " on traces (supervised, a cold start)" if facts.get("kind") == "sft" else how
     weights = f" The weights are {dtype}." if dtype else ""
     return f"A tool-using language model, trained{from_base}{how} by arpo-gym. {kind}.{weights}"
 
@@ -85,21 +91,29 @@ def _how_to_use(name: str) -> str:
 
 def _training(facts: Mapping[str, Any], step: int | None) -> str:
     if not facts:
-        return "No run.json was found beside the checkpoint, so how it was trained is not stated."
+        return "No run.json or sft.json was found beside the checkpoint, so how it was trained is not stated."
     env, settings = facts.get("env") or {}, facts.get("settings") or {}
     rows = {
         "run": facts.get("name"),
         "recipe": settings.get("base") or settings.get("recipe"),
         "algorithm": facts.get("algorithm"),
-        "environment": env.get("id") if isinstance(env, Mapping) else None,
+        "environment": _harmless(env.get("id")) if isinstance(env, Mapping) else None,
         "data sets": ", ".join(_data_sets(facts)) or None,
-        "training steps": step,
+        "rows": _rows_learnt(facts),
+        "training steps": facts.get("steps") if step is None else step,
         "seed": facts.get("seed"),
         "status of the run": facts.get("status"),
         "begun": facts.get("started"),
     }
     lines = [f"| {what} | {value} |" for what, value in rows.items() if value is not None]
     return "\n".join(["## Training", "", "| | |", "|---|---|", *lines])
+
+
+def _rows_learnt(facts: Mapping[str, Any]) -> str | None:
+    """Return the counts of a supervised run."""
+    if facts.get("kind") != "sft" or not {"kept", "rows", "learnt_tokens", "tokens"} <= facts.keys():
+        return None
+    return f"{facts['kept']:,} of {facts['rows']:,} kept; {facts['learnt_tokens']:,} of {facts['tokens']:,} tokens learnt"
 
 
 def _measured(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
@@ -177,13 +191,17 @@ def _interval(row: Mapping[str, Any], name: str) -> str:
 
 def _eval_env(facts: Mapping[str, Any]) -> str | None:
     settings, env = facts.get("settings") or {}, facts.get("env") or {}
-    return settings.get("eval_env") or (env.get("id") if isinstance(env, Mapping) else None)
+    named = settings.get("eval_env") or (env.get("id") if isinstance(env, Mapping) else None)
+    return _harmless(named) if named else None
 
 
 def _data_sets(facts: Mapping[str, Any]) -> list[str]:
     env = facts.get("env") or {}
     hub = _hub_of(env.get("id") if isinstance(env, Mapping) else None)
-    return [hub] if hub else []
+    given = (facts.get("settings") or {}).get("data") or [] if facts.get("kind") == "sft" else []
+    # OWNER/NAME/FILE is on the hub, as `arpo sft` reads it
+    files = [str(one) for one in ([given] if isinstance(given, str) else given) if not Path(str(one)).exists()]
+    return [*([hub] if hub else []), *{one.rpartition("/")[0]: 0 for one in files if _hub_id(one.rpartition("/")[0])}]
 
 
 def _hub_of(env_id: str | None) -> str | None:
@@ -220,7 +238,9 @@ def _harmless(value: Any, name: str = "") -> Any:
         return [_harmless(one, name) for one in value]
     if isinstance(value, str) and value.startswith(("/", "~", "./", "../")):
         return Path(value).name
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    if isinstance(value, str):
+        return _LOOKS_SECRET.sub("***", _PATH.sub(r"\1", value))
+    return value if isinstance(value, int | float | bool | None) else str(value)
 
 
 def _shown(name: str) -> bool:

@@ -6,8 +6,9 @@ stage is a command of its own, in a process of its own, and leaves a stamp with 
 
     OUTPUT/sft    OUTPUT/train    OUTPUT/eval        folders of the stages, each with stage.json
 
-A stage that is done is skipped, and one that was interrupted is resumed. Settings that differ from the stamp's are
-refused: `--from STAGE` redoes that stage and those after it, and keeps the old folders under another name.
+A stage that is done is skipped, and one that was interrupted is resumed; of an evaluation, what broke is played again.
+Where a stage runs, what later stages made before is put aside under another name. Settings that differ from the stamp's
+are refused: `--from STAGE` redoes that stage and those after it, and keeps the old folders under another name.
 
     pipeline = Pipeline.read("arithmetic-cpu", ["train.max_steps=3"])
     pipeline.run(run_command)
@@ -21,7 +22,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,8 @@ class Stage:
         return [self.name, "--config", str(file), *resume, *self.flags]
 
     def _eval_command(self) -> list[str]:
+        if self._is_played():
+            return ["eval", "retry", str(self.folder)]
         given = self.settings
         names = given.get("environments") or []
         line = ["eval", *([names] if isinstance(names, str) else names)]
@@ -121,6 +124,14 @@ class Stage:
             if given.get(key):
                 line += [flag, *(f"{name}={json.dumps(value)}" for name, value in given[key].items())]
         return [*line, *(["--resume"] if (self.folder / "run.json").is_file() else [])]
+
+    def _is_played(self) -> bool:
+        """Return whether all episodes are played; if the command failed all the same, too many of them broke."""
+        try:
+            facts = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(facts, dict) and facts.get("status") == "finished"
 
     def _plain(self) -> dict[str, Any]:
         # through JSON, so that it compares equal to what a stamp holds
@@ -181,10 +192,12 @@ class Pipeline:
                     f"{stage.folder} was made with other settings: {'; '.join(differences)}. Redo it and what "
                     f"follows with --from {stage.name}, or give another folder with --set output_dir=FOLDER"
                 )
-        for stage in self.stages:
+        for number, stage in enumerate(self.stages):
             if stage.status == "done":
                 logger.info("%s: done already, in %s", stage.name, stage.folder)
                 continue
+            # what a later stage made came from an earlier output of this one
+            _put_aside(later for later in self.stages[number + 1 :] if later.stamp is not None)
             line = stage.command()
             stage.write_stamp("begun")
             logger.info("%s: arpo %s", stage.name, " ".join(line))
@@ -200,8 +213,12 @@ class Pipeline:
             return
         names = [stage.name for stage in self.stages]
         check_name("--from", begin, names)
-        for stage in self.stages[names.index(begin) :]:
-            stage.put_aside()
+        _put_aside(self.stages[names.index(begin) :])
+
+
+def _put_aside(stages: Iterable[Stage]) -> None:
+    for stage in reversed(list(stages)):  # the last first: a kill in between leaves nothing that seems to be done
+        stage.put_aside()
 
 
 def _stage(name: str, section: Any, folder: Path, before: Stage | None, flags: tuple[str, ...]) -> Stage:

@@ -9,6 +9,8 @@ rows, missing = pipeline_dry_run(Pipeline.read("arpo-qwen2.5-3b-reasoning"), Com
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from arpo_trainer.costs.model_shape import model_shape
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.dry_run import dry_run, published_size
 from arpo_trainer.run.make_env import make_env
-from arpo_trainer.run.pipeline import Pipeline, Stage
+from arpo_trainer.run.pipeline import Pipeline
 from arpo_trainer.run.sft_dry_run import Line, sft_dry_run
 from envs_registry.datasets.hub import HubError
 from envs_registry.spec import UnknownEnvError
@@ -28,8 +30,26 @@ from envs_registry.spec import UnknownEnvError
 PAPER_TOKENS = 4096  # tokens of one answer of the papers' evaluation, per call of the model
 
 
+@dataclass(frozen=True)
+class Played:
+    """What an evaluation plays of an environment.
+
+    Attributes:
+        env: its id.
+        options: options of the environment.
+        tasks: how many tasks at most; None is all.
+    """
+
+    env: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tasks: int | None = None
+
+
+Plan = Callable[[Sequence[str]], Sequence[Played]]
+
+
 def pipeline_dry_run(
-    pipeline: Pipeline, speed: ComputeSpeed | None = None, processes: int | None = None
+    pipeline: Pipeline, speed: ComputeSpeed | None = None, processes: int | None = None, plan: Plan | None = None
 ) -> tuple[list[Line], list[str]]:
     """Return a table with a part for each stage, and what this machine lacks.
 
@@ -37,9 +57,10 @@ def pipeline_dry_run(
         pipeline: the pipeline.
         speed: the speed and price of a device.
         processes: the number of processes of the stages that train; None is what their settings are written for.
+        plan: what the stage eval plays for names of suites and environments; None knows single environments only.
 
     Raises:
-        ValueError: a stage's settings cannot work.
+        ValueError: a stage's settings cannot work, or `plan` does not know a name.
     """
     speed = speed or ComputeSpeed()
     rows: list[Line] = []
@@ -50,17 +71,18 @@ def pipeline_dry_run(
         model = model if given in folders else given
         settings = {**stage.settings, **({"model": model} if model else {})}
         rows.append((f"STAGE {stage.name}", stage.status, str(stage.folder)))
-        part, lacks = _PARTS[stage.name](stage, settings, speed, processes)
+        if stage.name == "eval":
+            part, lacks = _eval(settings, speed, plan or _as_named)
+        elif stage.name == "sft":
+            part, lacks = sft_dry_run(settings, processes, speed)
+        else:
+            part, lacks = _train(settings, speed, processes)
         rows += part
         missing += [f"{stage.name}: {lack}" for lack in lacks]
     return rows, missing
 
 
-def _sft(stage: Stage, settings: dict[str, Any], speed: ComputeSpeed, processes: int | None) -> Any:
-    return sft_dry_run(settings, processes, speed)
-
-
-def _train(stage: Stage, settings: dict[str, Any], speed: ComputeSpeed, processes: int | None) -> Any:
+def _train(settings: dict[str, Any], speed: ComputeSpeed, processes: int | None) -> Any:
     costs, missing = dry_run(settings, processes)
     rows = [row for row in cost_rows(costs) if row[1]]  # its headings stand between the stages otherwise
     if costs.shape is None:
@@ -76,14 +98,18 @@ def _operations(costs: Costs) -> float:
     return parameters * (PASS_AND_BACK * costs.computed + PASS * seen)
 
 
-def _eval(stage: Stage, settings: dict[str, Any], speed: ComputeSpeed, processes: int | None) -> Any:
+def _as_named(names: Sequence[str]) -> list[Played]:
+    return [Played(name) for name in names]
+
+
+def _eval(settings: dict[str, Any], speed: ComputeSpeed, plan: Plan) -> Any:
     names = settings["environments"]
     missing: list[str] = []
     counted, unknown = 0, []
-    for name in [names] if isinstance(names, str) else names:
-        tasks = _tasks(str(name), settings)
+    for played in plan([names] if isinstance(names, str) else [str(name) for name in names]):
+        tasks = _tasks(played, settings)
         counted += tasks or 0
-        unknown += [] if tasks else [str(name)]
+        unknown += [] if tasks else [played.env]
     samples = int(settings.get("samples", 1))
     answers = counted * samples
     room = int((settings.get("settings") or {}).get("max_completion_length", PAPER_TOKENS))
@@ -101,19 +127,16 @@ def _eval(stage: Stage, settings: dict[str, Any], speed: ComputeSpeed, processes
     return [*rows, *speed.rows(PASS * shape.parameters * answers * room, 1, not torch.cuda.is_available())], missing
 
 
-def _tasks(name: str, settings: dict[str, Any]) -> int | None:
+def _tasks(played: Played, settings: dict[str, Any]) -> int | None:
     """Return the number of tasks of an environment; None for a suite, or tasks that are not here."""
-    limit = settings.get("tasks")
-    options = dict(settings.get("env_settings") or {})
+    limit = min(filter(None, (settings.get("tasks"), played.tasks)), default=None)
+    options = {**played.options, **(settings.get("env_settings") or {})}
     try:
-        with contextlib.closing(make_env(name, options)) as env:
+        with contextlib.closing(make_env(played.env, options)) as env:
             size = env.tasks.size
     except UnknownEnvError:
         return None
     except (HubError, OSError, ValueError):  # its tasks are not here
-        size = published_size(name, options)
-        return None if size is None else min(size, limit or size)
+        size = published_size(played.env, options)
+        return limit if size is None else min(size, limit or size)
     return limit if size is None else min(size, limit or size)
-
-
-_PARTS = {"sft": _sft, "train": _train, "eval": _eval}

@@ -5,6 +5,7 @@ is read as well, for checks and for other tokenizers.
 
     for trace in read_tree(row):
         sampling.check(trace)               # a `RejectionSampling`; raises `DroppedRow`
+        sampling.keep(trace)                # once nothing else speaks against it
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RejectionSampling:
     _count: Counter[str] = field(default_factory=Counter)
 
     def check(self, trace: Trace) -> None:
-        """Count a trajectory that is kept.
+        """Check a trajectory against those that are kept already.
 
         Raises:
             DroppedRow: it scored too little or failed, is a duplicate, or its task has enough of them.
@@ -49,6 +50,9 @@ class RejectionSampling:
             raise DroppedRow("duplicate")
         if self.max_per_task and self._count[trace.question] >= self.max_per_task:
             raise DroppedRow("enough of this task", f"max_per_task={self.max_per_task}")
+
+    def keep(self, trace: Trace) -> None:
+        """Count a trajectory that is kept."""
         self._seen.add((trace.question, trace.turns))
         self._count[trace.question] += 1
 
@@ -91,7 +95,8 @@ def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
         texts = tuple(span.text if span.kind == "model" else None for span in path)
         ids = SampledIds(tuple(tree.prompt_ids), tuple(tuple(span.ids) for span in path), texts)
         turns = tuple(_turn(span) for span in path)
-        yield Trace(None, question, turns, _protocol_of(path), None, ids, trajectory.reward)
+        cut = bool(path) and path[-1].finish == "length"
+        yield Trace(None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut)
 
 
 def _turn(span: Span) -> Turn:
@@ -105,7 +110,9 @@ def _turn(span: Span) -> Turn:
 
 
 def _protocol_of(path: list[Span]) -> str:
-    text = "".join(span.text for span in path)
-    if "<tool_response>" in text or "<tool_call>" in text:
+    # a result may show the marks of any protocol
+    text = "".join(span.text for span in path if span.kind == "model")
+    if "<tool_call>" in text:
         return "hermes"
-    return "llama3" if "<|python_tag|>" in text else "arpo-tags" if "</answer>" in text or "<result>" in text else ""
+    shown = any(span.text.startswith("\n<result>\n") for span in path if span.kind == "environment")
+    return "llama3" if "<|python_tag|>" in text else "arpo-tags" if "</answer>" in text or shown else ""

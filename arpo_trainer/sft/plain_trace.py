@@ -97,6 +97,7 @@ class Trace:
         tools: schemas of the tools, if the row has them.
         ids: the sampled ids, if the trace comes from a rollout.
         reward: what the trajectory earned, if the trace comes from a rollout; None if it failed.
+        cut: whether the last turn of a rollout ended at its limit of tokens.
     """
 
     system: str | None
@@ -106,6 +107,7 @@ class Trace:
     tools: tuple[JsonSchema, ...] | None = None
     ids: SampledIds | None = None
     reward: float | None = None
+    cut: bool = False
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from arpo_env.protocols import make_protocol
@@ -41,7 +42,7 @@ def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
 
 def _with_turns(trace: Trace, protocol: Protocol, turns: tuple[Turn, ...], keep_ids: bool) -> Trace:
     ids = trace.ids if keep_ids else None
-    return Trace(trace.system, trace.question, turns, protocol.name, trace.tools, ids, trace.reward)
+    return replace(trace, turns=turns, protocol=protocol.name, ids=ids)
 
 
 def _write(turn: CheckedTurn, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:

@@ -65,6 +65,8 @@ def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema])
         if isinstance(read.action, Answer) and not last:
             raise DroppedRow("answer before the end")
         checked.append(read)
+    if trace.cut and protocol.native:  # any text is an answer there
+        raise DroppedRow("cut off", "the last turn reached the limit of tokens")
     end = checked[-1]
     if isinstance(end, ToolResults) or isinstance(end.action, ToolCalls):
         raise DroppedRow("cut off", "it ends with a call or its result")

@@ -164,12 +164,13 @@ def _checked(trace: Trace, protocol: Protocol, settings: TraceSettings, sampling
     if done is None:
         sampling.check(trace)  # cheap, and most trajectories of a run fail it
         done = rewritten(trace, protocol, tools)
+        sampling.keep(trace)
     # a prompt that explains tags does not fit a trace that was rewritten into native calls
     fits = not trace.protocol or make_protocol(trace.protocol).native == protocol.native
-    if settings.prompt == "rows" and fits and (done.system is not None or done.ids is not None):
+    if settings.prompt == "rows" and fits and done.system is not None:
         return done
     style: Any = "paper" if settings.prompt == "paper" else "short"
-    # another prompt: the sampled ids begin with the old one
+    # sampled ids begin with the prompt that they were sampled after; its text is needed for another tokenizer
     ids = done.ids if settings.prompt == "rows" else None
     return replace(done, system=protocol.system_prompt(tools, "en", style), ids=ids)
 

@@ -108,7 +108,7 @@ def _from_messages(messages: Iterable[Row], system: str | None, tools: tuple[Jso
     turns: list[Turn] = []
     question = ""
     for message in messages:
-        role = _ROLES.get(message.get("role") or "")
+        role = _ROLES.get(str(message.get("role")))
         content = _content(message.get("content"))
         if role is None:
             raise DroppedRow("unknown role", repr(message.get("role")))
@@ -138,7 +138,8 @@ def _add_model(turns: list[Turn], text: str, calls: tuple[tuple[str, Any], ...])
 
 
 def _add_results(turns: list[Turn], content: str) -> None:
-    texts = tuple(match[2] for match in _WRAPPED.finditer(content)) if _WRAPPED.match(content) else (content,)
+    wrapped = not _WRAPPED.sub("", content) and content.strip()  # nothing stands beside the tags
+    texts = tuple(match[2] for match in _WRAPPED.finditer(content)) if wrapped else (content,)
     if turns and isinstance(turns[-1], ToolResults):
         texts = (*turns.pop().texts, *texts)  # type: ignore[union-attr]
     turns.append(ToolResults(texts))
@@ -206,9 +207,20 @@ def _tools(row: Row) -> tuple[JsonSchema, ...] | None:
     given = row.get("tools")
     if not given:
         return None
-    entries = _objects(_loaded(given, "tools"), "tools")
+    entries = _objects(_loaded(given, "tools") or [], "tools")
     # LLaMA-Factory writes the function alone
-    return tuple(entry if "function" in entry else {"type": "function", "function": entry} for entry in entries)
+    tools = tuple(entry if "function" in entry else {"type": "function", "function": entry} for entry in entries)
+    for tool in tools:
+        _check_schema(tool["function"])
+    return tools
+
+
+def _check_schema(function: Any) -> None:
+    named = isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    parameters = (function.get("parameters") or {}) if named else None
+    properties = (parameters.get("properties") or {}) if isinstance(parameters, Mapping) else None
+    if not isinstance(properties, Mapping) or not all(isinstance(one, Mapping) for one in properties.values()):
+        raise DroppedRow("not a row", "'tools' holds an entry that is no schema of a function with a name")
 
 
 def _loaded(value: Any, what: str) -> Any:

@@ -235,3 +235,58 @@ def test_what_cannot_be_exported_is_named(base: Path, run: Path, tmp_path: Path)
     with pytest.raises(ValueError, match="dtype must be one of"):
         export_model(folder, tmp_path / "out", dtype="int8")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("change", ["missing", "renamed", "adapters"])
+def test_weights_that_the_model_did_not_get_are_refused(change: str, base: Path, run: Path, tmp_path: Path) -> None:
+    """transformers and PEFT only warn, and the export would hold random numbers or the base."""
+    from peft import LoraConfig, get_peft_model
+    from safetensors.torch import load_file, save_file
+
+    model, folder = AutoModelForCausalLM.from_pretrained(base), checkpoint(run, 4)
+    if change == "adapters":
+        model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    model.save_pretrained(folder)
+    (file,) = folder.glob("*model.safetensors")
+    weights = load_file(file)
+    if change == "missing":
+        weights = {name: value for name, value in weights.items() if "layers.0.mlp" not in name}
+    else:
+        weights = {name.replace("layers.", "blocks."): value for name, value in weights.items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"missing.*--base MODEL"):
+        export_model(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_card_of_a_supervised_run_says_what_was_learnt(base: Path, tmp_path: Path) -> None:
+    run = tmp_path / "cold"
+    AutoModelForCausalLM.from_pretrained(base).save_pretrained(run / "model")
+    AutoTokenizer.from_pretrained(base).save_pretrained(run / "model")
+    settings = {"model": "Qwen/Qwen2.5-3B-Instruct", "data": ["dongguanting/ARPO-SFT-54K/x.jsonl"], "lora_rank": 8}
+    facts = {"kind": "sft", "settings": settings, "rows": 1000, "kept": 990, "tokens": 5000, "learnt_tokens": 2000}
+    (run / "sft.json").write_text(json.dumps({**facts, "status": "finished", "steps": 30}))
+    card = ModelCard.load(export_model(run, tmp_path / "out") / "README.md")
+    assert card.data.base_model == "Qwen/Qwen2.5-3B-Instruct"
+    assert card.data.datasets == ["dongguanting/ARPO-SFT-54K"]
+    assert "reinforcement-learning" not in card.data.tags
+    assert "LoRA adapters were trained" in card.text  # the model is merged already
+    assert "| rows | 990 of 1,000 kept; 2,000 of 5,000 tokens learnt |" in card.text
+    assert "| training steps | 30 |" in card.text
+
+
+def test_keys_and_paths_in_fields_of_other_names_stay_out_of_the_card(base: Path, run: Path, tmp_path: Path) -> None:
+    facts = json.loads((run / "run.json").read_text())
+    facts["env"]["id"] = "/home/alice/tasks.py:Mine-v0"
+    facts["settings"] |= {
+        "eval_env": "/home/alice/tasks.py:Mine-v0",
+        "env_kwargs": {"Authorization": "Basic hunter3", "search": "tool --index /home/alice/wiki/index --k 3"},
+        "note": "with sk-abcdefghijklmnop0123",
+    }
+    (run / "run.json").write_text(json.dumps(facts))
+    trained(base).save_pretrained(checkpoint(run, 4))
+    text = ModelCard.load(export_model(run, tmp_path / "out") / "README.md").content
+    for private in ("alice", "hunter3", "abcdefghijklmnop0123"):
+        assert private not in text
+    assert "tool --index index --k 3" in text
+    assert "tasks.py:Mine-v0" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation.suites import suite
 from arpo_trainer.run import pipeline as pipeline_module
 from arpo_trainer.run.pipeline import Pipeline, StageError
 from arpo_trainer.run.recipes import recipe_names
@@ -93,6 +95,27 @@ def test_changed_settings_are_refused_and_from_redoes(file: str, tmp_path: Path)
         changed.run(commands, "evaluate")
 
 
+def test_what_follows_a_stage_that_runs_again_is_not_taken_for_done(file: str, tmp_path: Path) -> None:
+    Pipeline.read(file).run(Commands())
+    shutil.rmtree(tmp_path / "out" / "sft")  # by hand, or by a kill in the middle of --from
+    again = Commands()
+    Pipeline.read(file).run(again)
+    assert again.names == ["sft", "train", "eval"]
+    assert (tmp_path / "out" / "train.1" / "stage.json").is_file()
+
+
+def test_an_evaluation_of_which_too_much_broke_is_repeated(file: str, tmp_path: Path) -> None:
+    facts = tmp_path / "out" / "eval" / "run.json"
+    with pytest.raises(StageError, match="stage eval"):
+        Pipeline.read(file).run(Commands("eval"))
+    for status, words in (("interrupted", ["--resume"]), ("finished", ["eval", "retry", str(facts.parent)])):
+        facts.write_text(json.dumps({"status": status}))
+        again = Commands("eval")
+        with pytest.raises(StageError):
+            Pipeline.read(file).run(again)
+        assert again.lines[0][-len(words) :] == words
+
+
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
@@ -146,3 +169,17 @@ def test_the_stages_run_in_fact(isolation: str, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "out" / "train" / "model" / "config.json").is_file()
     assert main(command) == 0
     assert len(commands.lines) == 3
+
+
+def test_a_dry_run_counts_the_tasks_of_suites(tmp_path: Path, capsys: Any) -> None:
+    model = write_byte_policy(tmp_path / "model")
+    path = tmp_path / "suite.yaml"
+    sections = {"eval": {"environments": ["reasoning"], "model": str(model), "samples": 2}}
+    path.write_text(yaml.safe_dump(sections))
+    assert main(["run", "--config", str(path), "--dry-run", "--tflops", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "not counted" not in shown
+    (answers,) = (line for line in shown.splitlines() if line.startswith("answers"))
+    tasks = sum(row.tasks or 0 for row in suite("reasoning"))  # the least: some sets are played whole
+    assert int(answers.split()[1].replace(",", "")) >= 2 * tasks > 0
+    assert "hours" in shown

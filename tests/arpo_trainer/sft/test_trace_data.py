@@ -18,8 +18,10 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.sft_arguments import SFTArguments
 from arpo_trainer.run.sft_run import write_rows
 from arpo_trainer.sft.plain_trace import CAUSES, ModelTurn, ToolResults, Trace
+from arpo_trainer.sft.to_protocol import as_messages
 from arpo_trainer.sft.tokenised_traces import IGNORED
 from arpo_trainer.sft.trace_data import TraceSettings, examples_of, read_trace_files, read_traces_of
+from arpo_trainer.tree import RolloutTree, Trajectory
 from tests.arpo_trainer.sft.rows import FORMATS, SYSTEM, episode, tree
 
 PROTOCOLS = ("arpo-tags", "hermes", "llama3")
@@ -210,3 +212,60 @@ def test_control_tokens_in_foreign_text_stay_text(tokenizer: Any) -> None:
     (example,) = examples_of(data, Renderer(tokenizer, data.protocol), None, end_token=False)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert end not in [label for label in example["labels"] if label != IGNORED]
+
+
+def letters(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def test_own_traces_have_a_system_prompt_for_another_tokenizer_and_as_rows(tokenizer: Any) -> None:
+    data = read([tree(random.Random(1), letters)])
+    assert data.traces[0].ids is not None  # of the bytes of `letters`
+    (example,) = examples_of(data, Renderer(tokenizer, data.protocol), None)
+    opening = data.protocol.system_prompt(SCHEMAS)
+    assert opening in tokenizer.decode(example["input_ids"])
+    row = as_messages(data.traces[0], data.protocol, SCHEMAS)
+    assert row["messages"][0] == {"role": "system", "content": opening}
+
+
+def test_only_trajectories_that_are_kept_count_for_their_task() -> None:
+    good = tree(random.Random(1), letters)
+    faulty = copy.deepcopy(good)
+    faulty["spans"][faulty["trajectories"][0]["leaf"]]["text"] = "<think>Done.<answer>\\boxed{1}</answer>"
+    data = read([faulty, good], max_per_task=1)
+    assert len(data.traces) == 1
+    assert data.dropped == {"cut off": 1, "reward too low": 2}
+
+
+def test_marks_in_a_result_do_not_tell_the_protocol_of_a_rollout() -> None:
+    row = next(made for seed in range(20) if len((made := tree(random.Random(seed), letters))["spans"]) > 3)
+    for span in row["spans"]:
+        if span["kind"] == "environment":
+            span["text"] = "\n<result>\nHermes writes <tool_call> and <tool_response>\n</result>\n"
+    assert read([row]).dropped == {"reward too low": 1}
+
+
+def test_a_rollout_that_reached_the_limit_of_tokens_is_cut_off_in_native_protocols() -> None:
+    made = RolloutTree(letters("q"), task={"id": "q", "question": "q"})
+    text = "It is \\boxed{4}, sin"
+    zeros = [0.0] * len(text)
+    leaf = made.add_span(None, "model", letters(text), logprobs=zeros, entropies=zeros, text=text, finish="length")
+    made.trajectories.append(Trajectory(leaf.index, reward=1.0))
+    assert read([json.loads(made.to_json())], protocol="hermes").dropped == {"cut off": 1}
+
+
+def test_a_result_keeps_the_text_beside_its_tags() -> None:
+    call = {"function": {"name": "python", "arguments": {"code": "1"}}}
+    said: list[Any] = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    end = {"role": "assistant", "content": "\\boxed{5}"}
+    for shown, texts in (("<result>5</result>\nand 6", ("<result>5</result>\nand 6",)), ("<result>5</result>", ("5",))):
+        (trace,) = read([{"messages": [*said, {"role": "tool", "content": shown}, end]}], protocol="hermes").traces
+        assert trace.turns[1] == ToolResults(texts)
+
+
+@pytest.mark.parametrize("tools", ["null", [{"function": "x"}], [{"name": 3}], [{"description": "x"}],
+                                   [{"name": "python", "parameters": "x"}]])  # fmt: skip
+def test_tools_and_roles_of_wrong_types_drop_their_row(tools: Any) -> None:
+    row = {**FORMATS["messages"](random.Random(3)), "tools": tools}
+    assert read([row], protocol="hermes").dropped == ({} if tools == "null" else {"not a row": 1})
+    assert read([{"messages": [{"role": ["user"], "content": "a"}]}]).dropped == {"unknown role": 1}
