@@ -1,7 +1,7 @@
 """Sums up an evaluation for its views: one `ScoreLine` for each model and environment.
 
-The numbers are those of results.json. While there is none, or it is of fewer or of other episodes since the run went on,
-they are computed from the rows.
+The numbers are those of results.json. While there is none, or it counts other episodes since the run went on, they are
+computed from the rows.
 
     for line in score_lines(load_eval_run("evals/gsm8k")):
         line.model, line.env, line.score
