@@ -26,6 +26,7 @@ T = TypeVar("T")
 Attempt = Callable[[str], Awaitable[T]]
 logger = logging.getLogger(__name__)
 _FIRST_REST, _LONGEST_REST = 0.5, 10.0  # seconds
+_DOWN = "Is it running? Look at its output"
 
 
 @dataclass(eq=False)
@@ -137,7 +138,8 @@ class ServerPool:
     def _message(self, server: _Server, fault: RequestFault, tries: int) -> str:
         said = f"{strip_credentials(server.url)} {fault.message}"
         if fault.passing:
-            return f"{said} ({tries} tries, patience={self.patience:g} s). Is it running? Look at its output"
+            busy = "Ask for less at once, with a lower concurrency" if fault.status == 429 else ""
+            return f"{said} ({tries} tries, patience={self.patience:g} s). {busy or _DOWN}"
         cures = (cure for words, cure in self._cures.items() if fault.status and words in fault.message.lower())
         return ". ".join([said, *itertools.islice(cures, 1)])
 

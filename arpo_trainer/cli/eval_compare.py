@@ -74,18 +74,15 @@ def _row(env: str, each: PairedComparison) -> tuple[str, ...]:
 
 
 def _write_tasks(what: str, tasks: Sequence[ChangedTask], shown: int | None) -> None:
+    from arpo_trainer.views.terminal_view import one_line, visible
+
     sys.stdout.write(f"\ntasks {what}: {len(tasks)}\n")
     kept = tasks[:shown]
     if kept:
-        rows = [(f"  {each.env}", each.task, f"{each.first:.2f} -> {each.second:.2f}") for each in kept]
-        write_table([(*row, _short(each.question)) for row, each in zip(rows, kept, strict=True)])
+        rows = [(f"  {each.env}", visible(each.task), f"{each.first:.2f} -> {each.second:.2f}") for each in kept]
+        write_table([(*row, one_line(each.question, _QUESTION)) for row, each in zip(rows, kept, strict=True)])
     if len(kept) < len(tasks):
         sys.stdout.write(f"  and {len(tasks) - len(kept)} more: --all lists them\n")
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _QUESTION else f"{line[: _QUESTION - 3]}..."
 
 
 def _finite(data: Any) -> Any:

@@ -140,6 +140,8 @@ def _file_name(arguments: argparse.Namespace, about: dict[str, Any]) -> str:
 
 
 def _write(found: Rescored) -> None:
+    from arpo_trainer.views.terminal_view import visible
+
     rows = [("MODEL", "ENVIRONMENT", "ACCURACY", "MEAN SCORE", "ANSWERS", "BROKEN", "AGREEMENT", "KAPPA")]
     for each in found.scores:
         both = each["agreement"] or {}
@@ -153,7 +155,8 @@ def _write(found: Rescored) -> None:
         sys.stdout.write(f"\n{len(found.disagreements)} {both_graded} have another verdict than in the run\n")
     for each in found.disagreements[:_SHOWN]:
         text = {name: each[name] for name in ("question", "answers", "answer", "before", "now")}
-        sys.stdout.write("  " + json.dumps(text, ensure_ascii=False) + "\n")
+        # JSON has no escapes for some control characters
+        sys.stdout.write("  " + visible(json.dumps(text, ensure_ascii=False)) + "\n")
     sys.stdout.write(f"{found.path}\n{found.path.with_suffix('.disagreements.jsonl')}\n")
 
 

@@ -14,10 +14,12 @@ folder that was copied while it was written, gets an empty place, and its unit i
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ from arpo_trainer.tree import RolloutTree
 
 logger = logging.getLogger(__name__)
 KIND = "eval"
+_TRIES, _PAUSE = 4, 0.05  # seconds
 FACTS, ROWS, TRACES, RESULTS, SCORES = "run.json", "episodes.jsonl", "traces.jsonl", "results.json", "scores"
 
 
@@ -252,10 +255,19 @@ def _is_written(folder: Path) -> bool:
     return False
 
 
+def _take(file: IO[bytes]) -> None:
+    for _ in range(_TRIES):
+        # whoever reads the folder may hold the lock for a moment, see `_is_written`
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(_PAUSE)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _lock(folder: Path) -> IO[bytes]:
     file = (folder / ".lock").open("ab")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(file)
     except BlockingIOError as error:
         file.close()
         raise BlockingIOError(f"another process is writing to {str(folder)!r}; wait for it, or stop it") from error

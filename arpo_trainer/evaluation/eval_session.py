@@ -86,7 +86,7 @@ def run_evaluation(
 
     Raises:
         FileExistsError: the folder holds episodes, and `resume` is not set, or something else.
-        FileNotFoundError: there is nothing to repeat.
+        FileNotFoundError: there is nothing to repeat, or no recording to replay.
         ValueError: the folder has other settings, or a setting cannot work.
         GenerationError: the model failed again and again; what was scored is stored.
     """
@@ -95,6 +95,10 @@ def run_evaluation(
     stored = _stored_facts(folder, settings, resume or repeat_broken)
     if repeat_broken and not stored:
         raise FileNotFoundError(f"no evaluation in {str(folder)!r} to repeat anything of")
+    if settings.cache and settings.cache_mode == "replay" and not Path(settings.cache).is_file():
+        raise FileNotFoundError(
+            f"no recording {settings.cache!r} to replay; make it by the same command without replay"
+        )
     with contextlib.ExitStack() as held:
         cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
         planned = held.enter_context(plan_environments(settings, cache))

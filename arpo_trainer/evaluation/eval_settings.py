@@ -70,6 +70,8 @@ class EvalSettings:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.max_broken <= 1:
             raise ValueError(f"max_broken is a share of the episodes, from 0 to 1; got {self.max_broken}")
+        if self.cache_mode and not self.cache:
+            raise ValueError(f"cache_mode {self.cache_mode!r} needs the file of the recording: --cache FILE")
         known = {entry.name for entry in dataclasses.fields(RolloutSettings)} - {"algorithm", "seed"}
         for name in self.rollout:
             if name not in known:

@@ -124,7 +124,7 @@ class LiveDisplay:
         from rich.live import Live
 
         return Live(
-            console=Console(file=self.stream, highlight=False),
+            console=Console(file=self.stream, highlight=False, markup=False),
             get_renderable=self._drawn,
             refresh_per_second=_REDRAWS,
             transient=True,

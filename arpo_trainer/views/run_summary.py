@@ -1,6 +1,6 @@
 """Sums up an evaluation for its views: one `ScoreLine` for each model and environment.
 
-The numbers are those of results.json. While there is none, or the run has gone on since it was written, they are
+The numbers are those of results.json. While there is none, or it counts other episodes since the run went on, they are
 computed from the rows.
 
     for line in score_lines(load_eval_run("evals/gsm8k")):

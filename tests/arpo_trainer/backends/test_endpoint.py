@@ -160,6 +160,11 @@ def test_retry_after_is_obeyed(tokenizer: Any) -> None:
     assert time.monotonic() - start >= 1
 
 
+def test_an_endpoint_that_stays_busy_is_named_with_the_cure(tokenizer: Any) -> None:
+    with pytest.raises(GenerationError, match=r"status 429: slow down .*lower concurrency"):
+        ask(tokenizer, always({"error": {"message": "slow down"}}, 429), patience=0.1)
+
+
 def test_passing_failures_are_asked_again(tokenizer: Any) -> None:
     odd = always({"error": {"message": "upstream", "code": 502}})  # status 200, as some routers do it
     got, server = ask(tokenizer, in_turn(always("oh", 500), odd, always(saying("42"))))

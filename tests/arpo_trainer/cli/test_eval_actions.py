@@ -43,6 +43,20 @@ def test_compare_prints_a_table_and_the_tasks(runs: tuple[Path, Path], capsys: p
     assert (found["overall"]["difference"], len(found["gained"])) == (0.5, 12)
 
 
+def test_what_models_and_tasks_say_cannot_control_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (
+        play(tmp_path / name, {"t\x1b[31m": [("12\x9b2J\u202e", score)]})
+        for name, score in (("one", 0.0), ("two", 1.0))
+    )
+    assert act("compare", one, two) == 0
+    assert act("score", two, "--scorer", "em") == 0
+    shown = capsys.readouterr().out
+    assert "t\\x1b[31m" in shown
+    assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
+
+
 def test_compare_of_one_task_is_json_without_infinite_bounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import signal
@@ -21,11 +22,13 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation import eval_session
 from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
 from arpo_trainer.evaluation.eval_plan import plan_environments
+from arpo_trainer.evaluation.live_display import LiveDisplay
 from arpo_trainer.tree import RolloutTree
 from tests.arpo_env.chat_server import Answer, chat_server, reply
 from tests.arpo_trainer.evaluation import made_rows
 
 TASKS, SAMPLES = 12, 2
+BRIEF = ["eval", "arpo/Arithmetic-v0", "--tasks", "1", "--model", "M", "--output", "X"]
 
 
 def play(folder: Path, *more: str, names: tuple[str, ...] = ("arpo/Arithmetic-v0",)) -> list[str]:
@@ -230,6 +233,17 @@ def test_other_settings_are_refused(
         assert (tmp_path / "episodes.jsonl").read_bytes() == before
 
 
+def test_the_table_of_a_terminal_shows_a_label_as_it_is() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream, pair = Terminal(), ("[/red]a", "GSM8K")
+    with LiveDisplay(made_rows.FACTS, {pair: 4}, [], lambda: 0, stream) as shown:
+        shown.add(made_rows.row("t0", [1.0], model=pair[0]))
+    assert "[/red]a" in stream.getvalue()
+
+
 @pytest.mark.usefixtures("isolation")
 def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
     model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -282,6 +296,8 @@ def test_a_folder_that_another_process_has_filled_meanwhile_is_refused(
             ["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--tasks", "1", "--limit", "pyton=1"],
             "python",
         ),
+        ([*BRIEF, "--cache-mode", "replay"], "--cache FILE"),
+        ([*BRIEF, "--cache-mode", "replay", "--cache", "nowhere.sqlite"], "no recording 'nowhere.sqlite'"),
         (["eval", "--resume", "--output", "X"], "no evaluation in"),
         (["eval", "retry", "X"], "no evaluation in"),
     ],
