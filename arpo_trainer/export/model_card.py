@@ -3,7 +3,8 @@
     card = make_card(find_checkpoint_files("runs/mine"), name="mine-3b")
     card.save("exports/mine-3b/README.md")
 
-It states only what run.json (or sft.json) and eval.jsonl say. Secrets, addresses and local paths are left out.
+It states only what run.json (or sft.json) and eval.jsonl say. Secrets, addresses and paths of this machine are left
+out.
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ def _rows_learnt(facts: Mapping[str, Any]) -> str | None:
     """Return the counts of a supervised run."""
     if facts.get("kind") != "sft" or not {"kept", "rows", "learnt_tokens", "tokens"} <= facts.keys():
         return None
-    rows = f"{facts['kept']:,} of {facts['rows']:,} kept"
-    return f"{rows}; {facts['learnt_tokens']:,} of {facts['tokens']:,} tokens learnt"
+    return (
+        f"{facts['kept']:,} of {facts['rows']:,} kept; {facts['learnt_tokens']:,} of {facts['tokens']:,} tokens learnt"
+    )
 
 
 def _measured(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:

@@ -182,6 +182,8 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
     args = SFTConfig(**values)
     if args.packing and args.max_length is None:
         raise ValueError("packing=true needs max_length: the length of the packed rows")
+    if args.packing and args.packing_strategy == "wrapped":
+        raise ValueError("packing_strategy=wrapped cuts rows in the middle; take bfd, which packs whole rows")
     check_model_folder(run.model)
     return run, args
 

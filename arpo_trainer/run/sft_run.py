@@ -33,6 +33,7 @@ from arpo_trainer.sft.sft_trainer import TraceTrainer, make_trainer
 from arpo_trainer.sft.to_protocol import as_messages
 from arpo_trainer.sft.tokenised_traces import Example
 from arpo_trainer.sft.trace_data import TraceData, examples_of, learnt_tokens, read_trace_files
+from arpo_trainer.training.checkpoints import broken
 
 logger = logging.getLogger(__name__)
 FACTS = "sft.json"
@@ -47,10 +48,12 @@ def sft(settings: dict[str, Any]) -> Path:
     Raises:
         ValueError: the settings cannot work, no row is left, or rows are dropped and `strict` is set.
         FileNotFoundError: the model, the data or the checkpoint is missing.
+        FileExistsError: a new run is to be written over the checkpoints of an earlier one.
     """
     run, args = configure_sft(settings)
     torch.set_num_threads(run.threads or idle_threads())
     folder = Path(args.output_dir)
+    _check_new(folder, args.resume_from_checkpoint)
     with args.main_process_first():  # the main process downloads
         tokenizer = load_tokenizer(run, args)
         run.files()
@@ -75,6 +78,16 @@ def sft(settings: dict[str, Any]) -> Path:
     finished = {"status": status, "steps": done.global_step, "losses": losses}
     _write_facts(folder, {**facts, **finished, "seconds": round(time.time() - started, 1)})
     return folder
+
+
+def _check_new(folder: Path, resume: Any) -> None:
+    """Refuse to mix the checkpoints of two runs: a later `--resume` could not tell which are whose."""
+    kept = [path.name for path in folder.glob("checkpoint-*") if broken(path) is None]
+    if kept and not resume:
+        raise FileExistsError(
+            f"{str(folder)!r} holds checkpoints of an earlier run ({', '.join(sorted(kept)[:3])}): add --resume to go "
+            "on with it, or give another folder with --set output_dir=FOLDER"
+        )
 
 
 def load_tokenizer(run: SFTArguments, args: Any) -> Any:

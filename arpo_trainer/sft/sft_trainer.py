@@ -15,10 +15,12 @@ Of TRL's and transformers' internals this module uses `_total_train_tokens`, `_m
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
 import os
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,9 @@ from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD
 logger = logging.getLogger(__name__)
 
 
+_PLAIN_LOSSES = ("nll", "chunked_nll")
+
+
 class TraceTrainer(SFTTrainer):  # type: ignore[misc]  # TRL is untyped
     """`SFTTrainer` on rows of ids and labels.
 
@@ -47,12 +52,20 @@ class TraceTrainer(SFTTrainer):  # type: ignore[misc]  # TRL is untyped
         share_beginnings: "auto" computes what the rows of a micro-batch share once, where that is known to be right
             and pays: in one process on a CPU. False computes each row in full.
         kwargs: as in `SFTTrainer`.
+
+    Attributes:
+        rows_digest: of the rows, kept in each checkpoint: one that was trained on other rows is not resumed. "" is not
+            checked.
     """
+
+    rows_digest = ""
 
     def __init__(self, *args: Any, share_beginnings: bool | str = "auto", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         whole_rows = not (self.args.packing or self.args.padding_free)
-        self.shares = share_beginnings is not False and whole_rows and can_share(self.model)
+        # `compute_loss` below is the plain likelihood only
+        plain = getattr(self.args, "loss_type", "nll") in _PLAIN_LOSSES and not self.args.label_smoothing_factor
+        self.shares = share_beginnings is not False and whole_rows and plain and can_share(self.model)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -76,11 +89,23 @@ class TraceTrainer(SFTTrainer):  # type: ignore[misc]  # TRL is untyped
 
         Raises:
             FileNotFoundError: there is no such checkpoint, or it is incomplete.
+            ValueError: the checkpoint was trained on other rows.
         """
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
+        if checkpoint is not None:
+            self._check_rows(checkpoint)
         if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
             return self._stay(checkpoint)
         return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def _check_rows(self, checkpoint: Path) -> None:
+        file = self._state_file(str(checkpoint))
+        before = json.loads(file.read_text(encoding="utf-8")).get("rows") if file.is_file() else None
+        if self.rows_digest and before and before != self.rows_digest:
+            raise ValueError(
+                f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
+                "with the same ones, or start a new run with --set output_dir=FOLDER"
+            )
 
     def _stay(self, checkpoint: Path) -> TrainOutput:
         """Load a run that has done all its steps; transformers would take one more."""
@@ -98,6 +123,7 @@ class TraceTrainer(SFTTrainer):  # type: ignore[misc]  # TRL is untyped
         super()._save_rng_state(output_dir)
         loss = getattr(self, "_tr_loss", None)
         kept = {
+            "rows": self.rows_digest,
             "tokens": self._total_train_tokens,
             "metrics": dict(self._metrics["train"]),
             "loss": None if loss is None else (loss.item(), self._globalstep_last_logged),
@@ -167,7 +193,17 @@ def make_trainer(
         share_beginnings=share_beginnings,
     )
     _check_labels(trainer)
+    trainer.rows_digest = digest(examples)
     return trainer
+
+
+def digest(examples: Sequence[Example]) -> str:
+    """Return a hash of ids and labels, in their order."""
+    found = hashlib.sha256()
+    for example in examples:
+        for name in ("input_ids", "labels"):
+            found.update(array("q", [len(example[name]), *example[name]]).tobytes())
+    return found.hexdigest()[:16]
 
 
 def padded(rows: Sequence[Example]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from arpo_trainer.validation import check_name
 
 Row = Mapping[str, Any]
 # a result follows the closing tag of a call; one that stands elsewhere was not the environment's
-_RESULT = re.compile(r"(</(?!think>|answer>|result>)[\w.-]+>)\s*<result>(.*?)</result>\s*", re.DOTALL)
+_RESULT = re.compile(r"(</(?!think>|answer>|result>)[\w.-]+>)\s*<result>")
+_END = "</result>"
 _WRAPPED = re.compile(r"\s*<(result|tool_response)>\s*(.*?)\s*</\1>\s*", re.DOTALL)
 _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
@@ -152,9 +153,10 @@ def split_at_results(text: str) -> list[Turn]:
     """
     turns: list[Turn] = []
     position = 0
-    for match in _RESULT.finditer(text):
-        turns += [ModelTurn(text[position : match.end(1)].strip()), ToolResults((match[2].strip(),))]
-        position = match.end()
+    # the end is searched apart: one pattern for both would be quadratic where results are never closed
+    while (match := _RESULT.search(text, position)) and (end := text.find(_END, match.end())) >= 0:
+        turns += [ModelTurn(text[position : match.end(1)].strip()), ToolResults((text[match.end() : end].strip(),))]
+        position = end + len(_END)
     rest = text[position:].strip()
     return [*turns, ModelTurn(rest)] if rest else turns
 

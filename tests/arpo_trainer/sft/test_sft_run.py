@@ -206,6 +206,7 @@ def test_dry_run_counts_rows_tokens_and_steps(model: Path, byte_tokenizer: Any, 
         (["sft", "--data", "nothing.jsonl", "--dry-run"], "does not exist here"),
         (["sft", "--set", "lernrate=1"], "no setting 'lernrate'"),
         (["sft", "--set", "packing=true"], "packing=true needs max_length"),
+        (["sft", "--set", "packing=true", "max_length=99", "packing_strategy=wrapped"], "take bfd"),
         (["sft", "--set", "rows_per_update=9", "per_device_train_batch_size=4"], "is not a multiple"),
         (["sft", "--to-protocol", "herms"], "hermes"),
     ],
@@ -213,3 +214,28 @@ def test_dry_run_counts_rows_tokens_and_steps(model: Path, byte_tokenizer: Any, 
 def test_bad_input_is_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
     assert main(arguments) == 1
     assert words in capsys.readouterr().err
+
+
+def test_runs_are_not_mixed_in_one_folder(model: Path, byte_tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+    rows, others = (rows_file(form, tmp_path, byte_tokenizer, 8) for form in ("sharegpt", "tool-star"))
+    settings = ["threads=1", "save_steps=1", "max_steps=1", "gradient_checkpointing=false", f"model={model}"]
+    command = ["sft", "--set", *settings, f"output_dir={tmp_path / 'run'}"]
+    assert main([*command, "--data", str(rows)]) == 0
+    assert main([*command, "--data", str(rows)]) == 1
+    assert "add --resume" in capsys.readouterr().err
+    text = others.read_text().replace("What is", "How much is")
+    others.write_text(text)
+    assert main([*command, "max_steps=2", "--data", str(others), "--resume"]) == 1
+    assert "was trained on other rows" in capsys.readouterr().err
+    assert main([*command, "max_steps=2", "--data", str(rows), "--resume"]) == 0
+    assert json.loads((tmp_path / "run" / "sft.json").read_text())["steps"] == 2
+
+
+def test_other_losses_are_not_replaced_by_the_likelihood(model: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+    path = rows_file("sharegpt", tmp_path, byte_tokenizer, 4)
+    losses = {}
+    for name, options in {"nll": {}, "dft": {"loss_type": "dft"}, "smooth": {"label_smoothing_factor": 0.5}}.items():
+        settings = {**QUICK, **options, "model": str(model), "data": [str(path)], "output_dir": str(tmp_path / name)}
+        folder = sft({**settings, "logging_steps": 1})
+        losses[name] = json.loads((folder / "sft.json").read_text())["losses"][0]
+    assert len(set(losses.values())) == 3

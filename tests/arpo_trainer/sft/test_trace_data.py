@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,10 @@ def test_tools_and_roles_of_wrong_types_drop_their_row(tools: Any) -> None:
     row = {**FORMATS["messages"](random.Random(3)), "tools": tools}
     assert read([row], protocol="hermes").dropped == ({} if tools == "null" else {"not a row": 1})
     assert read([{"messages": [{"role": ["user"], "content": "a"}]}]).dropped == {"unknown role": 1}
+
+
+def test_a_long_row_of_results_that_never_end_is_read_in_no_time() -> None:
+    began = time.process_time()
+    row = {"instruction": "q", "input": "", "output": "<python>1</python><result>" * 20_000}
+    assert read([row]).dropped == {"result without call": 1}
+    assert time.process_time() - began < 5  # minutes before
