@@ -7,7 +7,8 @@ In one process on a CPU the rows of a micro-batch can be packed as a prefix tree
 begin with the same system prompt, and it is computed once.
 
 Of TRL's and transformers' internals this module uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
-`_globalstep_last_logged`, `_save_rng_state`, `_load_rng_state` and `_load_from_checkpoint`.
+`_globalstep_last_logged`, `_save_checkpoint`, `_load_rng_state` and `_load_from_checkpoint`. Those of the GRPO trainer
+are in `training.trl_hooks` alone.
 
     trainer = make_trainer(model, tokenizer, examples, SFTConfig("out", gradient_checkpointing=False))
     trainer.train()
