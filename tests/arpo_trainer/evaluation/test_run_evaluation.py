@@ -137,7 +137,7 @@ def test_what_broke_is_counted_apart_and_retried(
     down = [True]
 
     def sometimes(body: dict[str, Any]) -> tuple[int, Any]:
-        return (400, {"error": "no"}) if down[0] and "sum" in str(body) and body["seed"] % 3 == 0 else guesses(body)
+        return (400, {"error": "no"}) if down[0] and body["seed"] % 3 == 0 else guesses(body)
 
     folder = tmp_path / "run"
     with chat_server(sometimes) as server:
@@ -146,18 +146,18 @@ def test_what_broke_is_counted_apart_and_retried(
         run = load_eval_run(folder)
         broken = [row.key for row in run.rows if row.broken]
         assert len(run.rows) == TASKS * SAMPLES
-        assert status == (1 if broken else 0)
+        assert 0 < len(broken) < TASKS * SAMPLES
+        assert status == 1
         score = json.loads((folder / "results.json").read_text())["scores"][0]
-        assert score["broken"] == ({"model": len(broken)} if broken else {})
+        assert score["broken"] == {"model": len(broken)}
         assert score["score"]["samples"] == TASKS * SAMPLES - len(broken)
         down[0] = False
         before, seen = len(run.attempts), len(server.bodies)
         assert main(["eval", "retry", str(folder), "--plain"]) == 0
         again = load_eval_run(folder)
-        assert [row.key for row in again.attempts[before:]] != [] or not broken
-        assert {row.key for row in again.attempts[before:]} == set(broken)
+        assert sorted(row.key for row in again.attempts[before:]) == sorted(broken)
         assert not any(row.broken for row in again.rows)
-        assert (len(server.bodies) > seen) == bool(broken)
+        assert len(server.bodies) > seen
     capsys.readouterr()
 
 
@@ -190,9 +190,8 @@ def nonsense(body: dict[str, Any]) -> tuple[int, Any]:
 @pytest.mark.parametrize("answer", [nonsense, lambda _: (200, b"<html>")], ids=["no choices", "html"])
 @pytest.mark.usefixtures("isolation")
 def test_an_endpoint_that_answers_nonsense_is_named(
-    answer: Answer, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    answer: Answer, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("arpo_trainer.backends.server_pool.time.sleep", lambda _: None, raising=False)
     with chat_server(answer) as server:
         assert main(play(tmp_path, "--tasks", "3", *at(server.address, model_folder))) == 1
     said = capsys.readouterr().err
