@@ -10,11 +10,10 @@ trainer's output folder.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -135,30 +134,28 @@ def context_length(path: str) -> int | None:
     return length if isinstance(length, int) else None
 
 
-@contextlib.contextmanager
-def opened(model: EvalModel, tokenizer: Any, entropies: bool = False) -> Iterator[Backend]:
-    """Load a model, and free its memory afterwards.
-
-    Args:
-        model: the model.
-        tokenizer: its tokenizer.
-        entropies: whether entropies are needed, as for trees that branch by them.
-    """
+def open_backend(model: EvalModel, tokenizer: Any) -> Backend:
+    """Load a model, or connect to its servers, for generation."""
     if model.kind == "transformers":
-        yield _transformers(model, tokenizer)
-    elif model.kind == "vllm":
-        yield _vllm(model)
-    elif model.kind == "vllm-server":
+        return _transformers(model, tokenizer)
+    if model.kind == "vllm":
+        return _vllm(model)
+    if model.kind == "vllm-server":
         from arpo_trainer.backends import VLLMServerBackend
 
-        yield VLLMServerBackend(model.urls, tokenizer=tokenizer, model=model.name or None)
-    else:
-        from arpo_trainer.backends import EndpointBackend
+        return VLLMServerBackend(model.urls, tokenizer=tokenizer, model=model.name or None)
+    from arpo_trainer.backends import EndpointBackend
 
-        yield EndpointBackend(model.name, next(iter(model.urls), None), tokenizer=tokenizer)
-    # the next model needs the memory
+    return EndpointBackend(model.name, next(iter(model.urls), None), tokenizer=tokenizer)
+
+
+def free_memory() -> None:
+    """Give back the memory of models that nothing refers to any more: the next one needs it."""
+    import torch
+
     gc.collect()
-    _empty_cache()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _transformers(model: EvalModel, tokenizer: Any) -> Backend:
@@ -180,13 +177,6 @@ def _vllm(model: EvalModel) -> Backend:
     # the backend reads log-probabilities of the distribution that is sampled from
     engine = LLM(resolve_model(model.model_id), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
     return VLLMEngineBackend(engine, topk=_TOPK)
-
-
-def _empty_cache() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _last(path: str, parts: int) -> str:

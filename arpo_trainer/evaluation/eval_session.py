@@ -25,7 +25,14 @@ from arpo_env.event_loop import run
 from arpo_env.net.redaction import redact_urls
 from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import write_results
-from arpo_trainer.evaluation.eval_models import EvalModel, context_length, labelled, load_tokenizer, opened
+from arpo_trainer.evaluation.eval_models import (
+    EvalModel,
+    context_length,
+    free_memory,
+    labelled,
+    load_tokenizer,
+    open_backend,
+)
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, plan_environments, share_limits
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
 from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
@@ -138,33 +145,32 @@ def _play_all(sitting: _Sitting, display: Display) -> None:
                 if unit.key in sitting.store.rows:
                     shown.repeat(sitting.store.rows[unit.key])
             _play_model(sitting, model, units[model.label], shown)
+            free_memory()
 
 
 def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: LiveDisplay) -> None:
     tokenizer = load_tokenizer(model)
-    rollout = sitting.settings.rollout_settings(context_length(model.model_id))
-    with _backend(sitting, model, tokenizer) as backend:
-        template = sitting.settings.chat_template_kwargs
-        engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template) for one in sitting.planned}
-        runner = EvalRunner(
-            backend, engines, sitting.store, sitting.settings.concurrency, sitting.settings.limits, shown.add
-        )
-        sitting.playing = runner
-        run(runner.play(units))
+    # an endpoint has a context of its own; the tokenizer may be that of another model
+    context = None if model.kind == "endpoint" else context_length(model.model_id)
+    rollout = sitting.settings.rollout_settings(context, endpoint=model.kind == "endpoint")
+    backend, template = _backend(sitting, model, tokenizer), sitting.settings.chat_template_kwargs
+    engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template) for one in sitting.planned}
+    settings = sitting.settings
+    sitting.playing = EvalRunner(backend, engines, sitting.store, settings.concurrency, settings.limits, shown.add)
+    try:
+        run(sitting.playing.play(units))
+    finally:
+        sitting.playing = None  # it holds the model
 
 
-@contextlib.contextmanager
-def _backend(sitting: _Sitting, model: EvalModel, tokenizer: Any) -> Iterator[Backend]:
+def _backend(sitting: _Sitting, model: EvalModel, tokenizer: Any) -> Backend:
     from arpo_trainer.backends.recorded import RecordedBackend
 
     if sitting.cache is None:
-        with opened(model, tokenizer) as backend:
-            yield backend
-    elif sitting.cache.mode == "replay":
-        yield RecordedBackend(None, sitting.cache, model.recorded_as)
-    else:
-        with opened(model, tokenizer) as backend:
-            yield RecordedBackend(backend, sitting.cache, model.recorded_as)
+        return open_backend(model, tokenizer)
+    # a replay loads no weights
+    loaded = None if sitting.cache.mode == "replay" else open_backend(model, tokenizer)
+    return RecordedBackend(loaded, sitting.cache, model.recorded_as)
 
 
 def _stored_facts(folder: Path, settings: EvalSettings, resume: bool) -> dict[str, Any]:

@@ -89,17 +89,20 @@ class EvalSettings:
         """Whether a task is played as a tree."""
         return self.algorithm != "grpo"
 
-    def rollout_settings(self, context: int | None = None) -> RolloutSettings:
+    def rollout_settings(self, context: int | None = None, endpoint: bool = False) -> RolloutSettings:
         """Return the settings of the engine.
 
         Args:
             context: most tokens that the model takes; bounds the papers' length where none was set.
+            endpoint: leave out what many endpoints refuse, unless it was set: the repetition penalty.
 
         Raises:
             ValueError: they cannot work.
         """
         room = min(PAPER_CONTEXT, context or PAPER_CONTEXT)
         values: dict[str, Any] = {"max_completion_length": max(room - PROMPT_ROOM, room // 2), **PAPER_SAMPLING}
+        if endpoint:
+            del values["repetition_penalty"]
         values |= self.rollout
         size = values.setdefault("num_generations", TREE_SIZE if self.branches else 1)
         values.setdefault("initial_rollouts", max(1, size // 2))

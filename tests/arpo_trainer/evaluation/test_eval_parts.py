@@ -60,6 +60,9 @@ def test_lengths_are_the_papers_within_the_model_s_context(context: int | None, 
     assert (settings.max_completion_length, settings.max_turn_length) == (room, min(4096, room))
     assert (settings.temperature, settings.top_p, settings.repetition_penalty) == (0.6, 0.95, 1.1)
     assert (settings.num_generations, settings.algorithm) == (1, "grpo")
+    assert EvalSettings(("arpo/GSM8K-v0",)).rollout_settings(context, endpoint=True).repetition_penalty == 1.0
+    asked = EvalSettings(("arpo/GSM8K-v0",), rollout={"repetition_penalty": 1.2})
+    assert asked.rollout_settings(context, endpoint=True).repetition_penalty == 1.2
 
 
 @pytest.mark.parametrize(
