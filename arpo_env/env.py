@@ -159,7 +159,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         """Start an episode and return the question.
 
         Args:
-            seed: seed of the environment's random generator, which chooses the task.
+            seed: seed of the environment's random generator, which chooses the task, and of tools with noise.
             options: `{"task": Task}` or `{"index": int}` selects the task directly.
 
         Raises:
@@ -209,6 +209,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         check_setup(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
+        self._seed_tools(seed)
         for tool in self.tools.values():
             await tool.reset(task.setup)
         self._episode = Episode(task)
@@ -284,6 +285,14 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
                 f"the published reward reads tags, which protocol {self.protocol.name!r} does not have; "
                 "use reward='paper'"
             )
+
+    def _seed_tools(self, seed: int | None) -> None:
+        """Give tools with noise the seed of the episode; without one it is drawn, as the task is."""
+        noisy = [tool for tool in self.tools.values() if tool.noisy]
+        if noisy and seed is None:
+            seed = int(self.np_random.integers(2**32))
+        for tool in noisy:
+            tool.seed = seed or 0
 
     def _twin(self) -> ToolEnv:
         twin = self._shallow_copy()

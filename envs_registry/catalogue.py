@@ -7,6 +7,7 @@ from envs_registry.datasets.loading import register_data_sets
 from envs_registry.datasets.math_sets import MATH_SETS
 from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
 from envs_registry.datasets.training_sets import TRAINING_SETS
+from envs_registry.generated.bifurcation_world import key_quality
 from envs_registry.spec import EnvSpec, register
 
 DATA_SETS = (*MATH_SETS, *MULTIHOP_SETS, *DEEP_SEARCH_SETS, *TRAINING_SETS)
@@ -18,6 +19,19 @@ GENERATED = (
         description="generated arithmetic in six levels that needs Python, some of it over several calls",
         scorer="math",
         levels=("1", "2", "3", "4", "5", "6"),
+        size="endless",
+        licence="MIT",
+    ),
+    EnvSpec(
+        id="arpo/Bifurcation-v0",
+        source="bifurcation",
+        description="generated corridors of doors with a few decisions that are known to matter, to compare algorithms",
+        tools=("go",),
+        reward={"key": (key_quality, 1.0)},
+        scorer="em",
+        max_turns=64,
+        max_tool_calls=63,
+        levels=("short", "long-critical", "long-many", "stochastic"),
         size="endless",
         licence="MIT",
     ),

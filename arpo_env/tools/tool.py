@@ -49,6 +49,8 @@ class Tool(ABC):
             shown to the model. `sandbox.SandboxError` and `ServiceError` always void the sample.
         min_timeout: minimum time limit of a call in seconds, if the environment's `tool_timeout` is shorter.
         keeps_time: `call` enforces its own time limit; the environment does not interrupt it.
+        noisy: its results are random, from the seed of the episode. The environment then sets `seed` before `reset`.
+        seed: seed of the episode.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Tool(ABC):
     voids: bool = False
     min_timeout: float = 0.0
     keeps_time: bool = False
+    noisy: bool = False
+    seed: int = 0
 
     @abstractmethod
     async def call(self, **arguments: Any) -> Any:

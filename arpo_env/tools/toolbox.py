@@ -10,6 +10,7 @@ from typing import Any
 
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import Services
+from arpo_env.tools.bifurcation_tool import BifurcationTool
 from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import Tool
@@ -18,7 +19,7 @@ from sandbox import Sandbox
 
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
-_NAMES = ("python", "search")
+_NAMES = ("python", "search", "go")
 _OUTSIDE_SECONDS = 60.0  # minimum time limit of a search or an MCP call
 
 
@@ -27,7 +28,7 @@ class Toolbox:
     """The tool configuration of an environment.
 
     Attributes:
-        tools: "python", "search", "mcp:SERVER" (all tools of an MCP server, given as a command line or a URL), typed
+        tools: "python", "search", "go" (of `arpo/Bifurcation-v0`), "mcp:SERVER" (all tools of an MCP server, given as a command line or a URL), typed
             functions, or factories of one or several `Tool` objects (see `function_tool`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
         sandbox: where Python runs; None uses the process-wide sandbox.
@@ -68,6 +69,8 @@ class Toolbox:
             return [PythonTool(self.timeout, self.sandbox)]
         if entry == "search":
             return [self._search()]
+        if entry == "go":
+            return [BifurcationTool()]
         if entry.startswith(MCP):
             from arpo_env.tools.mcp_tools import mcp_tools
 

@@ -58,7 +58,7 @@ class EnvironmentPool:
         while not episode.begun:
             try:
                 async with self._timed(Event(trajectory.number, "reset", 0.0, 0.0)):
-                    await episode.env.areset(options={"task": self.task})
+                    await episode.env.areset(seed=episode.seed, options={"task": self.task})
                 episode.begun = True
             except Exception as error:
                 await self._make_again(trajectory, error)
@@ -139,7 +139,7 @@ class EnvironmentPool:
         try:
             event = Event(trajectory.number, "retry", 0.0, 0.0, name=type(error).__name__)
             async with self._timed(event, steps=1 + len(episode.history)):
-                await replay(episode.env, self.task, episode.history)
+                await replay(episode.env, self.task, episode.history, episode.seed)
         except Exception as again:
             error.add_note(f"and the episode could not be replayed: {again}")
             raise error from again

@@ -154,7 +154,7 @@ class Group:
 
     def _start_root(self, origin: Origin) -> None:
         name, self._started = str(self._started), self._started + 1
-        episode = LiveEpisode(self.environments.spawn(), self.settings.retries)
+        episode = LiveEpisode(self.environments.spawn(), self.settings.retries, self._seed(f"{name}/world", 4))
         root = LiveTrajectory(name, episode, list(self.tree.prompt_ids))
         topped_up = origin == "top-up"
         self.scheduler.root_started(root, topped_up)
@@ -271,14 +271,12 @@ class Group:
             raise GenerationError(f"generation failed: {type(error).__name__}: {error}") from error
 
     def _request(self, trajectory: LiveTrajectory) -> Request:
-        # the seed depends on the place in the tree alone, so that timing and batches change nothing
-        name, room = f"{self.seed_name}/{trajectory.name}/{trajectory.turn}", self._room(trajectory)
-        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        room = self._room(trajectory)
         return Request(
             tuple(trajectory.ids),
             min(self.settings.max_turn_length or room, room),
             tuple(trajectory.env.protocol.stop_strings(trajectory.env.schemas)),
-            int.from_bytes(digest),
+            self._seed(f"{trajectory.name}/{trajectory.turn}"),
             self.settings.temperature,
             self.scheduler.window(trajectory),
             self.seed_name,
@@ -288,6 +286,10 @@ class Group:
             self.settings.min_p or 0.0,
             self.settings.repetition_penalty,
         )
+
+    def _seed(self, place: str, size: int = 8) -> int:
+        # it depends on the place in the tree alone, so that timing and batches change nothing
+        return int.from_bytes(hashlib.blake2b(f"{self.seed_name}/{place}".encode(), digest_size=size).digest())
 
     def _messages(self, trajectory: LiveTrajectory) -> list[dict[str, str]]:
         messages = trajectory.env.messages(self.task)

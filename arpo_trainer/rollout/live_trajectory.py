@@ -37,12 +37,14 @@ class LiveEpisode:
     Attributes:
         env: its environment.
         retries: how often the environment may still be made again.
+        seed: of tools with noise.
         begun: whether the episode has been started.
         history: the turns that were played.
     """
 
     env: ToolEnv
     retries: int = 0
+    seed: int | None = None
     begun: bool = False
     history: list[PlayedTurn] = field(default_factory=list)
 
@@ -103,7 +105,7 @@ class LiveTrajectory:
 
     def branch(self, name: str, env: ToolEnv, retries: int) -> LiveTrajectory:
         """Return a new trajectory that continues from here in `env`, a fork of this one's environment."""
-        episode = LiveEpisode(env, retries, begun=True, history=list(self.episode.history))
+        episode = LiveEpisode(env, retries, self.episode.seed, begun=True, history=list(self.episode.history))
         return LiveTrajectory(name, episode, list(self.ids), self.node, turn=self.turn)
 
 
@@ -111,13 +113,13 @@ class ReplayError(RuntimeError):
     """Raised when an episode that is replayed does not give the same results."""
 
 
-async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn]) -> None:
-    """Bring a fresh environment to where an episode stood after `history`.
+async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn], seed: int | None = None) -> None:
+    """Bring a fresh environment to where an episode with this seed stood after `history`.
 
     Raises:
         ReplayError: a result differs from the recorded one.
     """
-    await env.areset(options={"task": task})
+    await env.areset(seed=seed, options={"task": task})
     for number, turn in enumerate(history):
         env.episode.tokens_left = turn.room  # tools see how much room is left, so results may depend on it
         result, _, terminated, truncated, _ = await env.astep(turn.text)

@@ -1,0 +1,1 @@
+"""The laboratory: tiny policies in worlds whose values are known, to compare algorithms in minutes on a CPU."""

@@ -1,0 +1,141 @@
+"""Policies to start from: a tiny model that has seen scripted walks through a world, kept in the cache directory.
+
+A walk takes open doors at random and answers with the key that it finds. So the policy knows how to walk and how to
+answer, and its success is that of chance. A share of the walks is short: in long ones the answer is one token of many,
+and the policy would learn to walk long before it learns to copy the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arpo_env import ToolEnv
+from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.run.cold_start import cold_start
+from arpo_trainer.run.make_env import make_env
+from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
+from arpo_trainer.sft.tokenised_traces import Example, tokenised
+from envs_registry.generated.bifurcation import BifurcationSource
+from envs_registry.generated.bifurcation_world import WorldSettings
+from sandbox.cache_directory import cache_directory
+
+WORLD_ID = "arpo/Bifurcation-v0"
+_VERSION = 1  # of what a policy is made of; a new number makes all policies anew
+_SHORT = {"decisions": 1, "routine": 1, "layout": "first", "critical": 0}
+_FIRST_TASK = 1_000_000  # demonstrations use tasks that training does not
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """What a policy is made of.
+
+    Attributes:
+        level: of the world that is demonstrated.
+        knobs: of the world, in place of the level's.
+        size: of the model; one of `tiny_model.SIZES`.
+        demonstrations: number of walks.
+        short_share: share of the walks that are short.
+        batch_size: walks per step.
+        learning_rate: initial learning rate; it falls linearly to 0.
+        seed: of weights, walks and their order.
+    """
+
+    level: str = "short"
+    knobs: dict[str, Any] = field(default_factory=dict)
+    size: str = "0.8M"
+    demonstrations: int = 4000
+    short_share: float = 0.4
+    batch_size: int = 16
+    learning_rate: float = 3e-3
+    seed: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where the policy is kept: a folder of the cache directory that belongs to exactly these settings."""
+        facts = {**asdict(self), "version": _VERSION}
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+        return cache_directory() / "lab-policies" / digest
+
+
+def lab_policy(settings: PolicySettings, again: bool = False) -> Path:
+    """Return the folder of a policy; the first call trains it (a minute on one core for short worlds).
+
+    Args:
+        settings: what it is made of.
+        again: make it again even if it is there.
+
+    Raises:
+        ValueError: an unknown level, knob or size.
+    """
+    folder = settings.folder
+    if (folder / "config.json").exists() and not again:
+        return folder
+    tokenizer, model = tiny_tokenizer(), tiny_model(settings.size, settings.seed)
+    examples = list(_examples(settings, tokenizer))
+    scratch = folder.with_name(f"{folder.name}.unfinished")
+    cold_start(
+        model,
+        tokenizer,
+        examples,
+        scratch,
+        epochs=1,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        bf16=False,
+        seed=settings.seed,
+        packing=False,
+    )
+    model.save_pretrained(scratch)
+    tokenizer.save_pretrained(scratch)
+    (scratch / "policy.json").write_text(json.dumps(asdict(settings), indent=1) + "\n", encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    scratch.rename(folder)  # at the end: the cache never holds half a policy
+    return folder
+
+
+def world_env(level: str, knobs: dict[str, Any] | None = None, spare: int = 2, **options: Any) -> ToolEnv:
+    """Return the environment of a world whose episodes end soon after the calls that it needs.
+
+    Args:
+        level: of the world.
+        knobs: in place of the level's.
+        spare: calls that may be wasted.
+        options: of the environment, such as `split` and `seed`.
+    """
+    settings: WorldSettings = BifurcationSource(level=level, **(knobs or {})).settings
+    most = settings.rooms + spare + (settings.rooms if settings.dead_ends == "forgiving" else 0)
+    return make_env(
+        WORLD_ID, {"level": level, **(knobs or {}), "max_tool_calls": most, "max_turns": most + 1, **options}
+    )
+
+
+def _examples(settings: PolicySettings, tokenizer: Any) -> Iterator[Example]:
+    rng = random.Random(settings.seed)
+    whole = world_env(settings.level, settings.knobs)
+    short = world_env(settings.level, {**settings.knobs, **_SHORT})
+    renderer = Renderer(tokenizer, whole.protocol)
+    for number in range(settings.demonstrations):
+        env = short if rng.random() < settings.short_share else whole
+        yield tokenised(walk(env, _FIRST_TASK + number, rng), renderer, env.schemas, end_token=False)
+
+
+def walk(env: ToolEnv, index: int, rng: random.Random) -> Trace:
+    """Return a walk through open doors drawn at random that answers with the key it finds."""
+    question, info = env.reset(seed=index, options={"task": env.tasks.task(index)})
+    seen, turns = question, list[Turn]()
+    while " doors " in f" {seen}" or seen == "dead end":
+        text = f"<go>{rng.choice(seen.rpartition('doors ')[2].split())}</go>"
+        *_, step = env.step(text)
+        turns += [ModelTurn(text), ToolResults(tuple(step["results"]))]
+        seen = question if step["results"][0] == "dead end" else step["results"][0]
+        question = seen
+    turns.append(ModelTurn(f"<answer>\\boxed{{{seen.rpartition('key ')[2]}}}</answer>"))
+    return Trace(info["messages"][0]["content"], info["messages"][-1]["content"], tuple(turns), env.protocol.name)

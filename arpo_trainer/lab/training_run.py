@@ -1,0 +1,223 @@
+"""One run of a comparison: a policy is trained in a world by one algorithm, until a cost is spent.
+
+Costs are counted from the trees, so they are exact: what several trajectories share was sampled and executed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy, world_env
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.run.recorder import versions
+from arpo_trainer.training.config import ARPOConfig
+from arpo_trainer.training.trainer import ARPOTrainer
+from arpo_trainer.tree import RolloutTree
+
+COSTS = ("trajectories", "sampled_tokens", "tool_calls", "update_tokens")
+SETTINGS: dict[str, Any] = {
+    "num_generations": 16,
+    "learning_rate": 3e-4,
+    "lr_scheduler_type": "constant",
+    "max_completion_length": 1000,
+    "max_turn_length": 8,
+    "entropy_window": 3,  # the tokens of one call
+}
+_PLUMBING: dict[str, Any] = {
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "gradient_accumulation_steps": 1,
+    "report_to": [],
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "disable_tqdm": True,
+    "max_rows": 512,
+    "prefix_tokens": 400_000,
+    "trace_every": 0,
+}
+_MOST_STEPS = 4  # times those that a budget is expected to last, for policies that stop calling tools
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run.
+
+    Attributes:
+        algorithm: a row of `algorithms.registry.ALGORITHMS`.
+        label: name of the run's algorithm in tables; two labels may name the same algorithm with other settings.
+        level: of the world.
+        knobs: of the world, in place of the level's.
+        seed: of training; the starting policy is the same for all seeds.
+        budget: cost -> how much of it may be spent; names of `COSTS`. Training ends when one of them is spent.
+        groups: prompts per step.
+        settings: fields of `ARPOConfig` that replace `SETTINGS`.
+        policy: fields of `PolicySettings` that replace the defaults; level and knobs are those of the run.
+        test_tasks: number of held-out tasks of the final evaluation, each sampled four times.
+    """
+
+    algorithm: str
+    label: str
+    level: str
+    seed: int
+    budget: dict[str, int]
+    knobs: dict[str, Any] = field(default_factory=dict)
+    groups: int = 4
+    settings: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, Any] = field(default_factory=dict)
+    test_tasks: int = 64
+
+    @property
+    def policy_settings(self) -> PolicySettings:
+        """The settings of the starting policy."""
+        return PolicySettings(level=self.level, knobs=self.knobs, **self.policy)
+
+
+def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
+    """Train, and return the record of the run as plain data.
+
+    The record holds the costs after each step and the mean success of the trajectories that began at the prompt in that
+    step's rollout, which is an unbiased estimate of the success of the policy before that step's update.
+
+    Args:
+        spec: the run.
+        folder: where TRL may write.
+    """
+    started = time.monotonic()
+    torch.set_num_threads(1)
+    env = world_env(spec.level, spec.knobs)
+    costs = CostCounter(spec.budget)
+    trainer = ARPOTrainer(
+        lab_policy(spec.policy_settings),
+        env,
+        args=run_config(spec, folder),
+        on_rollout=costs.add,
+        callbacks=[StopWhenSpent(costs)],
+    )
+    trainer.train()
+    return {
+        "algorithm": spec.algorithm,
+        "label": spec.label,
+        "env": spec.level,
+        "seed": spec.seed,
+        "settings": asdict(spec),
+        "status": "finished",
+        "error": "",
+        "curve": costs.curve,
+        "final": final_success(trainer, spec),
+        "seconds": round(time.monotonic() - started, 1),
+        "versions": versions(),
+    }
+
+
+def run_config(spec: RunSpec, folder: Path) -> ARPOConfig:
+    """Return the trainer's settings of a run."""
+    settings = {**SETTINGS, **spec.settings}
+    rows = spec.groups * settings["num_generations"]
+    return ARPOConfig(
+        output_dir=str(folder),
+        algorithm=spec.algorithm,
+        seed=spec.seed,
+        per_device_train_batch_size=rows,
+        max_steps=most_steps(spec, rows),
+        **_PLUMBING,
+        **settings,
+    )
+
+
+def most_steps(spec: RunSpec, rows: int) -> int:
+    """Return the most steps of a run.
+
+    Raises:
+        ValueError: the budget is empty, has a cost that does not exist, or is too small for one step.
+    """
+    rooms = world_env(spec.level, spec.knobs).tasks.settings.rooms
+    expected = {"trajectories": 1, "tool_calls": rooms, "sampled_tokens": 3 * rooms + 3, "update_tokens": 9 * rooms}
+    for name, most in spec.budget.items():
+        if name not in COSTS:
+            raise ValueError(f"budget: {name!r} is no cost; the costs are {', '.join(COSTS)}")
+        if most < rows * expected[name]:
+            raise ValueError(
+                f"budget: {name}={most} does not last for one step of {rows} trajectories, which takes about "
+                f"{rows * expected[name]}; raise it, or lower num_generations or groups"
+            )
+    if not spec.budget:
+        raise ValueError(f"give a budget, such as {{'tool_calls': 20000}}; the costs are {', '.join(COSTS)}")
+    steps = [math.ceil(most / (rows * expected[name])) for name, most in spec.budget.items()]
+    return min(steps) * (1 if "trajectories" in spec.budget else _MOST_STEPS)
+
+
+class CostCounter:
+    """Counts what rollouts cost, and keeps the learning curve.
+
+    Args:
+        budget: cost -> how much may be spent.
+    """
+
+    def __init__(self, budget: dict[str, int]) -> None:
+        self.budget, self.curve = budget, list[dict[str, Any]]()
+        self.total = dict.fromkeys(COSTS, 0)
+
+    def add(self, trees: Sequence[RolloutTree]) -> None:
+        """Count one rollout."""
+        for tree in trees:
+            for name, cost in tree_costs(tree).items():
+                self.total[name] += cost
+        success, episodes = root_success(trees)
+        self.curve.append({"step": len(self.curve) + 1, **self.total, "success": success, "episodes": episodes})
+
+    @property
+    def spent(self) -> bool:
+        """Whether a cost has reached its budget."""
+        return any(self.total[name] >= most for name, most in self.budget.items())
+
+
+def tree_costs(tree: RolloutTree) -> dict[str, int]:
+    """Return what a tree cost: trajectories, tokens sampled, calls executed, and tokens of a packed update."""
+    model = [span for span in tree.spans if span.kind == "model"]
+    return {
+        "trajectories": len(tree.trajectories),
+        "sampled_tokens": sum(len(span.ids) for span in model) + int(tree.meta.get("discarded_tokens", 0)),
+        "tool_calls": sum(span.tool is not None and span.tool["status"] != "refused" for span in tree.spans),
+        "update_tokens": len(tree.prompt_ids) + tree.unique_tokens(),
+    }
+
+
+def root_success(trees: Sequence[RolloutTree]) -> tuple[float, int]:
+    """Return the mean reward of the valid trajectories that began at the prompt, and their number."""
+    every = [trajectory for tree in trees for trajectory in tree.trajectories]
+    rewards = [one.reward for one in every if one.origin != "branch" and one.reward is not None]
+    return (statistics.fmean(rewards) if rewards else 0.0), len(rewards)
+
+
+class StopWhenSpent(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """Ends the training when the budget is spent."""
+
+    def __init__(self, costs: CostCounter) -> None:
+        self.costs = costs
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Stop if the budget is spent."""
+        control.should_training_stop = control.should_training_stop or self.costs.spent
+        return control
+
+
+def final_success(trainer: ARPOTrainer, spec: RunSpec, samples: int = 4) -> dict[str, Any]:
+    """Return the mean success of the trained policy on held-out tasks, sampled as in training."""
+    env = world_env(spec.level, spec.knobs, split="test")
+    settings = trainer.args.rollout_settings().plain(samples)
+    engine = Engine(trainer.backend, trainer.engine.tokenizer, env, settings)
+    trainer.model.eval()
+    trees = asyncio.run(engine.rollout([env.tasks.task(number) for number in range(spec.test_tasks)]))
+    success, episodes = root_success(trees)
+    return {"success": success, "episodes": episodes}
