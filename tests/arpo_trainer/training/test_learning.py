@@ -13,7 +13,7 @@ import arpo_trainer.training.trainer as module
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.advantages import batch_advantages, silent_groups
-from arpo_trainer.algorithms.credit_assignment import deduplication_scale, token_advantages
+from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.rewards import RewardCheck
 from arpo_trainer.training.rollout_batch import RolloutBatch
@@ -41,19 +41,19 @@ def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list
     rewards = [[odd([tree.row(n).ids])[0] for n in range(GROUP)] for tree in trees]
     lengths = [[sum(tree.row(n).mask) for n in range(GROUP)] for tree in trees]
     groups = batch_advantages(advantage, rewards, lengths, [tree.starts() for tree in trees])
-    return [row for tree, own in zip(trees, groups, strict=True) for row in token_advantages(tree, own, attribution)]  # type: ignore[arg-type]
+    return [row for tree, own in zip(trees, groups, strict=True) for row in token_advantages(tree, own, attribution)]
 
 
 @pytest.mark.parametrize(
     ("advantage", "attribution"),
-    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup")],
+    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup"), ("grpo-no-std", "fork")],
 )
 def test_a_token_s_advantage_is_that_of_the_named_functions(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str
 ) -> None:
     trainer = train(tiny_model, tokenizer, tmp_path, advantage=advantage, attribution=attribution)
     trees, batch = trainer.kept[0]
-    scale = deduplication_scale(trees) if attribution == "dedup" else 1.0
+    scale = weight_scale(trees, attribution)
     for row, got in zip(expected(trees, advantage, attribution), batch["advantages"], strict=True):
         assert got[: len(row)].tolist() == pytest.approx([scale * value for value in row], abs=1e-4)
         assert got[len(row) :].abs().sum() == 0
@@ -145,6 +145,7 @@ def test_aepo_s_update_is_another_than_that_of_the_plain_clip(
 def test_packed_trees_teach_what_flat_rows_teach(
     tiny_policy: Path, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
+    """Also where the copies of a shared token have different advantages: in branches VinePPO has 0."""
     from transformers import AutoModelForCausalLM
 
     weights: dict[bool | str, torch.Tensor] = {}
@@ -152,7 +153,15 @@ def test_packed_trees_teach_what_flat_rows_teach(
     for packing in (False, "auto"):
         model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
         before = torch.cat([value.flatten() for value in model.state_dict().values()])
-        trainer = train(model, tokenizer, tmp_path / str(packing), packing=packing, optim="sgd", learning_rate=0.1)
+        trainer = train(
+            model,
+            tokenizer,
+            tmp_path / str(packing),
+            packing=packing,
+            optim="sgd",
+            learning_rate=0.1,
+            attribution="vineppo",
+        )
         weights[packing] = torch.cat([value.flatten() for value in model.state_dict().values()]) - before
         shared[packing] = [e["arpo/packing"] for e in trainer.state.log_history if "arpo/packing" in e]
     assert shared[False] == []
