@@ -118,7 +118,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default="soft",
         metadata={
             "help": "'soft': each copy of a shared token has the advantage of its trajectory; 'hard': their mean; "
-            "'dedup': a shared token counts once; 'turn': values backed up turn by turn; 'at2po': by entropy."
+            "'dedup': a shared token counts once; 'turn': values backed up turn by turn; 'at2po': by entropy; 'fork': "
+            "against sister branches; or the rule of a paper: 'treerl', 'treepo', 'treeadv', 'spo', 'vineppo', 'appo', "
+            "'rtmc'."
         },
     )
     advantage: str | None = field(

