@@ -179,8 +179,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         groups = self._group_advantages(centred)
         if self.model.training:
             self._no_signal.update(groups)
-        trees, own = self.rollout_batch.trees, self._own_rows
-        rows = [row for tree, group in zip(trees, groups, strict=True) for row in self.credit(tree, group)]
+        trees, own, scored = self.rollout_batch.trees, self._own_rows, self.rollout_batch.scored_trees()
+        rows = [row for tree, group in zip(scored, groups, strict=True) for row in self.credit(tree, group)]
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         result = pad_rows(rows[own.start : own.stop], like)
         # these losses divide by a number of tokens in which every copy counts 1
@@ -199,7 +199,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         """Return an advantage for every token of a tree's trajectories. Override it for your own credit assignment.
 
         Args:
-            tree: all that was sampled for one prompt; every process sees the same.
+            tree: all that was sampled for one prompt; every process sees the same. A trajectory that no reward function
+                could score is invalid in it.
             advantages: of its trajectories, by `args.advantage`; 0 for invalid ones.
 
         Returns:

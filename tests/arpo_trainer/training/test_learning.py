@@ -17,6 +17,7 @@ from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_s
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.rewards import RewardCheck
 from arpo_trainer.training.rollout_batch import RolloutBatch
+from tests.arpo_trainer.test_tree import small_tree
 from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
 
 
@@ -181,6 +182,16 @@ def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
     )
     [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
     assert found == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
+
+
+def test_a_row_that_no_function_could_score_gives_no_credit() -> None:
+    """Its advantage of 0 would count as a result in the mean over a shared span."""
+    tree, nan = small_tree(), float("nan")
+    batch = RolloutBatch([tree, tree], rewards=[1.0, nan, nan, 1.0, 0.0, nan])
+    first, second = batch.scored_trees()
+    assert token_advantages(first, [0.5, 0.0, 0.0], "hard")[0] == [0.5] * 9
+    assert token_advantages(second, [0.5, -0.5, 0.0], "hard")[0][0] == 0.0
+    assert tree.trajectories[1].valid
 
 
 def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
