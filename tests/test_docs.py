@@ -209,7 +209,9 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
     from arpo_trainer.algorithms.advantages import ADVANTAGES, batch_advantages
     from arpo_trainer.algorithms.branching import BRANCHES
     from arpo_trainer.algorithms.budgets import BUDGETS
+    from arpo_trainer.algorithms.credit_assignment import CREDITS, token_advantages
     from arpo_trainer.algorithms.registry import ALGORITHMS
+    from tests.arpo_trainer.test_tree import small_tree
 
     page, functions = open_page("tutorials/own-algorithm.md")
     try:
@@ -217,10 +219,12 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
         assert page["calm"](page["Point"](entropy=0.1, baseline=0.3), settings).branch
         assert BUDGETS["three-quarters"].start(16, 8) == 12
         assert batch_advantages("above-median", [[1.0, 0.0, 0.5, None]], [[1] * 4]) == [[1.0, -1.0, 0.0, 0.0]]
+        assert token_advantages(small_tree(), [1.0, 0.5, 9.0], "answers-only")[1] == [0.0] * 5 + [0.5]
         args = ARPOConfig(
             output_dir=str(tmp_path),
             use_cpu=True,
             bf16=False,
+            attribution="answers-only",
             algorithm="grpo",
             advantage="grpo-no-std",
             loss_type="dr_grpo",
@@ -238,7 +242,7 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
         assert page["_called"] == functions
     finally:
         del ALGORITHMS["calm"], ALGORITHMS["calm-median"], BRANCHES["calm"], ADVANTAGES["above-median"]
-        del BUDGETS["three-quarters"]
+        del BUDGETS["three-quarters"], CREDITS["answers-only"]
 
 
 def test_the_evaluation_page_evaluates(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:

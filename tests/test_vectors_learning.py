@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from arpo_trainer.algorithms.advantages import batch_advantages, group_advantages
-from arpo_trainer.algorithms.credit_assignment import deduplication_scale, span_advantages, token_advantages
+from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.algorithms.losses import Loss, aggregate, k1, k3, level_log_ratio, segment_log_ratio
 from arpo_trainer.algorithms.toolpo import fold_preference
+from arpo_trainer.algorithms.tree_values import span_advantages
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor, entropy_moments, published_factor
 from arpo_trainer.tree import RolloutTree, Trajectory
 
@@ -90,8 +91,8 @@ def test_soft_hard_and_deduplicated_coefficients_on_a_tree(vectors: list[Vector]
         assert own == pytest.approx(expected["leaf_advantages"], abs=tol)
         hard = span_advantages(tree, own)
         assert {name: hard[index] for name, index in names.items()} == pytest.approx(expected["hard"], abs=tol)
-        scale = deduplication_scale([tree])
-        assert scale == expected["copied_tokens"] / expected["unique_tokens"]
+        scale = weight_scale([tree], "dedup")
+        assert scale == pytest.approx(expected["copied_tokens"] / expected["unique_tokens"])
         for attribution, how, factor, key in (
             ("soft", "token-mean", 1.0, "soft_token_mean_coef"),
             ("hard", "token-mean", 1.0, "soft_token_mean_coef"),  # on a tree, unclipped, the two agree

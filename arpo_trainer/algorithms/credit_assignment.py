@@ -1,86 +1,71 @@
 """The third decision, second half: from one advantage per trajectory to one per token, over the tree.
 
-| name | advantage of a token that several trajectories share, in each copy |
-|---|---|
-| soft | that of the copy's own trajectory: plain GRPO (ARPO, sec. 3.2; the default there) |
-| hard | the mean over the trajectories through it (ARPO, sec. 3.2) |
-| dedup | that mean over the number of copies: a shared token weighs once (see `deduplication_scale`) |
-| turn | the value backed up turn by turn, each next turn counting the same |
-| at2po | the same, with the next turns weighted by their entropy (AT2PO, arXiv 2601.04767, eq. 3, with A_n = V_n) |
+A way of giving credit is a row of `CREDITS`; a new one needs a function and a row (see `credit_method`).
+
+| name | advantage of a token, in each copy | a copy weighs | source |
+|---|---|---|---|
+| soft | that of the copy's own trajectory: plain GRPO | 1 | ARPO, sec. 3.2; the default there |
+| hard | the mean over the d trajectories through it | 1 | ARPO, sec. 3.2 |
+| dedup | that mean | 1/d | ours |
+| turn | the value backed up turn by turn, each next turn counting the same | 1 | ours |
+| at2po | the same, with the next turns weighted by their entropy, A_n = V_n | 1 | AT2PO (2601.04767), eq. 3 |
+| fork | V minus a baseline of the sisters | visits/d | ours, `fork_credit` |
+| treerl | (V - V(root) + V - V(step before)) / sqrt(d) | 1 | TreeRL (2506.11902), eq. 2-4 |
+| treepo | R minus the mean of the group means along the path | 1 | TreePO (2508.17445), eq. 5 |
+| treeadv | the mean over the leaves | 1 | TreeAdv (2601.03703) |
+| spo | V at the segment's end minus V at its start | 1/d | SPO (2505.23564), eq. 2 |
+| vineppo | the same, V from the branches alone | 1, branches 0 | VinePPO (2410.01679), sec. 4 |
+| appo | R minus the initial ones' mean, plus that of the branches through it | 1, branches 0 | APPO (2606.12384) |
+| rtmc | Q - V of equal states in all trajectories | 1 | RTMC (2604.11037), eq. 11 |
 
 Summed over copies, soft and hard give the same gradient as long as nothing is clipped. "hard" counts leaves and "turn"
-counts next turns, so that a branch with many leaves does not outweigh its siblings.
+counts next turns, so that a branch with many leaves does not outweigh its siblings. Where the number of leaves below a
+choice depends on the choice, rows whose copies weigh 1 push on choices that are worth nothing; "fork", "spo" and
+"vineppo" do not (see `fork_credit`).
+
+Not here: IGPO (2510.14967) and A2TGPO (2605.06200) give each turn the gain in the policy's probability of the gold
+answer. That takes a forward pass of the policy over the gold answer after every turn, and gold answers that can be
+written down; a credit function has the tree only.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from collections.abc import Sequence
 
-from arpo_trainer.tree import RolloutTree, Span
+from arpo_trainer.algorithms.credit_method import Credit, PathValues, once, shared
+from arpo_trainer.algorithms.fork_credit import fork_advantages, visit_weights
+from arpo_trainer.algorithms.initial_credit import appo, initial_only, vineppo
+from arpo_trainer.algorithms.state_credit import rtmc
+from arpo_trainer.algorithms.tree_credit import spo, treeadv, treepo, treerl
+from arpo_trainer.algorithms.tree_values import span_advantages, turn_values
+from arpo_trainer.tree import RolloutTree
 from arpo_trainer.validation import check_name
 
-Attribution = Literal["soft", "hard", "dedup", "turn", "at2po"]
-ATTRIBUTIONS: tuple[str, ...] = get_args(Attribution)
+Attribution = str
+"""A name of `CREDITS`."""
 
 
-def span_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
-    """Return for each span the mean advantage of the valid trajectories through it (hard attribution).
-
-    Args:
-        tree: with G trajectories.
-        advantages: of each trajectory, shape (G,).
-
-    Returns:
-        Shape (spans,); 0 where no valid trajectory passes.
-    """
-    return [
-        math.fsum(advantages[number] for number in through) / len(through) if through else 0.0
-        for through in _valid_below(tree)
-    ]
+def own_advantages(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
+    """Return for each span of a path the advantage of the trajectory (soft attribution)."""
+    return [[own] * len(tree.path(number)) for number, own in enumerate(advantages)]
 
 
-def shared_once(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
-    """Return the hard advantage divided by the number of valid copies, so that a token counts once in the sum.
-
-    Args:
-        tree: with G trajectories.
-        advantages: of each trajectory, shape (G,).
-
-    Returns:
-        Shape (spans,); 0 where no valid trajectory passes.
-    """
-    means = span_advantages(tree, advantages)
-    return [mean / max(1, len(through)) for mean, through in zip(means, _valid_below(tree), strict=True)]
-
-
-def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool = False) -> list[float]:
-    """Return V of each span: the advantage of its trajectory at a leaf, elsewhere the mean over what comes next.
-
-    Args:
-        tree: with G trajectories.
-        advantages: of each trajectory, shape (G,).
-        by_entropy: weigh the next turns by their entropy, estimated as the mean of minus log pi over their tokens
-            (AT2PO, eq. 2 and 3), instead of equally. A trajectory that ends where others go on has no next turn; its
-            weight is the average of theirs.
-
-    Returns:
-        Shape (spans,); 0 where no valid trajectory passes.
-    """
-    values = [0.0] * len(tree.spans)
-    following: list[list[tuple[float | None, float]]] = [[] for _ in tree.spans]
-    for trajectory, advantage in zip(tree.trajectories, advantages, strict=True):
-        if trajectory.valid:
-            following[trajectory.leaf].append((None, advantage))  # no next turn, so no weight of its own
-    for span in reversed(tree.spans):  # children come after their parents
-        if following[span.index]:
-            values[span.index] = _weighted_mean(following[span.index])
-            if span.parent is not None:
-                # results have no log-probabilities, and so no weight of their own
-                weight = _entropy(span) if by_entropy else None
-                following[span.parent].append((weight, values[span.index]))
-    return values
+CREDITS: dict[str, Credit] = {
+    "soft": Credit(own_advantages),
+    "hard": Credit(shared(span_advantages)),
+    "dedup": Credit(shared(span_advantages), once),
+    "turn": Credit(shared(turn_values)),
+    "at2po": Credit(shared(lambda tree, advantages: turn_values(tree, advantages, by_entropy=True))),
+    "fork": Credit(shared(fork_advantages), visit_weights),
+    "treerl": Credit(shared(treerl)),
+    "treepo": Credit(treepo),
+    "treeadv": Credit(shared(treeadv)),
+    "spo": Credit(shared(spo), once),
+    "vineppo": Credit(vineppo, initial_only),
+    "appo": Credit(appo, initial_only),
+    "rtmc": Credit(rtmc),
+}
+ATTRIBUTIONS = CREDITS.keys()
 
 
 def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution: Attribution) -> list[list[float]]:
@@ -89,64 +74,68 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
     Args:
         tree: with G trajectories.
         advantages: of each trajectory, shape (G,).
-        attribution: one of `ATTRIBUTIONS`.
+        attribution: one of `CREDITS`.
 
     Returns:
         G lists, each as long as its trajectory's row; 0 in the rows of invalid trajectories.
 
     Raises:
-        ValueError: the attribution is unknown (suggests the nearest), or there is not one advantage per trajectory.
+        ValueError: the attribution is unknown (suggests the nearest), there is not one advantage per trajectory, or the
+            row's function does not return one number per span of each path.
     """
-    check_name("attribution", attribution, ATTRIBUTIONS)
+    row = _row(attribution)
     if len(advantages) != len(tree.trajectories):
         raise ValueError(f"got {len(advantages)} advantages for {len(tree.trajectories)} trajectories")
-    # "soft" has no entry: each copy of a token has the advantage of its own trajectory
-    spans = _SPANS[attribution](tree, advantages) if attribution in _SPANS else None
+    values = row.values(tree, advantages)
+    _check_shape(tree, attribution, values)
+    weights = row.weights(tree) if row.weights else None
     rows = []
-    for number, own in enumerate(advantages):
-        valid = tree.trajectories[number].valid
-        rows.append([(own if spans is None else spans[i]) if valid else 0.0 for i in tree.row(number).span])
+    for number, trajectory in enumerate(tree.trajectories):
+        tokens: list[float] = []
+        for place, span in enumerate(tree.path(number)):
+            weight = weights[number][place] if weights else 1.0
+            tokens += [weight * values[number][place] if trajectory.valid else 0.0] * len(span.ids)
+        rows.append(tokens)
     return rows
 
 
-def deduplication_scale(trees: Sequence[RolloutTree]) -> float:
-    """Return copied / unique tokens of the model, over the valid trajectories of the global batch.
+def weight_scale(trees: Sequence[RolloutTree], attribution: Attribution) -> float:
+    """Return copied tokens / sum of their weights, over the model's tokens in valid trajectories of the global batch.
 
-    A token mean divides by the copied tokens; "dedup" advantages times this factor make it a mean over unique tokens.
-    It is needed where the loss divides by all tokens of the batch (TRL's "dapo", "cispo"), and not where it divides by
-    the tokens of a row ("grpo") or a constant ("dr_grpo"). In "bnpo", which divides by the tokens of a micro-batch, it
-    is right on average.
+    A token mean divides by the copied tokens; advantages times this factor make it a mean with the weights of the row.
+    For "dedup" it is copied / unique tokens. It is needed where the loss divides by all tokens of the batch (TRL's
+    "dapo", "cispo"), and not where it divides by the tokens of a row ("grpo") or a constant ("dr_grpo"). In "bnpo",
+    which divides by the tokens of a micro-batch, it is right on average.
+
+    Args:
+        trees: of the global batch.
+        attribution: one of `CREDITS`.
+
+    Returns:
+        1 if copies do not weigh differently in this row, or if all weights are 0.
     """
-    copied = unique = 0
+    weights = _row(attribution).weights
+    if weights is None:
+        return 1.0
+    copied, weighed = 0, 0.0
     for tree in trees:
-        for span, through in zip(tree.spans, _valid_below(tree), strict=True):
-            if span.kind == "model" and through:
-                copied += len(span.ids) * len(through)
-                unique += len(span.ids)
-    return copied / unique if unique else 1.0
+        for number, row in enumerate(weights(tree)):
+            if tree.trajectories[number].valid:
+                model = [(len(span.ids), w) for span, w in zip(tree.path(number), row, strict=True) if span.logprobs]
+                copied += sum(n for n, _ in model)
+                weighed += sum(n * weight for n, weight in model)
+    return copied / weighed if weighed else 1.0
 
 
-_SPANS: dict[str, Callable[[RolloutTree, Sequence[float]], list[float]]] = {
-    "hard": span_advantages,
-    "dedup": shared_once,
-    "turn": turn_values,
-    "at2po": lambda tree, advantages: turn_values(tree, advantages, by_entropy=True),
-}
+def _row(attribution: str) -> Credit:
+    check_name("attribution", attribution, CREDITS)
+    return CREDITS[attribution]
 
 
-def _valid_below(tree: RolloutTree) -> list[list[int]]:
-    return [[number for number in through if tree.trajectories[number].valid] for through in tree.leaves_below()]
-
-
-def _entropy(span: Span) -> float | None:
-    """Return the mean of minus log pi, in nats per token; None for spans of the environment."""
-    return -math.fsum(span.logprobs) / len(span.logprobs) if span.logprobs else None
-
-
-def _weighted_mean(pairs: Sequence[tuple[float | None, float]]) -> float:
-    known = [weight for weight, _ in pairs if weight is not None]
-    usual = math.fsum(known) / len(known) if known else 1.0
-    weights = [usual if weight is None else weight for weight, _ in pairs]
-    if math.fsum(weights) <= 0.0:  # all turns are certain: no weights to prefer one
-        weights = [1.0] * len(pairs)
-    return math.fsum(w * value for w, (_, value) in zip(weights, pairs, strict=True)) / math.fsum(weights)
+def _check_shape(tree: RolloutTree, attribution: str, values: PathValues) -> None:
+    wanted = [len(tree.path(number)) for number in range(len(tree.trajectories))]
+    if [len(row) for row in values] != wanted:
+        raise ValueError(
+            f"attribution {attribution!r} returned {[len(row) for row in values]} numbers for the trajectories; their "
+            f"paths have {wanted} spans. A function that returns one number per span of the tree needs `shared`"
+        )

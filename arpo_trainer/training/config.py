@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from arpo_trainer.algorithms.advantages import ADVANTAGES
-from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
+from arpo_trainer.algorithms.credit_assignment import CREDITS
 from arpo_trainer.algorithms.entropy import ESTIMATORS
 from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
@@ -118,7 +118,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default="soft",
         metadata={
             "help": "'soft': each copy of a shared token has the advantage of its trajectory; 'hard': their mean; "
-            "'dedup': a shared token counts once; 'turn': values backed up turn by turn; 'at2po': by entropy."
+            "'dedup': a shared token counts once; 'turn': values backed up turn by turn; 'at2po': by entropy; 'fork': "
+            "against sister branches; or the rule of a paper: 'treerl', 'treepo', 'treeadv', 'spo', 'vineppo', 'appo', "
+            "'rtmc'."
         },
     )
     advantage: str | None = field(
@@ -238,7 +240,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         self._fit_loss()
         check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
         self.packing = packing_setting(self.packing)  # type: ignore[assignment]
-        check_name("attribution", self.attribution, ATTRIBUTIONS)
+        check_name("attribution", self.attribution, CREDITS)
         check_sampling(self)
         lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}
         for name, low in lowest.items():

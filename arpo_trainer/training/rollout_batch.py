@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ import torch
 from arpo_trainer.algorithms.advantages import silent_groups
 from arpo_trainer.rollout.distributed import gather
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Trajectory
 
 _PROMPT = ("prompt_ids", "prompt_mask")
 _COMPLETION = (
@@ -67,6 +67,18 @@ class RolloutBatch:
         # `value == value` is false for NaN
         return [[value if valid and value == value else None for value, valid in group] for group in groups]
 
+    def scored_trees(self) -> list[RolloutTree]:
+        """Return the trees with the trajectories as invalid that no reward function could score.
+
+        Credit over a tree would otherwise take their advantage of 0 for a result.
+        """
+        return [
+            replace(tree, trajectories=[_scored(*pair) for pair in zip(tree.trajectories, rewards, strict=True)])
+            if None in rewards
+            else tree
+            for tree, rewards in zip(self.trees, self.group_rewards(), strict=True)
+        ]
+
     def turn_lengths(self) -> list[list[int]]:
         """Return for each group how many tokens of each trajectory the model generated."""
         return [[sum(tree.row(n).mask) for n in range(len(tree.trajectories))] for tree in self.trees]
@@ -108,6 +120,10 @@ class RolloutBatch:
     def _trajectories(self, rows: range) -> Iterator[tuple[RolloutTree, int]]:
         every = [(tree, number) for tree in self.trees for number in range(len(tree.trajectories))]
         yield from every[rows.start : rows.stop]
+
+
+def _scored(trajectory: Trajectory, reward: float | None) -> Trajectory:
+    return replace(trajectory, reward=None) if reward is None else trajectory
 
 
 def pad_rows(rows: Sequence[Sequence[float]], like: torch.Tensor) -> torch.Tensor:

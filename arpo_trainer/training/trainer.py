@@ -17,7 +17,7 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
-from arpo_trainer.algorithms.credit_assignment import deduplication_scale, token_advantages
+from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.rollout.distributed import gather, group_tasks, play_groups
@@ -179,13 +179,13 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         groups = self._group_advantages(centred)
         if self.model.training:
             self._no_signal.update(groups)
-        trees, own = self.rollout_batch.trees, self._own_rows
-        rows = [row for tree, group in zip(trees, groups, strict=True) for row in self.credit(tree, group)]
+        trees, own, scored = self.rollout_batch.trees, self._own_rows, self.rollout_batch.scored_trees()
+        rows = [row for tree, group in zip(scored, groups, strict=True) for row in self.credit(tree, group)]
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         result = pad_rows(rows[own.start : own.stop], like)
-        # these losses divide by a number of tokens that includes copies, while "dedup" counts a shared token once
-        if self.args.attribution == "dedup" and self.args.loss_type in ("dapo", "cispo", "vespo", "bnpo"):
-            result *= deduplication_scale(trees)
+        # these losses divide by a number of tokens in which every copy counts 1
+        if self.args.loss_type in ("dapo", "cispo", "vespo", "bnpo"):
+            result *= weight_scale(trees, self.args.attribution)
         if self.args.entropy_weight:
             result *= entropy_factor(
                 self.rollout_batch.entropies(own, like),
@@ -199,7 +199,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         """Return an advantage for every token of a tree's trajectories. Override it for your own credit assignment.
 
         Args:
-            tree: all that was sampled for one prompt; every process sees the same.
+            tree: all that was sampled for one prompt; every process sees the same. A trajectory that no reward function
+                could score is invalid in it.
             advantages: of its trajectories, by `args.advantage`; 0 for invalid ones.
 
         Returns:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
-from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS, deduplication_scale, span_advantages, turn_values
+from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS, CREDITS, weight_scale
+from arpo_trainer.algorithms.credit_method import Credit
+from arpo_trainer.algorithms.tree_values import span_advantages, turn_values
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.test_tree import small_tree
 
@@ -52,8 +54,14 @@ def test_a_shared_token_weighs_once() -> None:
 
 
 def test_copied_over_unique_tokens_counts_the_model_s_valid_ones() -> None:
-    assert deduplication_scale([small_tree()]) == (5 + 3) / (2 + 1 + 2 + 1)
-    assert deduplication_scale([]) == 1.0
+    assert weight_scale([small_tree()], "dedup") == (5 + 3) / (2 + 1 + 2 + 1)
+    assert weight_scale([], "dedup") == 1.0
+
+
+def test_rows_whose_copies_count_alike_are_not_scaled() -> None:
+    assert [name for name in ATTRIBUTIONS if weight_scale([small_tree()], name) == 1.0] == [
+        name for name, row in CREDITS.items() if row.weights is None
+    ]
 
 
 def test_values_are_backed_up_turn_by_turn() -> None:
@@ -85,22 +93,55 @@ def test_turns_without_entropy_weigh_alike() -> None:
     assert turn_values(tree, [1.0, 0.0], by_entropy=True)[0] == 0.5
 
 
+OTHERS = [value - (sum(OWN) - value) / 2 for value in OWN]  # minus the mean of the others
+CENTRED = [value - sum(OWN) / 3 for value in OWN]
+FLAT = {
+    "fork": OTHERS,
+    "vineppo": OTHERS,
+    "treerl": [2 * value for value in CENTRED],
+    **dict.fromkeys(("treepo", "spo", "appo", "rtmc"), CENTRED),
+}
+
+
 @pytest.mark.parametrize("attribution", ATTRIBUTIONS)
-def test_without_branches_all_are_the_same(attribution: str) -> None:
+def test_without_branches_each_is_what_the_method_says_of_a_flat_group(attribution: str) -> None:
     tree = RolloutTree([1])
     tree.trajectories = [Trajectory(turns(tree, None, 1.0, 2.0), reward=0.0) for _ in range(3)]
-    assert token_advantages(tree, OWN, attribution) == [[value] * 2 for value in OWN]  # type: ignore[arg-type]
+    rows = token_advantages(tree, OWN, attribution)
+    assert rows == [pytest.approx([value] * 2) for value in FLAT.get(attribution, OWN)]
+    assert weight_scale([tree], attribution) == 1.0
 
 
 @pytest.mark.parametrize("attribution", ATTRIBUTIONS)
 def test_an_invalid_trajectory_has_no_part(attribution: str) -> None:
-    rows = [token_advantages(small_tree(), [1.0, -0.5, other], attribution) for other in (9.0, -3.0)]  # type: ignore[arg-type]
+    rows = [token_advantages(small_tree(), [1.0, -0.5, other], attribution) for other in (9.0, -3.0)]
     assert rows[0] == rows[1]
     assert rows[0][2] == [0.0, 0.0]
 
 
+def test_a_user_s_row_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the trajectory's own on its last span, and a weight of a half everywhere."""
+    monkeypatch.setitem(
+        CREDITS,
+        "own-last",
+        Credit(
+            lambda tree, own: [[0.0] * (len(tree.path(n)) - 1) + [2 * a] for n, a in enumerate(own)],
+            lambda tree: [[0.5] * len(tree.path(n)) for n in range(len(tree.trajectories))],
+        ),
+    )
+    assert "own-last" in ATTRIBUTIONS
+    assert token_advantages(small_tree(), OWN, "own-last") == [[0.0] * 7 + [1.0] * 2, [0.0] * 5 + [-0.5], [0.0] * 2]
+    assert weight_scale([small_tree()], "own-last") == 2.0
+
+
+def test_a_function_of_spans_that_was_not_lifted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CREDITS, "unlifted", Credit(lambda tree, own: [[0.0]] * 3))
+    with pytest.raises(ValueError, match=r"'unlifted' returned \[1, 1, 1\].*\[5, 3, 1\] spans.*needs `shared`"):
+        token_advantages(small_tree(), OWN, "unlifted")
+
+
 def test_bad_attribution_or_count_is_refused() -> None:
     with pytest.raises(ValueError, match="not 'hrad'; did you mean 'hard'"):
-        token_advantages(small_tree(), [0.0] * 3, "hrad")  # type: ignore[arg-type]
+        token_advantages(small_tree(), [0.0] * 3, "hrad")
     with pytest.raises(ValueError, match="2 advantages for 3"):
         token_advantages(small_tree(), [0.0] * 2, "soft")

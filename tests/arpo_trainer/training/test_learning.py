@@ -13,10 +13,11 @@ import arpo_trainer.training.trainer as module
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.advantages import batch_advantages, silent_groups
-from arpo_trainer.algorithms.credit_assignment import deduplication_scale, token_advantages
+from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.rewards import RewardCheck
 from arpo_trainer.training.rollout_batch import RolloutBatch
+from tests.arpo_trainer.test_tree import small_tree
 from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
 
 
@@ -41,19 +42,19 @@ def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list
     rewards = [[odd([tree.row(n).ids])[0] for n in range(GROUP)] for tree in trees]
     lengths = [[sum(tree.row(n).mask) for n in range(GROUP)] for tree in trees]
     groups = batch_advantages(advantage, rewards, lengths, [tree.starts() for tree in trees])
-    return [row for tree, own in zip(trees, groups, strict=True) for row in token_advantages(tree, own, attribution)]  # type: ignore[arg-type]
+    return [row for tree, own in zip(trees, groups, strict=True) for row in token_advantages(tree, own, attribution)]
 
 
 @pytest.mark.parametrize(
     ("advantage", "attribution"),
-    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo", "dedup")],
+    [("tree-grpo", "soft"), ("rloo", "turn"), ("reinforce++", "soft"), ("grpo-no-std", "fork")],
 )
 def test_a_token_s_advantage_is_that_of_the_named_functions(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str
 ) -> None:
     trainer = train(tiny_model, tokenizer, tmp_path, advantage=advantage, attribution=attribution)
     trees, batch = trainer.kept[0]
-    scale = deduplication_scale(trees) if attribution == "dedup" else 1.0
+    scale = weight_scale(trees, attribution)
     for row, got in zip(expected(trees, advantage, attribution), batch["advantages"], strict=True):
         assert got[: len(row)].tolist() == pytest.approx([scale * value for value in row], abs=1e-4)
         assert got[len(row) :].abs().sum() == 0
@@ -145,6 +146,7 @@ def test_aepo_s_update_is_another_than_that_of_the_plain_clip(
 def test_packed_trees_teach_what_flat_rows_teach(
     tiny_policy: Path, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
+    """Also where the copies of a shared token have different advantages: in branches VinePPO has 0."""
     from transformers import AutoModelForCausalLM
 
     weights: dict[bool | str, torch.Tensor] = {}
@@ -152,7 +154,15 @@ def test_packed_trees_teach_what_flat_rows_teach(
     for packing in (False, "auto"):
         model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
         before = torch.cat([value.flatten() for value in model.state_dict().values()])
-        trainer = train(model, tokenizer, tmp_path / str(packing), packing=packing, optim="sgd", learning_rate=0.1)
+        trainer = train(
+            model,
+            tokenizer,
+            tmp_path / str(packing),
+            packing=packing,
+            optim="sgd",
+            learning_rate=0.1,
+            attribution="vineppo",
+        )
         weights[packing] = torch.cat([value.flatten() for value in model.state_dict().values()]) - before
         shared[packing] = [e["arpo/packing"] for e in trainer.state.log_history if "arpo/packing" in e]
     assert shared[False] == []
@@ -172,6 +182,16 @@ def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
     )
     [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
     assert found == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
+
+
+def test_a_row_that_no_function_could_score_gives_no_credit() -> None:
+    """Its advantage of 0 would count as a result in the mean over a shared span."""
+    tree, nan = small_tree(), float("nan")
+    batch = RolloutBatch([tree, tree], rewards=[1.0, nan, nan, 1.0, 0.0, nan])
+    first, second = batch.scored_trees()
+    assert token_advantages(first, [0.5, 0.0, 0.0], "hard")[0] == [0.5] * 9
+    assert token_advantages(second, [0.5, -0.5, 0.0], "hard")[0][0] == 0.0
+    assert tree.trajectories[1].valid
 
 
 def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:

@@ -13,7 +13,7 @@ import torch
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.advantages import group_advantages
-from arpo_trainer.algorithms.credit_assignment import span_advantages
+from arpo_trainer.algorithms.tree_values import span_advantages
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.run.recorder import RunRecorder
 from arpo_trainer.training.trainer import task_dataset
