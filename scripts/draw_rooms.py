@@ -26,7 +26,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "views",
-        "evaluation export",
+        "evaluation export lab",
         "run",
         "costs report sft",
         "training adapters",

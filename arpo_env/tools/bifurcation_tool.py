@@ -7,11 +7,10 @@ far, and on the fork. The copies of a fork see noise of their own from then on, 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Tool, ToolResult
-from envs_registry.generated.bifurcation_world import DEAD_END, NO_DOOR, World, world_of
+from envs_registry.generated.bifurcation_world import NO_DOOR, State, World, world_of
 
 
 def go(door: str) -> str:
@@ -32,9 +31,9 @@ class BifurcationTool(Tool):
     def __init__(self) -> None:
         self.schema = function_schema(go)
         self._world: World | None = None
-        self._noise, self._calls = "", 0
+        self._state, self._noise, self._calls = State(), "", 0
 
-    async def call(self, door: str) -> ToolResult:
+    async def call(self, *, door: str = "", **arguments: object) -> ToolResult:
         """Go through a door, and return what is seen behind it."""
         if self._world is None:
             raise RuntimeError("the tool `go` has no world before `reset`")

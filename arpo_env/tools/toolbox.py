@@ -28,8 +28,8 @@ class Toolbox:
     """The tool configuration of an environment.
 
     Attributes:
-        tools: "python", "search", "go" (of `arpo/Bifurcation-v0`), "mcp:SERVER" (all tools of an MCP server, given as a command line or a URL), typed
-            functions, or factories of one or several `Tool` objects (see `function_tool`).
+        tools: "python", "search", "go" (of `arpo/Bifurcation-v0`), "mcp:SERVER" (all tools of an MCP server, given as a
+            command line or a URL), typed functions, or factories of `Tool` objects (see `function_tool`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
         sandbox: where Python runs; None uses the process-wide sandbox.
         services: search backend, page reader and cache.

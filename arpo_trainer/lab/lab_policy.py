@@ -51,7 +51,7 @@ class PolicySettings:
     level: str = "short"
     knobs: dict[str, Any] = field(default_factory=dict)
     size: str = "0.8M"
-    demonstrations: int = 4000
+    demonstrations: int = 8000
     short_share: float = 0.4
     batch_size: int = 16
     learning_rate: float = 3e-3

@@ -23,6 +23,7 @@ from arpo_trainer.run.recorder import versions
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.trainer import ARPOTrainer
 from arpo_trainer.tree import RolloutTree
+from envs_registry.generated.bifurcation import BifurcationSource
 
 COSTS = ("trajectories", "sampled_tokens", "tool_calls", "update_tokens")
 SETTINGS: dict[str, Any] = {
@@ -141,7 +142,7 @@ def most_steps(spec: RunSpec, rows: int) -> int:
     Raises:
         ValueError: the budget is empty, has a cost that does not exist, or is too small for one step.
     """
-    rooms = world_env(spec.level, spec.knobs).tasks.settings.rooms
+    rooms = BifurcationSource(level=spec.level, **spec.knobs).settings.rooms
     expected = {"trajectories": 1, "tool_calls": rooms, "sampled_tokens": 3 * rooms + 3, "update_tokens": 9 * rooms}
     for name, most in spec.budget.items():
         if name not in COSTS:

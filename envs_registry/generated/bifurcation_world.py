@@ -1,9 +1,9 @@
 """The worlds of `arpo/Bifurcation-v0`: corridors of doors with a few decisions, after controlled bifurcation tasks.
 
 A world is a row of rooms. A *routine* room has one open door, which its description names. A *decision* room has
-several open doors, of which one is right. Behind the last room hangs a key, and the key is the answer of the task. After
-a wrong door where it matters another key hangs there. The survey of credit assignment (arXiv 2604.09459) asks for tasks
-of this kind: where the decisions are, how many there are and what they are worth is known, so that the value of every
+several open doors, of which one is right. Behind the last room is a key, and the key is the answer of the task. After a
+wrong door where it matters, another key is there. The survey of credit assignment (arXiv 2604.09459) asks for tasks of
+this kind: where the decisions are, how many there are and what they are worth is known, so that the value of every
 state can be computed.
 
 This module is pure: `World.enter` maps a state, a door and a random generator to the next state and a text.
@@ -133,7 +133,7 @@ class World:
     Attributes:
         settings: the knobs.
         rooms: in order.
-        keys: the key that hangs behind the last room, by the number of right decisions; the last one is the answer.
+        keys: the key behind the last room, by the number of right decisions; the last one is the answer.
     """
 
     settings: WorldSettings
@@ -167,7 +167,7 @@ class World:
         return " ".join(["room", str(state.room + 1), *room.details, *filter(None, [state.cue]), "doors", *room.doors])
 
     def key_of(self, state: State) -> str:
-        """Return the key that hangs behind the last room after so many right decisions."""
+        """Return the key behind the last room after so many right decisions."""
         every = self.settings.mattering
         return self.keys[state.right] if self.settings.dense else self.keys[int(state.right == every)]
 
