@@ -4,7 +4,7 @@ The methods are those of Agarwal et al. 2021 ("Deep RL at the edge of the statis
 package rliable): strata are environments, and seeds are resampled within each of them. One thing is changed, since a
 percentile interval from few seeds is too narrow: its quantiles lie as much further out as Student's t with as many
 seeds asks for ("expanded percentile", Hesterberg 2014, arXiv 1411.5279). Resamples cannot leave the range of the runs,
-which matters below six seeds; there the interval is at least that of Student's t with the bootstrap's standard error.
+which matters below five seeds; there the interval is at least that of Student's t with the bootstrap's standard error.
 
     scores = {"grpo": [array(seeds of env 1), array(seeds of env 2)], "arpo": [...]}
     aggregate(scores["arpo"])                         # the interquartile mean of all runs, with its 95 % interval
@@ -26,7 +26,7 @@ from arpo_trainer.statistics.intervals import RESAMPLES, t975, wilson_interval
 
 Floats = NDArray[numpy.float64]
 Rows = NDArray[numpy.intp]
-_FEW = 5  # degrees of freedom
+_FEW = 4  # degrees of freedom
 
 
 @dataclass(frozen=True)

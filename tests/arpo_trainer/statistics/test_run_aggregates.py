@@ -17,7 +17,7 @@ from arpo_trainer.statistics.run_aggregates import (
     tail_level,
 )
 
-TRIALS = 120
+TRIALS = 200
 
 
 def normal_runs(seed: int, seeds: int, envs: int, mean: float = 0.5) -> list[numpy.ndarray]:
@@ -46,7 +46,7 @@ def test_intervals_of_equal_algorithms_contain_0_in_about_95_of_100(seeds: int, 
     for trial in range(TRIALS):
         found = difference(normal_runs(trial, seeds, envs), normal_runs(trial + 999, seeds, envs), paired, seed=trial)
         held += found.low <= 0.0 <= found.high
-    assert 0.90 <= held / TRIALS <= 1.0 - 0.002
+    assert 0.90 <= held / TRIALS < 1.0
 
 
 def test_a_percentile_interval_without_the_expansion_would_fail_that_check() -> None:

@@ -13,9 +13,9 @@ from arpo_trainer.statistics.agreement import agreement
 from arpo_trainer.statistics.comparison import compare_paired, sign_flip_p_value
 from arpo_trainer.statistics.intervals import (
     MeanInterval,
-    t975,
     clustered_interval,
     clustered_share_interval,
+    t975,
     wilson_interval,
 )
 from arpo_trainer.statistics.repeated_samples import mean_over_tasks, pass_at_k, pass_hat_k
