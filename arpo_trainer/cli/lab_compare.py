@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.cli.command_options import add_command, add_set_option, read_settings_options
 from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.optional_dependencies import require
 
 if TYPE_CHECKING:
     from arpo_trainer.lab.run_store import GridPlan
@@ -55,11 +56,21 @@ def _compare(arguments: argparse.Namespace) -> int:
         _show(arguments, parse_budget(arguments.budget or []))
         return 0
     plan = _plan(arguments)
-    training = importlib.import_module(_TRAINING)
-    check = getattr(training, "check_spec", None)
-    outcome = run_grid(plan, arguments.output, training.training_run, processes=arguments.processes, check=check)
+    run, check = training_functions()
+    outcome = run_grid(plan, arguments.output, run, processes=arguments.processes, check=check)
     _show(arguments, {})
     return 1 if outcome.failed else 0
+
+
+def training_functions() -> tuple[Any, Any]:
+    """Return what trains one run, and what refuses a run that cannot work.
+
+    Raises:
+        ModuleNotFoundError: the libraries for training are not installed.
+    """
+    require("train")
+    training = importlib.import_module(_TRAINING)
+    return training.training_run, getattr(training, "check_spec", None)
 
 
 def _plan(arguments: argparse.Namespace) -> GridPlan:

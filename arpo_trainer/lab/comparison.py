@@ -35,7 +35,11 @@ Runs = dict[str, dict[int, RunCurve]]
 
 
 def compare_records(
-    plan: GridPlan, records: Sequence[Record], budgets: Mapping[str, int] | None = None, baseline: str | None = None
+    plan: GridPlan,
+    records: Sequence[Record],
+    budgets: Mapping[str, int] | None = None,
+    baseline: str | None = None,
+    axes: Sequence[str] = tuple(AXES),
 ) -> dict[str, Any]:
     """Compare the algorithms of a grid; the same records give the same result.
 
@@ -45,6 +49,7 @@ def compare_records(
         budgets: cost by axis at which all environments are compared. Where there is none it is that of the plan, else
             the largest that all runs of an environment have spent.
         baseline: label of the algorithm that others are compared to: by default "grpo", else the first of the plan.
+        axes: the axes of cost.
 
     Raises:
         ValueError: no run has been finished, the baseline is unknown, or a budget is larger than what a run has spent.
@@ -63,7 +68,7 @@ def compare_records(
         "baseline": baseline,
         "window": WINDOW,
         "resamples": RESAMPLES,
-        "axes": {axis: _axis(axis, plan, played, collapses, asked.get(axis), baseline) for axis in AXES},
+        "axes": {axis: _axis(axis, plan, played, collapses, asked.get(axis), baseline) for axis in axes},
         "runs": [_run_row(record, collapses.get(key_of(record), "")) for record in records],
         "missing": len(plan.specs()) - len(played),
         "versions": played[0].get("versions", {}),

@@ -21,7 +21,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), "-", (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
 MARKERS = "osD^vPX*"
 BASE_COLOUR = "#7d8590"  # of the baseline
-INK, RULE = "#24292f", "#dfe3e8"  # a page replaces them by its own colours
+INK, RULE, GROUND = "#24292f", "#dfe3e8", "#ffffff"  # a page replaces them by its own colours
 _AXES = ("tokens", "calls", "trajectories")  # update tokens: in the tables
 _STYLE = {
     "svg.hashsalt": "arpo lab",
@@ -33,6 +33,8 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "figure.facecolor": GROUND,
+    "axes.facecolor": GROUND,
     "grid.color": RULE,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
@@ -154,7 +156,7 @@ def _forest(panel: Any, data: dict[str, Any], axis: str, places: Sequence[str], 
 def _legend(figure: Any, panel: Any) -> None:
     handles, names = panel.get_legend_handles_labels()
     if names:
-        figure.legend(handles, names, loc="outside upper left", ncols=min(5, len(names)), fontsize=8)
+        figure.legend(handles, names, loc="outside upper left", ncols=min(8, len(names)), fontsize=8)
 
 
 def _svg(size: tuple[float, float], draw: Callable[[Any], None]) -> str:
@@ -167,7 +169,7 @@ def _svg(size: tuple[float, float], draw: Callable[[Any], None]) -> str:
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.lab.comparison_figures import INK, RULE, curve_svg, differences_svg, labels, look_of
+from arpo_trainer.lab.comparison_figures import GROUND, INK, RULE, curve_svg, differences_svg, labels, look_of
 from arpo_trainer.lab.comparison_words import (
     HEADER,
     OVERALL,
@@ -180,7 +180,7 @@ def _inline(svg: str) -> str:
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
     text = re.sub(r' id="(?!m|p[0-9a-f])[^"]*"', "", text)
     text = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1].split(";")), text)
-    return text.replace(INK, "currentColor").replace(RULE, "var(--line)")
+    return text.replace(INK, "currentColor").replace(RULE, "var(--line)").replace(f'"{GROUND}"', '"none"')
 
 
 def _attributes(declarations: Iterable[str]) -> str:
