@@ -96,7 +96,7 @@ def _plan(arguments: argparse.Namespace) -> GridPlan:
 
 
 def _show(arguments: argparse.Namespace, budgets: dict[str, int]) -> None:
-    from arpo_trainer.lab.comparison import compare_records
+    from arpo_trainer.lab.equal_cost import compare_records
     from arpo_trainer.lab.comparison_files import write_comparison
     from arpo_trainer.lab.run_store import load_comparison
 
