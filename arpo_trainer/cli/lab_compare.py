@@ -96,8 +96,8 @@ def _plan(arguments: argparse.Namespace) -> GridPlan:
 
 
 def _show(arguments: argparse.Namespace, budgets: dict[str, int]) -> None:
-    from arpo_trainer.lab.equal_cost import compare_records
     from arpo_trainer.lab.comparison_files import write_comparison
+    from arpo_trainer.lab.equal_cost import compare_records
     from arpo_trainer.lab.run_store import load_comparison
 
     plan, records = load_comparison(arguments.output)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_trainer.lab.run_spec import RunSpec
+from arpo_trainer.lab.run_store import check_record
 
 OUTPUT = "output.txt"
 TrainingRun = Callable[[RunSpec, Path], dict[str, Any]]
@@ -67,6 +68,11 @@ class RunProcess:
         except EOFError:
             self._process.join()
             record = failed_record(_how_it_ended(self._process.exitcode))
+        else:
+            try:
+                check_record(record)
+            except (ValueError, KeyError, TypeError) as error:
+                record = failed_record(f"its record cannot be used: {error!r}")
         self._process.join()
         self._receiver.close()
         spec = self.spec

@@ -30,6 +30,7 @@ AXIS_LABELS = {
     "trajectories": "trajectories",
     "update_tokens": "update tokens",
 }
+OFFSET = "seed_offset"
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[{]*[\]}])")
 _LABEL = re.compile(r"[^/\\\s]+")
 
@@ -41,7 +42,8 @@ class AlgorithmChoice:
     Attributes:
         label: its name in tables and figures; unique in a comparison.
         algorithm: its row in the table of algorithms.
-        settings: settings that only its runs have.
+        settings: settings that only its runs have; `seed_offset` is added to their seeds, for an algorithm that is
+            compared with itself.
     """
 
     label: str
@@ -172,8 +174,19 @@ def make_specs(
     for what, given in (("algorithm", [one.label for one in algorithms]), ("environment", envs), ("seed", seeds)):
         refuse_repeats(what, given)
     return [
-        RunSpec(one.label, one.algorithm, env, seed, dict(budget), {**settings, **one.settings})
+        RunSpec(one.label, one.algorithm, env, seed + _offset(one), dict(budget), _settings_of(one, settings))
         for seed in seeds
         for env in envs
         for one in algorithms
     ]
+
+
+def _offset(one: AlgorithmChoice) -> int:
+    offset = one.settings.get(OFFSET, 0)
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"{one.label}: {OFFSET}={offset!r} is added to seeds; write a whole number such as 1000")
+    return offset
+
+
+def _settings_of(one: AlgorithmChoice, common: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**common, **one.settings}.items() if name != OFFSET}

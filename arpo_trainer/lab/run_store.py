@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from arpo_trainer.lab.run_spec import AlgorithmChoice, RunSpec, make_specs
+from arpo_trainer.lab.run_spec import AXES, AlgorithmChoice, RunSpec, make_specs
 
 GRID, RUNS, WORK, LOCK = "grid.json", "runs.jsonl", "runs", ".lock"
 KIND = "lab compare"
@@ -190,8 +190,7 @@ def read_records(path: Path) -> list[Record]:
         try:
             record = json.loads(line)
             key_of(record)
-            if record["status"] not in STATUSES:
-                raise ValueError(f"status {record['status']!r} is none of {', '.join(STATUSES)}")
+            check_record(record)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: not a run ({error}); delete the line") from error
         found.append(record)
@@ -208,6 +207,31 @@ def load_comparison(folder: str | Path) -> tuple[GridPlan, list[Record]]:
     plan = read_plan(folder)
     records = {key_of(record): record for record in read_records(Path(folder) / RUNS)}
     return plan, [records[spec.key] for spec in plan.specs() if spec.key in records]
+
+
+def check_record(record: Mapping[str, Any]) -> None:
+    """Check that a record has what comparisons need.
+
+    Raises:
+        ValueError: its status is unknown, or a run that did not fail has no curve, or success that is no share.
+        KeyError: something is missing.
+    """
+    if record["status"] not in STATUSES:
+        raise ValueError(f"status {record['status']!r} is none of {', '.join(STATUSES)}")
+    if record["status"] == "failed":
+        return
+    if not record["curve"]:
+        raise ValueError("its curve is empty")
+    before: Mapping[str, Any] = {}
+    for point in record["curve"]:
+        if not 0.0 <= point["success"] <= 1.0 or not point["episodes"] > 0:
+            raise ValueError(f"success {point['success']!r} on {point['episodes']!r} episodes is not a share")
+        for total in AXES.values():
+            if not point[total] >= before.get(total, 0):
+                raise ValueError(f"{total} are totals and cannot become less")
+        before = point
+    if not 0.0 <= record["final"].get("success", 0.0) <= 1.0:
+        raise ValueError(f"final success {record['final']['success']!r} is not a share")
 
 
 def key_of(record: Mapping[str, Any]) -> Key:

@@ -26,7 +26,7 @@ from arpo_trainer.statistics.intervals import RESAMPLES, t975, wilson_interval
 
 Floats = NDArray[numpy.float64]
 Rows = NDArray[numpy.intp]
-_FEW = 4  # degrees of freedom
+_FEW = 5  # seeds of an environment
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def estimate(value: float, drawn: Floats, sizes: Sequence[int]) -> Estimate:
         return Estimate(value, math.nan, math.nan)
     level = tail_level(sizes)
     low, high = map(float, numpy.quantile(drawn, [level, 1.0 - level]))
-    if degrees < _FEW:
+    if min(size for size in sizes if size > 1) < _FEW:
         half = t975(degrees) * math.sqrt(total / degrees) * float(numpy.std(drawn))
         low, high = min(low, value - half), max(high, value + half)
     return Estimate(value, low, high)

@@ -21,6 +21,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
         if spec.env not in synthetic_runs.TOKENS:
             raise ValueError(f"no environment {spec.env!r}")
 
+    monkeypatch.setattr("arpo_trainer.lab.comparison_files._drawn", lambda *_: [])  # has tests of its own
     monkeypatch.setattr(lab_compare, "training_functions", lambda: (synthetic_runs.made_up_run, check_spec))
 
 

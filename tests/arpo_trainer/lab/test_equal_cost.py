@@ -10,9 +10,9 @@ from typing import Any
 import numpy
 import pytest
 
-from arpo_trainer.lab.equal_cost import compare_records
 from arpo_trainer.lab.comparison_files import draw_comparison, load_result, write_comparison
 from arpo_trainer.lab.comparison_words import axis_rows, trouble_lines, verdict
+from arpo_trainer.lab.equal_cost import compare_records
 from arpo_trainer.lab.run_curves import collapse_of, run_curve
 from arpo_trainer.lab.run_spec import AXES, parse_algorithm
 from arpo_trainer.lab.run_store import GridPlan, Record

@@ -15,7 +15,7 @@ import pytest
 
 from arpo_trainer.lab.grid import duration, run_grid, time_left
 from arpo_trainer.lab.run_spec import AlgorithmChoice, RunSpec, parse_algorithm
-from arpo_trainer.lab.run_store import GRID, RUNS, GridPlan, RunStore, load_comparison, read_records
+from arpo_trainer.lab.run_store import GRID, RUNS, GridPlan, RunStore, check_record, load_comparison, read_records
 from tests.arpo_trainer.lab.synthetic_runs import made_up_run, record_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,6 +35,10 @@ def breaks_once(spec: RunSpec, folder: Path) -> dict[str, Any]:
         raise RuntimeError("no luck")
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
+
+
+def has_no_curve(spec: RunSpec, folder: Path) -> dict[str, Any]:
+    return made_up_run(spec, folder) | {"curve": []}
 
 
 def never_ends(spec: RunSpec, folder: Path) -> dict[str, Any]:
@@ -73,6 +77,11 @@ def test_a_run_that_breaks_is_recorded_with_its_error_and_made_again(tmp_path: P
     assert not again.failed
     assert len(read_records(tmp_path / RUNS)) == 5  # the failures are still there
     assert {record["status"] for record in load_comparison(tmp_path)[1]} == {"finished"}
+
+
+def test_a_record_that_cannot_be_compared_is_a_failure(tmp_path: Path) -> None:
+    outcome = run_grid(plan_of(seeds=1), tmp_path, has_no_curve)
+    assert "its record cannot be used: ValueError('its curve is empty')" in outcome.failed[0]["error"]
 
 
 def test_after_a_kill_in_the_middle_of_a_line_only_what_is_missing_is_made(tmp_path: Path) -> None:
@@ -207,6 +216,26 @@ def test_a_line_that_is_no_run_is_named(tmp_path: Path) -> None:
     (tmp_path / GRID).write_text("[]")
     with pytest.raises(ValueError, match=r"grid.json cannot be read"):
         RunStore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"status": "odd"}, "'odd' is none of"),
+        ({"curve": []}, "empty"),
+        ({"success": float("nan")}, "not a share"),
+        ({"episodes": 0}, "not a share"),
+        ({"tool_calls": 10**9}, "tool_calls are totals"),
+        ({"final": {"success": 2.0}}, "final success 2.0"),
+    ],
+)
+def test_records_are_checked(change: dict[str, Any], words: str) -> None:
+    record = record_of(plan_of().specs()[0])
+    check_record(record)
+    at_the_top = {name: value for name, value in change.items() if name in record}
+    record["curve"][3] |= {name: value for name, value in change.items() if name not in record}
+    with pytest.raises(ValueError, match=words):
+        check_record(record | at_the_top)
 
 
 def test_the_time_left_is_that_of_runs_of_the_same_environments(tmp_path: Path) -> None:

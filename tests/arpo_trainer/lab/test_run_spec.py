@@ -73,3 +73,12 @@ def test_runs_go_seed_by_seed_and_an_algorithms_own_settings_count_more() -> Non
 
 def test_the_folder_of_a_run_has_no_special_characters() -> None:
     assert RunSpec("arpo:a=[1]", "arpo", "short", 3).folder == "arpo_a__1_-short-3"
+
+
+def test_an_algorithm_is_compared_with_itself_on_other_seeds() -> None:
+    specs = make_specs(
+        [parse_algorithm("grpo"), parse_algorithm("again=grpo:seed_offset=1000")], ["short"], [7], {}, {}
+    )
+    assert [(spec.seed, spec.settings) for spec in specs] == [(7, {}), (1007, {})]
+    with pytest.raises(ValueError, match="again: seed_offset=-1"):
+        make_specs([parse_algorithm("again=grpo:seed_offset=-1")], ["short"], [7], {}, {})
