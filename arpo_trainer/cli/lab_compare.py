@@ -10,7 +10,6 @@ arpo lab compare --output lab/first --draw         # only tables and figures, of
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from arpo_trainer.lab.run_store import GridPlan
 
 _QUICK = {"algorithms": ["grpo", "arpo"], "envs": ["short"], "seeds": ["3"], "budget": ["trajectories=1536"]}
-_TRAINING = "arpo_trainer.lab.training_run"
 
 
 def add_lab_compare_action(actions: Any) -> None:
@@ -34,7 +32,7 @@ def add_lab_compare_action(actions: Any) -> None:
     compare.add_argument("--algorithms", nargs="+", metavar="NAME", help=form)
     compare.add_argument("--envs", nargs="+", metavar="NAME", help="environments, such as short and long-critical")
     compare.add_argument("--seeds", nargs="+", metavar="N", help="how many (10), the seeds (0 1 2), or ranges (5-9)")
-    budget = "cost of each run, at which algorithms are compared: tokens=N, calls=N, trajectories=N, update_tokens=N"
+    budget = "what each run may spend: tokens=N, calls=N, trajectories=N or update_tokens=N; with --draw of any axes"
     compare.add_argument("--budget", nargs="+", metavar="AXIS=N", help=budget)
     add_set_option(compare, "settings of all runs, with values in YAML: learning_rate=3e-4")
     compare.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="of the runs and the results")
@@ -48,7 +46,7 @@ def add_lab_compare_action(actions: Any) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
     from arpo_trainer.lab.grid import run_grid
-    from arpo_trainer.lab.run_spec import parse_budget
+    from arpo_trainer.lab.grid_run import parse_budget
 
     if arguments.draw:
         if given := [name for name in ("algorithms", "envs", "seeds", "set", "quick") if getattr(arguments, name)]:
@@ -69,13 +67,14 @@ def training_functions() -> tuple[Any, Any]:
         ModuleNotFoundError: the libraries for training are not installed.
     """
     require("train")
-    training = importlib.import_module(_TRAINING)
-    return training.training_run, getattr(training, "check_spec", None)
+    from arpo_trainer.lab.grid_training import GridRunCheck, train_grid_run
+
+    return train_grid_run, GridRunCheck()
 
 
 def _plan(arguments: argparse.Namespace) -> GridPlan:
     """Return what was asked for; what was not given is that of the folder, if it has a comparison already."""
-    from arpo_trainer.lab.run_spec import parse_algorithm, parse_budget, parse_seeds
+    from arpo_trainer.lab.grid_run import parse_algorithm, parse_budget, parse_seeds
     from arpo_trainer.lab.run_store import GRID, GridPlan, read_plan
 
     stored = read_plan(arguments.output) if (arguments.output / GRID).is_file() else None
@@ -86,11 +85,14 @@ def _plan(arguments: argparse.Namespace) -> GridPlan:
     if absent and stored is None:
         raise ValueError(f"a new comparison needs --{absent[0]} (or --quick); {str(arguments.output)!r} has none yet")
     old = stored or GridPlan([], [], [])
+    budget = parse_budget(given["budget"]) if given["budget"] else old.budget
+    if len(budget) != 1:
+        raise ValueError("a run ends when one cost is spent: give one --budget, such as tokens=20000")
     return GridPlan(
         [parse_algorithm(text) for text in given["algorithms"]] if given["algorithms"] else old.algorithms,
         given["envs"] or old.envs,
         parse_seeds(given["seeds"]) if given["seeds"] else old.seeds,
-        parse_budget(given["budget"]) if given["budget"] else old.budget,
+        budget,
         read_settings_options(arguments.set) if arguments.set else old.settings,
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_trainer.lab.comparison_words import OVERALL
-from arpo_trainer.lab.run_spec import AXIS_LABELS
+from arpo_trainer.lab.grid_run import AXIS_LABELS
 from arpo_trainer.optional_dependencies import require
 
 # Okabe and Ito's without yellow and black, which vanish on a white or a dark ground; line styles and markers differ too

@@ -23,7 +23,7 @@ from arpo_trainer.lab.comparison_words import (
     trouble_lines,
     verdict,
 )
-from arpo_trainer.lab.run_spec import AXIS_LABELS
+from arpo_trainer.lab.grid_run import AXIS_LABELS
 from arpo_trainer.report.html_page import make_page, write_page
 
 _OPEN = ("tokens", "calls")  # axes that are shown at once; the others are a click away

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from arpo_trainer.lab.run_spec import AXIS_LABELS
+from arpo_trainer.lab.grid_run import AXIS_LABELS
 
 Row = tuple[str, ...]
 FEW_SEEDS = 5
@@ -91,11 +91,19 @@ def trouble_lines(data: dict[str, Any]) -> Iterator[str]:
             yield f"collapsed: {where}: {run['collapse']}"
         if run["status"] == "failed":
             yield f"failed, in no table: {where}: {run['error']}"
+    yield from _short_budgets(data)
     if data["missing"]:
         yield f"missing: {data['missing']} of {planned(data)} runs; the same command makes them"
     seeds = len(data["plan"]["seeds"])
     if seeds < FEW_SEEDS:
         yield f"only {seeds} seed{'s' * (seeds > 1)}: few seeds mislead; give at least {FEW_SEEDS}, better 10"
+
+
+def _short_budgets(data: dict[str, Any]) -> Iterator[str]:
+    for axis, most in data["plan"]["budget"].items():
+        for env, budget in data["axes"].get(axis, {"budgets": {}})["budgets"].items():
+            if budget < most:
+                yield f"{env} is compared at {count(budget)} {AXIS_LABELS[axis]} of {count(most)}: a run ended there"
 
 
 def planned(data: dict[str, Any]) -> int:

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy
 
+from arpo_trainer.lab.grid_run import AXES
 from arpo_trainer.lab.run_curves import WINDOW, RunCurve, collapse_of, run_curve
-from arpo_trainer.lab.run_spec import AXES
 from arpo_trainer.lab.run_store import GridPlan, Key, Record, key_of
 from arpo_trainer.statistics.intervals import RESAMPLES
 from arpo_trainer.statistics.run_aggregates import Estimate, aggregate, difference, improvement, interval_band
@@ -61,14 +61,13 @@ def compare_records(
     baseline = baseline or (BASELINE if BASELINE in labels else labels[0])
     check_name("baseline", baseline, labels)
     collapses = {key_of(record): collapse_of(record) for record in played}
-    asked = {**plan.budget, **(budgets or {})}
     data = {
         "kind": "lab comparison",
         "plan": plan.as_dict(),
         "baseline": baseline,
         "window": WINDOW,
         "resamples": RESAMPLES,
-        "axes": {axis: _axis(axis, plan, played, collapses, asked.get(axis), baseline) for axis in axes},
+        "axes": {axis: _axis(axis, plan, played, collapses, (budgets or {}).get(axis), baseline) for axis in axes},
         "runs": [_run_row(record, collapses.get(key_of(record), "")) for record in records],
         "missing": len(plan.specs()) - len(played),
         "versions": played[0].get("versions", {}),
@@ -92,7 +91,7 @@ def _axis(
             by_env[env] = _curves_of(own, axis, plan)
             # one that collapsed may have been stopped, or do nothing any more: it sets no budget, and keeps its value
             lasting = [record for record in own if not collapses[key_of(record)]] or own
-            budgets[env] = _budget(axis, asked, lasting)
+            budgets[env] = _budget(axis, asked, plan.budget.get(axis), lasting)
     return {
         "budgets": budgets,
         "environments": {env: _table([runs], [budgets[env]], baseline, plan) for env, runs in by_env.items()},
@@ -108,12 +107,12 @@ def _curves_of(records: Sequence[Record], axis: str, plan: GridPlan) -> Runs:
     return {label: runs for label, runs in found.items() if runs}
 
 
-def _budget(axis: str, asked: int | None, records: Sequence[Record]) -> float:
-    """Return the budget of an environment: what was asked for, or the largest that all runs have spent."""
+def _budget(axis: str, asked: int | None, planned: int | None, records: Sequence[Record]) -> float:
+    """Return the budget of an environment: what was asked for, else what was planned or all runs have spent."""
     record = min(records, key=lambda record: float(record["curve"][-1][AXES[axis]]))
     least = float(record["curve"][-1][AXES[axis]])
     if asked is None:
-        return least
+        return min(least, planned or least)
     if asked > least:
         raise ValueError(
             f"budget {axis}={asked} is more than what {record['label']}, {record['env']}, seed {record['seed']} has "

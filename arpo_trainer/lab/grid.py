@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from arpo_trainer.lab.grid_run import GridRun
 from arpo_trainer.lab.run_process import RunProcess, TrainingRun
-from arpo_trainer.lab.run_spec import RunSpec
 from arpo_trainer.lab.run_store import WORK, GridPlan, Record, RunStore
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def run_grid(
     run: TrainingRun,
     *,
     processes: int = 2,
-    check: Callable[[RunSpec], None] | None = None,
+    check: Callable[[GridRun], None] | None = None,
 ) -> GridOutcome:
     """Make the runs of a plan that are missing in a folder; return what was made.
 
@@ -78,7 +78,7 @@ def run_grid(
     return outcome
 
 
-def _make(left: Sequence[RunSpec], store: RunStore, run: TrainingRun, processes: int, outcome: GridOutcome) -> None:
+def _make(left: Sequence[GridRun], store: RunStore, run: TrainingRun, processes: int, outcome: GridOutcome) -> None:
     waiting, running = list(left), list[RunProcess]()
     try:
         while waiting or running:
@@ -115,8 +115,8 @@ def _fresh(folder: Path) -> Path:
 def _report(
     outcome: GridOutcome,
     total: int,
-    running: Sequence[RunSpec],
-    waiting: Sequence[RunSpec],
+    running: Sequence[GridRun],
+    waiting: Sequence[GridRun],
     store: RunStore,
     processes: int,
 ) -> None:
@@ -135,7 +135,7 @@ def _success(record: Record) -> str:
     return f", success {curve[0]['success']:.2f} -> {final:.2f}" if curve and final is not None else ""
 
 
-def time_left(running: Sequence[RunSpec], waiting: Sequence[RunSpec], store: RunStore, processes: int) -> float:
+def time_left(running: Sequence[GridRun], waiting: Sequence[GridRun], store: RunStore, processes: int) -> float:
     """Return an estimate of the seconds that are left, from the stored runs of the same environments."""
     seconds: dict[str, list[float]] = {}
     for record in store.records.values():
@@ -155,7 +155,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _check_budget(spec: RunSpec) -> None:
+def _check_budget(spec: GridRun) -> None:
     """Refuse a budget that one group of the run would exceed, as far as that is certain before it is played."""
     group = spec.settings.get("num_generations")
     if group is None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from arpo_trainer.lab.run_spec import AXES
+from arpo_trainer.lab.grid_run import AXES
 from arpo_trainer.statistics.intervals import wilson_interval
 
 WINDOW = 0.2  # of the budget

@@ -19,11 +19,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.lab.run_spec import RunSpec
+from arpo_trainer.lab.grid_run import GridRun
 from arpo_trainer.lab.run_store import check_record
 
 OUTPUT = "output.txt"
-TrainingRun = Callable[[RunSpec, Path], dict[str, Any]]
+TrainingRun = Callable[[GridRun, Path], dict[str, Any]]
 _VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -46,7 +46,7 @@ class RunProcess:
         folder: of the run.
     """
 
-    def __init__(self, run: TrainingRun, spec: RunSpec, folder: Path) -> None:
+    def __init__(self, run: TrainingRun, spec: GridRun, folder: Path) -> None:
         self.spec, self.folder = spec, folder
         folder.mkdir(parents=True, exist_ok=True)
         self._started = time.monotonic()
@@ -100,7 +100,7 @@ def _how_it_ended(code: int | None) -> str:
     return f"the process ended with status {code} and without a record"
 
 
-def _child(sender: Connection, run: TrainingRun, spec: RunSpec, folder: Path) -> None:
+def _child(sender: Connection, run: TrainingRun, spec: GridRun, folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _print_to(folder / OUTPUT)

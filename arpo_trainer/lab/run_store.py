@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from arpo_trainer.lab.run_spec import AXES, AlgorithmChoice, RunSpec, make_specs
+from arpo_trainer.lab.grid_run import AXES, AlgorithmChoice, GridRun, make_specs
 
 GRID, RUNS, WORK, LOCK = "grid.json", "runs.jsonl", "runs", ".lock"
 KIND = "lab compare"
@@ -46,7 +46,7 @@ class GridPlan:
     budget: dict[str, int] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def specs(self) -> list[RunSpec]:
+    def specs(self) -> list[GridRun]:
         """Return the runs.
 
         Raises:
@@ -142,7 +142,7 @@ class RunStore:
             os.fsync(file.fileno())
         self.records[key_of(record)] = record
 
-    def missing(self, specs: list[RunSpec]) -> list[RunSpec]:
+    def missing(self, specs: list[GridRun]) -> list[GridRun]:
         """Return the runs that have no record yet or have failed."""
         return [spec for spec in specs if self.records.get(spec.key, {"status": "failed"})["status"] == "failed"]
 

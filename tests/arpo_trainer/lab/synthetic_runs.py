@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy
 
-from arpo_trainer.lab.run_spec import RunSpec
+from arpo_trainer.lab.grid_run import GridRun
 
 STEPS, TRAJECTORIES, EPISODES = 25, 64, 32
 TOKENS = {"short": 12, "long-critical": 40, "long-many": 48, "stochastic": 30}
 
 
 def record_of(
-    spec: RunSpec, gain: float = 0.5, spread: float = 0.1, cheaper: float = 1.0, collapses: bool = False
+    spec: GridRun, gain: float = 0.5, spread: float = 0.1, cheaper: float = 1.0, collapses: bool = False
 ) -> dict[str, Any]:
     """The record of a run whose success rises by about `gain`, at `cheaper` times the usual tokens."""
     rng = numpy.random.default_rng([spec.seed, *spec.label.encode(), *spec.env.encode()])
@@ -39,6 +39,6 @@ def record_of(
     }
 
 
-def made_up_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
+def made_up_run(spec: GridRun, folder: Path) -> dict[str, Any]:
     """A training run that takes no time."""
     return record_of(spec)

@@ -13,8 +13,8 @@ import pytest
 from arpo_trainer.lab.comparison_files import draw_comparison, load_result, write_comparison
 from arpo_trainer.lab.comparison_words import axis_rows, trouble_lines, verdict
 from arpo_trainer.lab.equal_cost import compare_records
+from arpo_trainer.lab.grid_run import AXES, parse_algorithm
 from arpo_trainer.lab.run_curves import collapse_of, run_curve
-from arpo_trainer.lab.run_spec import AXES, parse_algorithm
 from arpo_trainer.lab.run_store import GridPlan, Record
 from tests.arpo_trainer.lab.synthetic_runs import record_of
 
@@ -113,6 +113,15 @@ def test_the_budget_is_what_all_runs_of_an_environment_have_spent() -> None:
     assert compare_records(plan, records, {"calls": 500})["axes"]["calls"]["budgets"] == dict.fromkeys(ENVS, 500)
     with pytest.raises(ValueError, match=r"budget calls=999999 is more than what .* has spent \(\d+\)"):
         compare_records(plan, records, {"calls": 999_999})
+
+
+def test_a_run_that_ended_before_its_budget_sets_a_smaller_one_and_is_named() -> None:
+    plan, records = grid_of(budget={"trajectories": 1600})
+    assert compare_records(plan, records)["axes"]["trajectories"]["budgets"] == dict.fromkeys(ENVS, 1600)
+    records[0]["curve"] = records[0]["curve"][:20]
+    data = compare_records(plan, records)
+    assert data["axes"]["trajectories"]["budgets"]["short"] == 1280
+    assert "short is compared at 1,280 trajectories of 1,600: a run ended there" in list(trouble_lines(data))
 
 
 def test_a_collapsed_run_counts_and_sets_no_budget() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.lab.grid import duration, run_grid, time_left
-from arpo_trainer.lab.run_spec import AlgorithmChoice, RunSpec, parse_algorithm
+from arpo_trainer.lab.grid_run import AlgorithmChoice, GridRun, parse_algorithm
 from arpo_trainer.lab.run_store import GRID, RUNS, GridPlan, RunStore, check_record, load_comparison, read_records
 from tests.arpo_trainer.lab.synthetic_runs import made_up_run, record_of
 
@@ -25,7 +25,7 @@ def plan_of(*algorithms: str, seeds: int = 2, envs: tuple[str, ...] = ("short",)
     return GridPlan([parse_algorithm(text) for text in algorithms or ("grpo",)], list(envs), list(range(seeds)), **more)
 
 
-def breaks_once(spec: RunSpec, folder: Path) -> dict[str, Any]:
+def breaks_once(spec: GridRun, folder: Path) -> dict[str, Any]:
     """Raises for seed 1 and dies for seed 2, the first time."""
     marker = folder.parents[1] / f"tried-{spec.seed}"
     if marker.exists() or spec.seed == 0:
@@ -37,11 +37,11 @@ def breaks_once(spec: RunSpec, folder: Path) -> dict[str, Any]:
     return {}
 
 
-def has_no_curve(spec: RunSpec, folder: Path) -> dict[str, Any]:
+def has_no_curve(spec: GridRun, folder: Path) -> dict[str, Any]:
     return made_up_run(spec, folder) | {"curve": []}
 
 
-def never_ends(spec: RunSpec, folder: Path) -> dict[str, Any]:
+def never_ends(spec: GridRun, folder: Path) -> dict[str, Any]:
     if spec.seed == 0:
         return made_up_run(spec, folder)
     (folder / "pid").write_text(str(os.getpid()))
@@ -49,7 +49,7 @@ def never_ends(spec: RunSpec, folder: Path) -> dict[str, Any]:
     return {}
 
 
-def threads_of(spec: RunSpec, folder: Path) -> dict[str, Any]:
+def threads_of(spec: GridRun, folder: Path) -> dict[str, Any]:
     """Tells with how many threads it would compute."""
     return made_up_run(spec, folder) | {"versions": {"threads": os.environ["OMP_NUM_THREADS"]}}
 
@@ -199,7 +199,7 @@ def test_a_budget_below_one_group_is_refused(tmp_path: Path, axis: str) -> None:
 
 
 def test_a_run_that_cannot_work_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    def check(spec: RunSpec) -> None:
+    def check(spec: GridRun) -> None:
         raise ValueError(f"no environment {spec.env!r}")
 
     with pytest.raises(ValueError, match="no environment 'short'"):

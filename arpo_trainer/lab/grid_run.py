@@ -1,4 +1,4 @@
-"""`RunSpec`: one training run of a comparison, and how users write its parts on the command line.
+"""`GridRun`: one training run of a comparison, and how users write its parts on the command line.
 
 parse_algorithm("arpo")                                        # the algorithm as published
 parse_algorithm("arpo:branch_alpha=0.6,initial_rollouts=4")    # with settings of its own
@@ -52,7 +52,7 @@ class AlgorithmChoice:
 
 
 @dataclass(frozen=True)
-class RunSpec:
+class GridRun:
     """One training run of a comparison.
 
     Attributes:
@@ -60,7 +60,7 @@ class RunSpec:
         algorithm: its row in the table of algorithms.
         env: name of the environment.
         seed: of everything that is drawn in the run.
-        budget: total cost by axis, such as {"tokens": 20000}; the run ends when it has spent all of them.
+        budget: total cost by axis, such as {"tokens": 20000}; the run ends when one is spent.
         settings: of the trainer and the policy.
     """
 
@@ -165,7 +165,7 @@ def make_specs(
     seeds: Sequence[int],
     budget: Mapping[str, int],
     settings: Mapping[str, Any],
-) -> list[RunSpec]:
+) -> list[GridRun]:
     """Return the runs of a grid, seed by seed, so that a grid that is not finished has all algorithms.
 
     Raises:
@@ -174,7 +174,7 @@ def make_specs(
     for what, given in (("algorithm", [one.label for one in algorithms]), ("environment", envs), ("seed", seeds)):
         refuse_repeats(what, given)
     return [
-        RunSpec(one.label, one.algorithm, env, seed + _offset(one), dict(budget), _settings_of(one, settings))
+        GridRun(one.label, one.algorithm, env, seed + _offset(one), dict(budget), _settings_of(one, settings))
         for seed in seeds
         for env in envs
         for one in algorithms

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.lab.run_spec import (
+from arpo_trainer.lab.grid_run import (
     AlgorithmChoice,
-    RunSpec,
+    GridRun,
     make_specs,
     parse_algorithm,
     parse_budget,
@@ -68,11 +68,11 @@ def test_runs_go_seed_by_seed_and_an_algorithms_own_settings_count_more() -> Non
     algorithms = [parse_algorithm("grpo"), parse_algorithm("x=arpo:lr=2")]
     specs = make_specs(algorithms, ["short"], [0, 1], {"tokens": 9}, {"lr": 1})
     assert [(spec.label, spec.seed) for spec in specs] == [("grpo", 0), ("x", 0), ("grpo", 1), ("x", 1)]
-    assert specs[1] == RunSpec("x", "arpo", "short", 0, {"tokens": 9}, {"lr": 2})
+    assert specs[1] == GridRun("x", "arpo", "short", 0, {"tokens": 9}, {"lr": 2})
 
 
 def test_the_folder_of_a_run_has_no_special_characters() -> None:
-    assert RunSpec("arpo:a=[1]", "arpo", "short", 3).folder == "arpo_a__1_-short-3"
+    assert GridRun("arpo:a=[1]", "arpo", "short", 3).folder == "arpo_a__1_-short-3"
 
 
 def test_an_algorithm_is_compared_with_itself_on_other_seeds() -> None:
