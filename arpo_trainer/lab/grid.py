@@ -79,19 +79,24 @@ def run_grid(
 
 
 def _make(left: Sequence[GridRun], store: RunStore, run: TrainingRun, processes: int, outcome: GridOutcome) -> None:
-    waiting, running = list(left), list[RunProcess]()
+    waiting, running, idle = list(left), list[RunProcess](), list[RunProcess]()
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 spec = waiting.pop(0)
-                running.append(RunProcess(run, spec, _fresh(store.folder / WORK / spec.folder)))
+                running.append(idle.pop() if idle else RunProcess(run))
+                running[-1].start(spec, _fresh(store.folder / WORK / spec.folder))
             ready = wait([each.waits_for for each in running])
             for done in [each for each in running if each.waits_for in ready]:
-                running.remove(done)
                 _keep(done, store, outcome)
+                running.remove(done)
+                if done.fit:
+                    idle.append(done)
+                else:
+                    done.stop()
                 _report(outcome, len(left), [each.spec for each in running], waiting, store, processes)
     finally:  # also after Ctrl-C: what is finished is stored
-        for each in running:
+        for each in [*running, *idle]:
             each.stop()
 
 
@@ -140,7 +145,7 @@ def time_left(running: Sequence[GridRun], waiting: Sequence[GridRun], store: Run
     seconds: dict[str, list[float]] = {}
     for record in store.records.values():
         if record["status"] != "failed":
-            seconds.setdefault(record["env"], []).append(float(record["seconds"]))
+            seconds.setdefault(record["env"], []).append(float(record.get("wall_seconds") or record["seconds"]))
     every = [value for values in seconds.values() for value in values] or [0.0]
     expected = [statistics.fmean(seconds.get(spec.env, every)) for spec in [*running, *waiting]]
     halves = sum(expected[: len(running)]) / 2  # a running run is half done on average

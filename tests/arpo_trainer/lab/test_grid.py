@@ -51,13 +51,14 @@ def never_ends(spec: GridRun, folder: Path) -> dict[str, Any]:
 
 def threads_of(spec: GridRun, folder: Path) -> dict[str, Any]:
     """Tells with how many threads it would compute."""
-    return made_up_run(spec, folder) | {"versions": {"threads": os.environ["OMP_NUM_THREADS"]}}
+    return made_up_run(spec, folder) | {"versions": {"threads": os.environ["OMP_NUM_THREADS"], "process": os.getpid()}}
 
 
 def test_a_grid_makes_all_runs_and_more_seeds_are_added_to_it(tmp_path: Path) -> None:
-    first = run_grid(plan_of(), tmp_path, threads_of)
-    assert sorted(record["seed"] for record in first.made) == [0, 1]
+    first = run_grid(plan_of(), tmp_path, threads_of, processes=1)
+    assert [record["seed"] for record in first.made] == [0, 1]
     assert {record["versions"]["threads"] for record in first.made} == {"1"}
+    assert len({record["versions"]["process"] for record in first.made}) == 1  # which imports once
     assert not any((tmp_path / "runs").iterdir())  # the folders of finished runs are gone
     more = run_grid(plan_of("arpo", seeds=1), tmp_path, made_up_run)
     assert {(record["label"], record["seed"]) for record in more.made} == {("arpo", 0), ("arpo", 1)}
