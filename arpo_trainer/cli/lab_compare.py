@@ -5,6 +5,7 @@ arpo lab compare --algorithms grpo arpo "low=arpo:branch_alpha=0.6" --envs short
     --budget tokens=20000 --output lab/first
 arpo lab compare --output lab/first                # goes on after a kill
 arpo lab compare --output lab/first --draw         # only tables and figures, of what is there
+arpo lab compare --output docs/results/laboratory.json --draw
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ def add_lab_compare_action(actions: Any) -> None:
     budget = "what each run may spend: tokens=N, calls=N, trajectories=N or update_tokens=N; with --draw of any axes"
     compare.add_argument("--budget", nargs="+", metavar="AXIS=N", help=budget)
     add_set_option(compare, "settings of all runs, with values in YAML: learning_rate=3e-4")
-    compare.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="of the runs and the results")
+    compare.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="of the runs and results; with --draw also a comparison.json",
+    )
     compare.add_argument("--processes", type=int, default=2, metavar="N", help="most runs at once (default: 2)")
     compare.add_argument(
         "--baseline", metavar="LABEL", help="what others are compared to (default: grpo, or the first)"
@@ -51,7 +58,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     if arguments.draw:
         if given := [name for name in ("algorithms", "envs", "seeds", "set", "quick") if getattr(arguments, name)]:
             raise ValueError(f"--draw trains nothing: leave out --{given[0]}")
-        _show(arguments, parse_budget(arguments.budget or []))
+        if arguments.output.suffix == ".json":
+            _draw_result(arguments.output)
+        else:
+            _show(arguments, parse_budget(arguments.budget or []))
         return 0
     plan = _plan(arguments)
     run, check = training_functions()
@@ -107,6 +117,13 @@ def _show(arguments: argparse.Namespace, budgets: dict[str, int]) -> None:
     files = write_comparison(data, arguments.output)
     write_comparison_tables(data)
     sys.stdout.write("\n" + "".join(f"{path}\n" for path in files))
+
+
+def _draw_result(path: Path) -> None:
+    from arpo_trainer.lab.comparison_files import draw_comparison, load_result
+
+    write_comparison_tables(load_result(path))
+    sys.stdout.write("\n" + "".join(f"{figure}\n" for figure in draw_comparison(path)))
 
 
 def write_comparison_tables(data: dict[str, Any]) -> None:

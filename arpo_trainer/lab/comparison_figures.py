@@ -42,15 +42,15 @@ _STYLE = {
 }
 
 
-def write_comparison_figures(data: dict[str, Any], folder: str | Path) -> list[Path]:
-    """Write curves.svg and differences.svg, and return their paths.
+def write_comparison_figures(data: dict[str, Any], folder: str | Path, prefix: str = "") -> list[Path]:
+    """Write curves.svg and differences.svg, with a prefix of their names, and return their paths.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
     """
     paths = []
     for name, svg in (("curves.svg", curves_svg(data)), ("differences.svg", differences_svg(data))):
-        path = Path(folder) / name
+        path = Path(folder) / f"{prefix}{name}"
         path.write_text(svg, encoding="utf-8")
         paths.append(path)
     return paths

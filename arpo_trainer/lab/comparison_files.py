@@ -1,13 +1,14 @@
 """Writes the files of a comparison: comparison.json, and the figures and the page that are drawn from it alone.
 
 write_comparison(data, "lab/first")                # comparison.json, comparison.html, curves.svg, differences.svg
-draw_comparison("docs/results/laboratory.json")    # the figures again, beside the file
+draw_comparison("docs/results/laboratory.json")    # laboratory-curves.svg, laboratory-differences.svg
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def write_comparison(data: dict[str, Any], folder: str | Path) -> list[Path]:
     """Write comparison.json, and where matplotlib is installed the page and the figures; return the paths."""
     path = Path(folder) / RESULT
     unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    unfinished.write_text(_one_line_lists(json.dumps(data, indent=1)) + "\n", encoding="utf-8")
     unfinished.replace(path)
     return [path, *(_drawn(data, Path(folder)) if importlib.util.find_spec(_DRAWS_WITH) else [])]
 
@@ -41,7 +42,9 @@ def load_result(path: str | Path) -> dict[str, Any]:
 
 
 def draw_comparison(path: str | Path) -> list[Path]:
-    """Draw the figures of a stored comparison into its folder, and return their paths.
+    """Draw the figures of a stored comparison beside it, and return their paths.
+
+    Those of comparison.json are curves.svg and differences.svg; of NAME.json, NAME-curves.svg and NAME-differences.svg.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -50,7 +53,14 @@ def draw_comparison(path: str | Path) -> list[Path]:
     """
     from arpo_trainer.lab.comparison_figures import write_comparison_figures
 
-    return write_comparison_figures(load_result(path), Path(path).parent)
+    path = Path(path)
+    prefix = "" if path.name == RESULT else f"{path.stem}-"
+    return write_comparison_figures(load_result(path), path.parent, prefix)
+
+
+def _one_line_lists(text: str) -> str:
+    """Return JSON in which lists of numbers take one line each."""
+    return re.sub(r"\[[^\[\]{}\"]*\]", lambda match: " ".join(match[0].split()), text)
 
 
 def _drawn(data: dict[str, Any], folder: Path) -> list[Path]:

@@ -28,7 +28,8 @@ from arpo_trainer.validation import check_name
 
 POINTS = 41  # of a drawn curve
 BASELINE = "grpo"
-_DIGITS = 6
+_DIGITS = 5
+_BAND = {"success": "value", "low": "low", "high": "high"}
 
 # label -> seed -> run
 Runs = dict[str, dict[int, RunCurve]]
@@ -175,10 +176,8 @@ def _drawn_curves(runs: Runs, budget: float) -> dict[str, Any]:
         values = [[run.score(cost, WINDOW * budget) for cost in costs] for run in own.values()]
         band = interval_band([values])
         found[label] = {
-            "cost": costs.tolist(),
-            "success": [each.value for each in band],
-            "low": [each.low for each in band],
-            "high": [each.high for each in band],
+            "cost": [round(float(cost), 1) for cost in costs],
+            **{name: [round(getattr(each, of), 4) for each in band] for name, of in _BAND.items()},
         }
     return found
 

@@ -93,11 +93,13 @@ def _make(left: Sequence[GridRun], store: RunStore, run: TrainingRun, processes:
                 if done.fit:
                     idle.append(done)
                 else:
-                    done.stop()
+                    done.end()
                 _report(outcome, len(left), [each.spec for each in running], waiting, store, processes)
     finally:  # also after Ctrl-C: what is finished is stored
-        for each in [*running, *idle]:
+        for each in running:
             each.stop()
+        for each in idle:
+            each.end()
 
 
 def _keep(done: RunProcess, store: RunStore, outcome: GridOutcome) -> None:

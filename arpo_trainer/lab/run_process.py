@@ -33,6 +33,7 @@ _VARIABLES = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 _RUNS = 20  # of one process, so that what a run leaves in memory does not add up
+_PATIENCE = 10.0  # seconds
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -78,6 +79,12 @@ class RunProcess:
         known = {"algorithm": spec.algorithm, "label": spec.label, "env": spec.env, "seed": spec.seed}
         seconds = round(time.monotonic() - self._started, 1)
         return {**known, "settings": spec.settings, "seconds": seconds, **record, **known, "wall_seconds": seconds}
+
+    def end(self) -> None:
+        """End a process in which no run goes on."""
+        self._pipe.close()  # which it waits for
+        self._process.join(_PATIENCE)
+        self.stop()
 
     def stop(self) -> None:
         """End the process, also in the middle of a run."""

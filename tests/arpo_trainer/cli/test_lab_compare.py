@@ -37,6 +37,9 @@ def test_a_quick_comparison_prints_tables_and_goes_on(tmp_path: Path, capsys: An
     assert data["missing"] == 0
     assert main([*FORM, folder, "--draw", "--budget", "trajectories=400"]) == 0
     assert "short (400)" in capsys.readouterr().out
+    pytest.importorskip("matplotlib")
+    assert main([*FORM, f"{folder}/comparison.json", "--draw"]) == 0
+    assert f"{folder}/curves.svg" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
