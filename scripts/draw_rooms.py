@@ -25,6 +25,7 @@ NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
+        "lab",
         "views",
         "evaluation export lab",
         "run",

@@ -62,7 +62,7 @@ def clustered_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
         ValueError: there is no sample, or a value is not a finite number.
     """
     mean, error, tasks, samples = _clustered(values)
-    half = math.inf if tasks < 2 else _t975(tasks - 1) * error
+    half = math.inf if tasks < 2 else t975(tasks - 1) * error
     return MeanInterval(mean, mean - half, mean + half, tasks, samples)
 
 
@@ -81,7 +81,7 @@ def clustered_share_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
     single = samples == tasks
     # Without spread between tasks the error says nothing; then the tasks are what is independent.
     effective = mean * (1 - mean) / error**2 if error > 0 and not single else float(tasks)
-    quantile = Z95 if single or tasks < 2 else _t975(tasks - 1)
+    quantile = Z95 if single or tasks < 2 else t975(tasks - 1)
     low, high = _wilson(mean, min(max(effective, 1.0), float(samples)), quantile)
     return MeanInterval(mean, low, high, tasks, samples)
 
@@ -109,7 +109,7 @@ def _wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def _t975(degrees: int) -> float:
+def t975(degrees: int) -> float:
     """Return the 97.5 % quantile of Student's t (Cornish-Fisher expansion; exact for 1 and 2 degrees)."""
     if degrees == 1:
         return 12.706205

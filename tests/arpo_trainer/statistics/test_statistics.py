@@ -13,9 +13,9 @@ from arpo_trainer.statistics.agreement import agreement
 from arpo_trainer.statistics.comparison import compare_paired, sign_flip_p_value
 from arpo_trainer.statistics.intervals import (
     MeanInterval,
-    _t975,
     clustered_interval,
     clustered_share_interval,
+    t975,
     wilson_interval,
 )
 from arpo_trainer.statistics.repeated_samples import mean_over_tasks, pass_at_k, pass_hat_k
@@ -95,7 +95,7 @@ def test_shares_stay_between_0_and_1_and_nothing_is_certain() -> None:
 def test_quantiles_are_those_of_student() -> None:
     table = {1: 12.7062, 2: 4.3027, 3: 3.1824, 5: 2.5706, 10: 2.2281, 29: 2.0452, 1000: 1.9623}
     for degrees, quantile in table.items():
-        assert _t975(degrees) == pytest.approx(quantile, rel=2e-3)
+        assert t975(degrees) == pytest.approx(quantile, rel=2e-3)
 
 
 def paired(difference: float, seed: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:

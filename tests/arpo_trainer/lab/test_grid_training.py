@@ -1,0 +1,42 @@
+"""Runs of a grid as training takes them: settings find their place, and wrong ones the nearest name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arpo_trainer.lab.grid_run import GridRun
+
+pytest.importorskip("torch")
+grid_training = pytest.importorskip("arpo_trainer.lab.grid_training")
+
+
+def run_of(env: str = "short", budget: dict[str, int] | None = None, **settings: Any) -> GridRun:
+    return GridRun("low", "arpo", env, 3, budget or {"calls": 9000}, settings)
+
+
+def test_settings_find_their_place() -> None:
+    spec = grid_training.spec_of(
+        run_of(learning_rate=1e-4, groups=2, **{"policy.size": "2M", "knobs.routine": 5, "num_generations": 8})
+    )
+    assert (spec.algorithm, spec.label, spec.level, spec.seed, spec.groups) == ("arpo", "low", "short", 3, 2)
+    assert spec.budget == {"tool_calls": 9000}
+    assert spec.settings == {"learning_rate": 1e-4, "num_generations": 8}
+    assert (spec.policy, spec.knobs) == ({"size": "2M"}, {"routine": 5})
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (run_of("shrt"), "did you mean 'short'"),
+        (run_of(learning_rat=1), "no setting 'learning_rat'; did you mean learning_rate"),
+        (run_of(**{"knobs.routines": 1}), "did you mean knobs.routine"),
+        (run_of(**{"policy.level": "short"}), "no setting 'policy.level'"),
+        (run_of(budget={"trajectories": 20}), "low, short: .*20"),
+        (run_of(initial_rollouts=99), "low, short: "),
+    ],
+)
+def test_runs_that_cannot_work_are_refused(run: GridRun, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        grid_training.GridRunCheck()(run)
