@@ -28,6 +28,9 @@ SPENT, QUOTA, FORK_FAILED, PRUNED = REFUSALS = (
     "fork failed",
     "first turn as a sister's",
 )
+DISCARDED = (
+    "discarded_tokens"  # of `RolloutTree.meta`: tokens of the model that are in no span, because they were dropped
+)
 Kind = Literal["model", "environment"]
 Origin = Literal["root", "branch", "top-up"]
 
@@ -93,6 +96,11 @@ class Span:
     finish: str = ""
     tool: dict[str, Any] | None = None
     decision: Decision | None = None
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it is the result of a tool; a refused call has none."""
+        return self.tool is not None and self.tool.get("status") != "refused"
 
 
 @dataclass
