@@ -153,7 +153,7 @@ class RolloutSettings:
     repetition_penalty: float = 1.0
     branch_baseline: str = "root"
     branch_order: str = "rounds"
-    branch_distance: float = 0.4
+    branch_distance: float = 0.1
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)

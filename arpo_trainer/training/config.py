@@ -122,7 +122,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         },
     )
     branch_distance: float = field(
-        default=0.4,
+        default=0.1,
         metadata={
             "help": "'latr' drops a branch whose first turn is nearer to a sister's than this edit distance, as a "
             "share of the longer turn. 0 drops none."
