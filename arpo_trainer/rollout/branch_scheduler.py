@@ -201,7 +201,9 @@ class BranchScheduler:
         """Score a point, record the decision, advance the clock, and request the branches that it wants."""
         name, left = trajectory.name, trajectory.results_left
         baseline = state.baseline if state.baseline is not None else entropy
-        point = Point(entropy, baseline, chain_length(state.chain), self.scorer.uniform(name, state.clock, 0))
+        # the published code draws only when the point's turn has come (`_draw`)
+        uniform = 0.0 if self.published else self.scorer.uniform(name, state.clock, 0)
+        point = Point(entropy, baseline, chain_length(state.chain), uniform)
         most = self.settings.branch_width - 1
         # Each possible copy is scored with its own random number. The published code draws only when the point's turn
         # comes, from what is left then, so there the point asks for all copies and `_draw` decides later.
