@@ -59,7 +59,7 @@ def turn_entropy(candidates: Sequence[Candidate], settings: BranchSettings) -> l
     AT2PO (2601.04767, entropy-guided tree expansion): H(n) = 1/|y| sum_t -log pi(y_t) of a turn's node n; in each round
     the K nodes with the highest H(n) - alpha b, b the branches that are there, get a sister each. In the published code
     alpha is 0.05 (`branch_penalty`) and there are two rounds. Left out: sisters of the first turn, which would be fresh
-    roots.
+    roots, and more branches in the second round where the first has made some.
     """
     penalty = settings.branch_penalty
     return [
