@@ -22,7 +22,15 @@ from typing import Any, Literal
 from arpo_trainer.timeline import Event
 
 # reasons of points that would have branched otherwise; `Decision.passed` counts these points, too
-SPENT, QUOTA, FORK_FAILED = REFUSALS = ("budget spent", "quota of the root used", "fork failed")
+SPENT, QUOTA, FORK_FAILED, PRUNED = REFUSALS = (
+    "budget spent",
+    "quota of the root used",
+    "fork failed",
+    "first turn as a sister's",
+)
+DISCARDED = (
+    "discarded_tokens"  # of `RolloutTree.meta`: tokens of the model that are in no span, because they were dropped
+)
 Kind = Literal["model", "environment"]
 Origin = Literal["root", "branch", "top-up"]
 
@@ -35,12 +43,13 @@ class Decision:
         entropy: of the first k tokens after the result, on the scale of `entropy.entropy_level`; in reference modes
             that of the published code.
         delta: the rise of that entropy over that of the first turn.
-        score: the branch score P; for a draw, the drawn number.
+        score: the branch score P; for a draw, the drawn number; for a rank, its score when the budget was given out.
         threshold: tau; for a draw, the number it was compared with.
         branches: number of branches that leave here.
         reason: why, in a few words: "entropy rose", "score above threshold" (without a rise), "score not above
-            threshold", "next to no entropy left", "drawn", "not drawn", "budget spent", "quota of the root used",
-            "fork failed: ...". A point with a reason of budget or quota would have branched otherwise.
+            threshold", "next to no entropy left", "drawn", "not drawn", "chosen by rank", "left out by rank", "every
+            point branches", "budget spent", "quota of the root used", "first turn as a sister's", "fork failed: ...".
+            A point with one of the last four would have branched otherwise.
         consecutive: l, the number of consecutive high-entropy steps just before.
     """
 
@@ -87,6 +96,11 @@ class Span:
     finish: str = ""
     tool: dict[str, Any] | None = None
     decision: Decision | None = None
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it is the result of a tool; a refused call has none."""
+        return self.tool is not None and self.tool.get("status") != "refused"
 
 
 @dataclass

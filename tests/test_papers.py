@@ -18,7 +18,7 @@ from arpo_trainer.algorithms.budgets import BUDGETS
 from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
 from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.algorithms.registry import ALGORITHMS
-from arpo_trainer.rollout.branch_scheduler import BranchState
+from arpo_trainer.rollout.branch_requests import BranchState
 
 ROOT = File(__file__).resolve().parents[1]
 PACKAGES = "arpo_env|arpo_trainer|envs_registry|sandbox"

@@ -7,12 +7,17 @@ and a row, and nothing in the engine.
 |---|---|---|
 | arpo | alpha + beta dH > tau | ARPO eq. 4-5 |
 | aepo | (alpha + beta dH)(1 - penalty l) > tau, l high-entropy steps of the chain in a row | AEPO, branch penalty |
-| arpo-ranked | the same as arpo, but the points wait until all roots have ended, and the highest scores get the \
-budget; points with next to no entropy left are skipped | ours |
+| arpo-ranked | the highest dH, once all roots have ended; points with next to no entropy left are skipped | ours |
+| arpo-turn-end | as arpo, dH measured at the turn before the result | ablation |
+| latr | as arpo; a branch whose first turn is nearly that of a sister is dropped | LATR (2510.24302) |
+| treepo | at every point of every path, in rounds, while the budget lasts | TreePO (2508.17445) |
 | random | a coin says so, with probability alpha | ablation |
 | arpo-reference | clip(U - beta dH, 0, 1) <= alpha | the published code of ARPO |
 | aepo-reference | clip((U + beta dH) max(0, 1 - penalty c), 0, 1) >= alpha, c of the prompt | that of AEPO |
 | tree-grpo | at points drawn at random once all planned trajectories have ended | Tree-GRPO (2509.21240) |
+| spread | the same, evenly: few branches at a point, and a quota of every root | ours |
+| vine | the same, at points of roots alone | VinePPO (2410.01679), SPO (2505.23564) |
+| treerl, at2po, deep-grpo, appo, infotree | where a function of `ranking` says so, with hindsight | see there |
 
 Entropies are on the scale of `entropy.entropy_level`, in the reference rows on that of `entropy.segment_entropy`.
 """
@@ -21,55 +26,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+
+from arpo_trainer.algorithms.branch_points import BranchSettings as BranchSettings
+from arpo_trainer.algorithms.branch_points import Point as Point
+from arpo_trainer.algorithms.ranking import (
+    RankFunction,
+    evenly,
+    pivots,
+    promise,
+    surprise,
+    turn_entropy,
+    uncertain_outcomes,
+)
 
 ROSE = "entropy rose"
 ABOVE, NOT_ABOVE = "score above threshold", "score not above threshold"
 DRAWN, NOT_DRAWN = "drawn", "not drawn"
+RANKED, EVERY_POINT = "chosen by rank", "every point branches"
 NO_DOUBT = "next to no entropy left"
 NO_DOUBT_LEVEL = 0.02  # 0.012 nats per token: two samples of 20 tokens are equal with a probability of about 0.8
-
-
-@dataclass(frozen=True)
-class Point:
-    """What is known where an episode may branch.
-
-    Attributes:
-        entropy: H of the measured segment.
-        baseline: H of the segment it is compared with, on the same scale.
-        consecutive: l, the number of consecutive high-entropy steps just before.
-        uniform: a random number in [0, 1) that belongs to this point.
-    """
-
-    entropy: float
-    baseline: float
-    consecutive: int = 0
-    uniform: float = 0.0
-
-    @property
-    def delta(self) -> float:
-        """The rise of entropy, dH."""
-        return self.entropy - self.baseline
-
-
-class BranchSettings(Protocol):
-    """The settings that branch functions read; the names are those of `ARPOConfig`."""
-
-    @property
-    def branch_alpha(self) -> float:
-        """alpha: base of the score, or probability."""
-
-    @property
-    def branch_beta(self) -> float:
-        """beta: weight of the rise of entropy."""
-
-    @property
-    def branch_threshold(self) -> float:
-        """tau: threshold of the score."""
-
-    @property
-    def branch_penalty(self) -> float:
-        """Slope of AEPO's penalty."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +78,20 @@ class BranchMethod:
 
     Attributes:
         score: the function.
-        published: whether measure, order and top-up are those of the published engine: the turn *before* the result is
-            measured, by the sum of its entropies, against the first turn of the same path; points are decided in the
-            order of rounds and trajectory numbers; missing trajectories are added one per round, and may branch.
+        published: whether measure, order and top-up are those of the published engine: a turn is measured by the sum of
+            its entropies, against the first turn of the same path; points are decided in the order of rounds and
+            trajectory numbers; missing trajectories are added one per round, and may branch.
         best: whether points wait until all paths have ended, and those with the highest scores get the budget.
         penalised: whether c counts the rounds in which the prompt got a new trajectory.
         quota: whether, without a `branch_quota`, a root and its descendants get at most ceil((M - N) / N) branches.
+        rank: with `best`, scores the points that wait, in place of `score`, which only says whether a point waits.
+        rounds: with `best`, in how many rounds the budget is spent; the points of a round's branches wait for the next.
+        roots_only: whether branches never branch again.
+        turn_end: whether the turn *before* the result is measured; otherwise it is the one after it.
+        prune: whether a branch is dropped if its first turn is nearly that of a sister (`branch_distance`).
+
+    Raises:
+        ValueError: `rank` or `rounds` without `best`.
     """
 
     score: BranchFunction
@@ -116,6 +99,15 @@ class BranchMethod:
     best: bool = False
     penalised: bool = False
     quota: bool = True
+    rank: RankFunction | None = None
+    rounds: int = 1
+    roots_only: bool = False
+    turn_end: bool = False
+    prune: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.best and (self.rank is not None or self.rounds != 1):
+            raise ValueError("rank and rounds need best=True: only points that wait can be ranked")
 
 
 def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: int = 0, penalty: float = 0.0) -> float:
@@ -150,10 +142,28 @@ def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score
 
 
 def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
+    # the rank of the score decides, not the threshold: a fresh root is not better than a point where dH is negative
     score = _arpo(point, settings)
     # a branch from a nearly deterministic point repeats the original and only costs budget
-    settled = score.branch and point.entropy < NO_DOUBT_LEVEL
-    return replace(score, branch=False, why=NO_DOUBT) if settled else score
+    if point.entropy < NO_DOUBT_LEVEL:
+        return replace(score, branch=False, why=NO_DOUBT)
+    return score if score.branch else replace(score, branch=True, why=RANKED)
+
+
+def _ranked(point: Point, settings: BranchSettings) -> Score:
+    return Score(0.0, 0.0, True, RANKED)  # every point is a candidate of the row's `rank`
+
+
+def _every_point(point: Point, settings: BranchSettings) -> Score:
+    """Branch everywhere.
+
+    TreePO (2508.17445; `generate_sequences_tree_deepth_first_vanilla_mode` of its code): after each segment every path
+    that goes on continues in d = 2 copies, evenly cut to what the width leaves (`branch_width`). Left out: segments of
+    a fixed number of tokens (a segment is a turn), the random width of the first split, early stops, and the fallback,
+    which continues finished paths from a random segment where nothing can branch any more; here these places become
+    fresh roots, as everywhere.
+    """
+    return Score(1.0, 0.0, True, EVERY_POINT)
 
 
 def _random(point: Point, settings: BranchSettings) -> Score:
@@ -192,9 +202,19 @@ BRANCHES: dict[str, BranchMethod] = {
     "aepo": BranchMethod(_aepo),
     "arpo-ranked": BranchMethod(_arpo_ranked, best=True),
     "random": BranchMethod(_random),
-    "arpo-reference": BranchMethod(_arpo_reference, published=True, quota=False),
-    "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, quota=False),
+    "arpo-reference": BranchMethod(_arpo_reference, published=True, quota=False, turn_end=True),
+    "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, quota=False, turn_end=True),
     "tree-grpo": BranchMethod(_tree_grpo, best=True, quota=False),
+    "spread": BranchMethod(_tree_grpo, best=True, rank=evenly),
+    "vine": BranchMethod(_tree_grpo, best=True, rank=evenly, roots_only=True),
+    "treerl": BranchMethod(_ranked, best=True, rank=surprise),
+    "at2po": BranchMethod(_ranked, best=True, quota=False, rank=turn_entropy, rounds=2),
+    "deep-grpo": BranchMethod(_ranked, best=True, quota=False, rank=pivots, roots_only=True),
+    "appo": BranchMethod(_ranked, best=True, quota=False, rank=promise, roots_only=True),
+    "infotree": BranchMethod(_ranked, best=True, quota=False, rank=uncertain_outcomes, rounds=2),
+    "treepo": BranchMethod(_every_point, quota=False),
+    "latr": BranchMethod(_arpo, prune=True),
+    "arpo-turn-end": BranchMethod(_arpo, turn_end=True),
 }
 
 

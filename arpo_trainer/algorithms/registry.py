@@ -1,4 +1,4 @@
-"""The table of algorithms: each is a row of budget, branch method, advantage and loss, by name.
+"""The table of algorithms: each is a row of budget, branch method, advantage, attribution and loss, by name.
 
 The engine uses the first two; the others are defaults of `ARPOConfig`.
 """
@@ -22,6 +22,7 @@ class Algorithm:
         advantage: one of `advantages.ADVANTAGES`.
         loss: one of `losses.LOSSES`.
         entropy_weight: a of AEPO's entropy-aware advantage; 0 switches it off.
+        attribution: one of `credit_assignment.ATTRIBUTIONS`.
     """
 
     budget: str
@@ -29,6 +30,7 @@ class Algorithm:
     advantage: str = "grpo"
     loss: str = "clipped"
     entropy_weight: float = 0.0
+    attribution: str = "soft"
 
     @property
     def budget_rule(self) -> Budget:
@@ -54,6 +56,21 @@ ALGORITHMS: dict[str, Algorithm] = {
     "aepo-reference": Algorithm(
         "arpo", "aepo-reference", loss="aepo-reference"
     ),  # their entropy factor was never switched on
+    "spread": Algorithm("arpo", "spread"),
+    "fork": Algorithm("arpo", "arpo-ranked", attribution="fork"),
+    "at2po": Algorithm("arpo", "at2po", loss="gspo-turn", attribution="at2po"),
+    "treerl": Algorithm("arpo", "treerl", attribution="treerl"),
+    "treepo": Algorithm("arpo", "treepo", attribution="treepo"),
+    "treeadv": Algorithm("arpo", "treerl", attribution="treeadv"),
+    "rtmc": Algorithm(
+        "grpo", None, attribution="rtmc"
+    ),  # it makes no forks: states that independent trajectories share are its tree
+    "vineppo": Algorithm("arpo", "vine", attribution="vineppo"),
+    "spo": Algorithm("arpo", "vine", attribution="spo"),
+    "latr": Algorithm("arpo", "latr"),
+    "deep-grpo": Algorithm("arpo", "deep-grpo"),
+    "appo": Algorithm("arpo", "appo", attribution="appo"),
+    "infotree": Algorithm("arpo", "infotree"),
 }
 
 

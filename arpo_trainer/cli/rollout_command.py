@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.cli.command_options import (
     ENV_HELP,
     OldName,
@@ -74,8 +75,8 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_settings_options(parser: argparse.ArgumentParser) -> None:
-    algorithms = "arpo (default), aepo, arpo-ranked, tree-grpo, random, arpo-reference, aepo-reference, or grpo"
-    parser.add_argument("--algorithm", metavar="NAME", help=f"{algorithms} (default with an endpoint)")
+    algorithms = f"{', '.join(name for name in ALGORITHMS if name != 'grpo')}, or grpo (default with an endpoint)"
+    parser.add_argument("--algorithm", metavar="NAME", help=f"default arpo; one of {algorithms}")
     parser.add_argument("--num-generations", type=int, metavar="M", help="trajectories per task (default 8)")
     parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default M / 2)")
     parser.add_argument("--temperature", type=float, metavar="T", help="of sampling; 0 is greedy (default 1)")

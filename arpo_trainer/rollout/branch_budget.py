@@ -10,6 +10,10 @@ same number of branches. This changes how long a branch waits, never the outcome
 
 A quota may limit what one root and all its descendants take of the budget.
 
+Two other orders exist. With `best_first` all requests wait until every path has ended, and the highest scores are
+served; the scores may depend on how the paths ended (`rank`). With `arrival` requests are served as they come, so that
+trees depend on timing: for an ablation only.
+
 This module is plain bookkeeping without clocks or tasks. `BranchScheduler` reports what happened and acts on `settle`.
 """
 
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -32,6 +36,7 @@ class BranchRequest:
         points: how many points may follow on the path, and on each branch that it gets.
         score: of the point; used where the best points are served first.
         count: from the number of branches that are left, how many it takes; called once, when the request is settled.
+        left_out: whether the ranking gave it no place at all.
     """
 
     path: str
@@ -40,11 +45,21 @@ class BranchRequest:
     points: int = 0
     score: float = 0.0
     count: Callable[[int], int] | None = None
+    left_out: bool = False
 
     def take(self, left: float) -> int:
         """Return how many branches it takes of those that are left."""
         most = int(min(self.wanted, left))
         return self.count(most) if self.count else most
+
+
+# the waiting requests and the branches that each has been given so far -> their scores
+RankRequests = Callable[[Sequence[BranchRequest], Sequence[int]], list[float]]
+
+
+def own_scores(requests: Sequence[BranchRequest], given: Sequence[int]) -> list[float]:
+    """Return the scores that requests were made with, however many branches they have been given."""
+    return [request.score for request in requests]
 
 
 @dataclass
@@ -64,6 +79,9 @@ class BranchBudget:
         in_sequence: settle strictly one request after the other, because what a request takes is not known before.
         best_first: wait until every path has ended, then serve the highest scores first. If budget is left when the
             branches have ended, the same happens again.
+        rank: with `best_first`, scores the requests before each branch that is given out; -inf is no place at all.
+        rounds: with `best_first`, the number of rankings among which the budget is divided.
+        arrival: serve requests in the order in which they come.
         quota: most branches of a root and all its descendants; None is no quota.
         settled: the settled requests and what each got, in the order of settling.
     """
@@ -74,13 +92,17 @@ class BranchBudget:
     in_sequence: bool = False
     best_first: bool = False
     quota: int | None = None
+    rank: RankRequests = own_scores
+    rounds: int = 1
+    arrival: bool = False
     taken: int = 0
     last_clock: int = 0
     settled: list[tuple[BranchRequest, int]] = field(default_factory=list)
     _used: Counter[str] = field(default_factory=Counter)
     _live: dict[str, _LivePath] = field(default_factory=dict)
     _requests: list[BranchRequest] = field(default_factory=list)
-    _ranked: list[BranchRequest] = field(default_factory=list)
+    _ranked: list[tuple[BranchRequest, int]] = field(default_factory=list)
+    _rankings: int = 0
 
     def start_path(self, path: str, clock: int, points: int) -> None:
         """Note that a path has begun. Its next point is in round `clock` or later, and has at most `points` of them."""
@@ -131,7 +153,8 @@ class BranchBudget:
         If budget was left, the quota of its root was used up. The turn is that of the virtual rounds, not the time of
         settling, so this is called once everything is settled.
         """
-        in_order = self.settled if self.best_first else sorted(self.settled, key=lambda entry: self._key(entry[0]))
+        served = self.best_first or self.arrival
+        in_order = self.settled if served else sorted(self.settled, key=lambda entry: self._key(entry[0]))
         left, found = self.reserve or 0, []
         for request, granted in in_order:
             if not granted:
@@ -148,6 +171,9 @@ class BranchBudget:
             return None
         if self.best_first:
             return self._settle_best()
+        if self.arrival:
+            request = self._requests[0]
+            return self._record(request, request.take(min(self.left, self._room(request.path))))
         self._requests.sort(key=self._key)
         before: list[BranchRequest] = []
         for request in self._requests:
@@ -162,11 +188,41 @@ class BranchBudget:
     def _settle_best(self) -> tuple[BranchRequest, int] | None:
         # ranked once and served in this order; what the new branches request waits for the next ranking
         if not self._ranked and not self._live:
-            self._ranked = sorted(self._requests, key=lambda request: (-request.score, *self._key(request)))
-        if not self._ranked:
-            return None
-        request = self._ranked.pop(0)
-        return self._record(request, request.take(min(self.left, self._room(request.path))))
+            self._ranked = self._rank_all()
+        return self._record(*self._ranked.pop(0)) if self._ranked else None
+
+    def _rank_all(self) -> list[tuple[BranchRequest, int]]:
+        """Return the requests that this ranking settles, and what each gets; the others wait for the next one."""
+        waiting = sorted(self._requests, key=self._key)
+        share = -(-self.left // max(1, self.rounds - self._rankings))
+        self._rankings += 1
+        first, given = self.rank(waiting, [0] * len(waiting)), [0] * len(waiting)
+        for request, score in zip(waiting, first, strict=True):
+            request.score, request.left_out = score, score == -math.inf
+        self._give_out(waiting, given, share)
+        # with no branch given out, no path would end and no other ranking would come
+        again = 0 < sum(given) < self.left
+        settled = [i for i, request in enumerate(waiting) if given[i] or not again or not self._may_get(request)]
+        return [(waiting[i], given[i]) for i in sorted(settled, key=lambda i: (-first[i], i))]
+
+    def _give_out(self, waiting: Sequence[BranchRequest], given: list[int], share: int) -> None:
+        """Give out `share` branches one by one, each to the request that ranks highest at that moment."""
+        used = Counter(self._used)
+        for _ in range(share):
+            scores = self.rank(waiting, given)
+            free = [
+                i
+                for i, request in enumerate(waiting)
+                if given[i] < request.wanted and scores[i] > -math.inf and used[_root(request.path)] < self._quota
+            ]
+            if not free:
+                return
+            best = max(free, key=lambda i: scores[i])  # of equals the first in the drawn order
+            given[best] += 1
+            used[_root(waiting[best].path)] += 1
+
+    def _may_get(self, request: BranchRequest) -> bool:
+        return not request.left_out and self._room(request.path) > 0
 
     def _record(self, request: BranchRequest, granted: int) -> tuple[BranchRequest, int]:
         self._requests.remove(request)
@@ -177,7 +233,11 @@ class BranchBudget:
 
     def _room(self, path: str) -> float:
         """Return what the quota of a path's root has left."""
-        return math.inf if self.quota is None else self.quota - self._used[_root(path)]
+        return self._quota - self._used[_root(path)]
+
+    @property
+    def _quota(self) -> float:
+        return math.inf if self.quota is None else self.quota
 
     def _capped(self, takers: Iterable[tuple[str, int]]) -> dict[str, float]:
         """Sum what paths take by their root, each root no more than its quota has left."""

@@ -1,82 +1,31 @@
 """Where the trajectories of one group branch: measures entropies, asks the branch method, and starts the branches.
 
 A trajectory that wants branches gets forks of its environment made at once, while the model generates its next turn,
-and plays on. The branches start when the branch budget has settled the request. Forks that were not granted are closed.
+and plays on. The branches start when the branch budget has settled the request (`branch_requests` makes both). Forks
+that were not granted are closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
-from arpo_env import ToolEnv
-from arpo_trainer.algorithms.branching import NOT_DRAWN, BranchMethod, Point, Score, chain_length
+from arpo_trainer.algorithms.branch_points import Point
+from arpo_trainer.algorithms.branching import NOT_DRAWN, chain_length
 from arpo_trainer.algorithms.budgets import branch_quota
-from arpo_trainer.algorithms.entropy import entropy_level, segment_entropy
-from arpo_trainer.rollout.branch_budget import BranchBudget, BranchRequest
+from arpo_trainer.rollout.branch_budget import BranchBudget
+from arpo_trainer.rollout.branch_requests import BranchMaker, BranchState, PendingBranch
 from arpo_trainer.rollout.environments import EnvironmentPool
+from arpo_trainer.rollout.hindsight import ranking
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
+from arpo_trainer.rollout.point_scores import PointScorer
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.timeline import Event
-from arpo_trainer.tree import FORK_FAILED, QUOTA, SPENT, Decision, Span
+from arpo_trainer.tree import QUOTA, SPENT, Decision, RolloutTree, Span
 
-logger = logging.getLogger(__name__)
-NO_WIDTH = "branch_width is 1"
-
-
-@dataclass
-class BranchState:
-    """What the scheduler knows of one trajectory that may branch.
-
-    Attributes:
-        clock: the round it is in (see `branch_budget`).
-        baseline: entropy that its points are compared with; None before its first turn.
-        chain: for each of its points so far, whether it was a high-entropy step.
-        undecided: the tool result whose branching is not decided yet.
-        forking: makes forks of its environment; it must be done before the episode goes on.
-    """
-
-    clock: int = 1
-    baseline: float | None = None
-    chain: list[bool] = field(default_factory=list)
-    undecided: Span | None = None
-    forking: asyncio.Task[list[ToolEnv]] | None = None
-
-    def branch(self) -> BranchState:
-        """Return the state of a branch: it is compared with its root's baseline and continues the chain."""
-        return BranchState(self.clock, self.baseline, list(self.chain))
-
-
-@dataclass(eq=False, kw_only=True)
-class PendingBranch(BranchRequest):
-    """A request for branches, with what is needed to make them.
-
-    Attributes:
-        origin: the trajectory as it stood at the point.
-        state: its branching state there.
-        span: the tool result to branch after.
-        decision: what was decided; it is kept in the tree.
-        requested: when, in seconds since the rollout began.
-        granted: resolved with the number of branches.
-        forks: makes the environments.
-        made: the event of making them.
-        names: of the branches.
-        fault: why the environments could not be forked; "" if they could.
-    """
-
-    origin: LiveTrajectory
-    state: BranchState
-    span: Span
-    decision: Decision
-    requested: float
-    granted: asyncio.Future[int]
-    forks: asyncio.Task[list[ToolEnv]] | None = None
-    made: Event | None = None
-    names: list[str] = field(default_factory=list)
-    fault: str = ""
+LEFT_OUT = "left out by rank"
 
 
 class BranchScheduler:
@@ -87,6 +36,7 @@ class BranchScheduler:
         seed_name: what the draws of the group are made from.
         vocabulary: V of the tokenizer; only the published entropy measure depends on it.
         environments: of the group.
+        tree: of the group; only ranking with hindsight reads it.
         spawn: starts a task that the group waits for.
         launch: plays a branch: the trajectory, the number of its parent, and the span it forks from.
         top_up: starts this many fresh roots.
@@ -98,20 +48,29 @@ class BranchScheduler:
         seed_name: str,
         vocabulary: int,
         environments: EnvironmentPool,
-        spawn: Callable[..., asyncio.Task[object]],
+        tree: RolloutTree,
+        spawn: Callable[..., asyncio.Task[Any]],
         launch: Callable[[LiveTrajectory, int, Span], None],
         top_up: Callable[[int], None],
     ) -> None:
-        self.settings, self.seed_name, self.vocabulary = settings, seed_name, vocabulary
-        self.environments = environments
-        self.method: BranchMethod | None = settings.parts.method
-        self.published = self.method is not None and self.method.published
-        best_first = self.method is not None and self.method.best
-        self.budget = BranchBudget(None, settings.branch_width, self._priority, self.published, best_first)
+        self.settings, self.environments = settings, environments
+        self.scorer = PointScorer(settings, seed_name, vocabulary)
+        self.method, self.published = self.scorer.method, self.scorer.published
+        self.budget = self._budget(tree)
+        self._maker = BranchMaker(environments, spawn, settings.retries)
         self._spawn, self._launch, self._top_up = spawn, launch, top_up
         self._states: dict[str, BranchState] = {}  # by name; a trajectory without a state may not branch
         self._numbers: dict[str, int] = {}
         self._busy_rounds: set[int] = set()
+
+    def _budget(self, tree: RolloutTree) -> BranchBudget:
+        budget = BranchBudget(None, self.settings.branch_width, self._priority, self.published)
+        budget.arrival = self.settings.branch_order == "arrival"
+        if self.method is not None:
+            budget.best_first, budget.rounds = self.method.best, self.method.rounds
+            if self.method.rank is not None:
+                budget.rank = ranking(self.method.rank, self.settings, tree)
+        return budget
 
     # what the group reports
 
@@ -138,32 +97,34 @@ class BranchScheduler:
             self.budget.end_path(trajectory.name, state.clock)
             self.settle()
 
+    def trajectory_dropped(self, trajectory: LiveTrajectory) -> None:
+        """Note that a branch is no longer played; a fresh root takes its place, which does not branch."""
+        if state := self._states.pop(trajectory.name, None):
+            self.budget.end_path(trajectory.name, state.clock)
+            self.settle()
+
     def window(self, trajectory: LiveTrajectory) -> int:
         """Return how many entropies of a trajectory's next turn are wanted as soon as they are there."""
         state = self._states.get(trajectory.name)
-        wanted = state and not self.published and (state.baseline is None or state.undecided is not None)
+        if state is None or self._before:
+            return 0
+        wanted = state.baseline is None or state.undecided is not None or self._previous
         return self.settings.entropy_window if wanted else 0
 
     def first_tokens(self, trajectory: LiveTrajectory, entropies: Sequence[float]) -> None:
         """Take the entropies of a turn's first tokens: they are the baseline, or they decide a point."""
         state = self._states[trajectory.name]
-        if state.baseline is None:
-            state.baseline = self._segment(entropies)
         span, state.undecided = state.undecided, None
-        if span is not None:
-            self._decide(trajectory, state, span, self._segment(entropies))
+        self._measured(trajectory, state, span, entropies)
 
     def result_shown(self, trajectory: LiveTrajectory, span: Span, entropies: Sequence[float]) -> None:
         """Note that a trajectory has been shown a result, `span`, which answers a turn with these entropies."""
         state = self._states.get(trajectory.name)
         if state is None:
             return
-        is_point = span.tool is not None and span.tool["status"] != "refused"
-        if self.published:  # the published code measures the turn before the result
-            now = self._segment(entropies)
-            state.baseline = now if state.baseline is None else state.baseline
-            if is_point:
-                self._decide(trajectory, state, span, now)
+        is_point = span.is_result
+        if self._before:
+            self._measured(trajectory, state, span if is_point else None, entropies)
         elif is_point:
             state.undecided = span
         if not is_point:  # a message of the environment, not the result of a tool
@@ -198,45 +159,57 @@ class BranchScheduler:
         if not self.published:  # there it is known at once
             for request, left in self.budget.denied():
                 assert isinstance(request, PendingBranch)  # for the type checker: all requests are
-                request.decision.reason = QUOTA if left else SPENT
+                request.decision.reason = LEFT_OUT if request.left_out else QUOTA if left else SPENT
 
     def order(self, trajectory: LiveTrajectory, topped_up: bool = False) -> tuple[float, ...]:
         """Return the position of a trajectory in the group, in the order of the virtual rounds."""
         if self.published:
             return (float(self._numbers[trajectory.name]),)
-        state = self._states.get(trajectory.name)
-        played = state.clock - 1 if state else 0
-        return (float("inf") if topped_up else played, *map(float, trajectory.name.split(".")))
+        # "3.1.0" left the root 3 in round 1
+        place = tuple(map(float, trajectory.name.split(".")))
+        played = place[-2] if len(place) > 1 else 0.0
+        return (float("inf") if topped_up else played, *place)
 
     # how it is decided
 
-    def _segment(self, entropies: Sequence[float]) -> float:
-        window = self.settings.entropy_window
-        if self.published:
-            return segment_entropy(entropies, self.vocabulary, window, "sum")
-        return entropy_level(entropies, window)
+    @property
+    def _before(self) -> bool:
+        """Whether the turn before a result is measured, not the one after it."""
+        return self.method is not None and self.method.turn_end
 
-    def _uniform(self, *place: object) -> float:
-        name = "/".join(map(str, (self.seed_name, "branch", *place)))
-        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest()) / 2.0**56
+    @property
+    def _previous(self) -> bool:
+        """Whether a turn is compared with the one before it on its path, not with the first of the tree."""
+        return self.settings.branch_baseline == "previous"
+
+    def _measured(
+        self, trajectory: LiveTrajectory, state: BranchState, span: Span | None, entropies: Sequence[float]
+    ) -> None:
+        """Take the entropies of a turn: they decide the point at `span`, if there is one, and may be the baseline."""
+        now = self.scorer.entropy(entropies)
+        if state.baseline is None:
+            state.baseline = now
+        if span is not None:
+            self._decide(trajectory, state, span, now)
+        if self._previous:
+            state.baseline = now
 
     def _priority(self, name: str, clock: int) -> float:
-        return float(self._numbers[name]) if self.published else self._uniform("order", name, clock)
-
-    def _score(self, path: str, clock: int, point: Point, copy: int) -> Score:
-        assert self.method is not None
-        return self.method.score(replace(point, uniform=self._uniform(path, clock, copy)), self.settings)
+        return float(self._numbers[name]) if self.published else self.scorer.uniform("order", name, clock)
 
     def _decide(self, trajectory: LiveTrajectory, state: BranchState, span: Span, entropy: float) -> None:
         """Score a point, record the decision, advance the clock, and request the branches that it wants."""
         name, left = trajectory.name, trajectory.results_left
-        point = Point(entropy, state.baseline if state.baseline is not None else entropy, chain_length(state.chain))
+        baseline = state.baseline if state.baseline is not None else entropy
+        # the published code draws only when the point's turn has come (`_draw`)
+        uniform = 0.0 if self.published else self.scorer.uniform(name, state.clock, 0)
+        point = Point(entropy, baseline, chain_length(state.chain), uniform)
         most = self.settings.branch_width - 1
         # Each possible copy is scored with its own random number. The published code draws only when the point's turn
         # comes, from what is left then, so there the point asks for all copies and `_draw` decides later.
-        scores = [] if self.published else [self._score(name, state.clock, point, copy) for copy in range(most)]
+        scores = [] if self.published else self.scorer.scores(name, state.clock, point, most)
         wanted = most if self.published else sum(score.branch for score in scores)
-        span.decision = self._decision(point, scores)
+        span.decision = self.scorer.decision(point, scores)
         clock, state.clock = state.clock, state.clock + 1
         state.chain.append(wanted > 0)
         if wanted:
@@ -244,12 +217,6 @@ class BranchScheduler:
         else:
             self.budget.pass_point(name, clock, left)
             self.settle()
-
-    def _decision(self, point: Point, scores: Sequence[Score]) -> Decision:
-        """Record the first score that branches, or else the first one."""
-        none = Score(0.0, self.settings.branch_threshold, False, "" if self.settings.branch_width > 1 else NO_WIDTH)
-        said = next((score for score in scores if score.branch), scores[0] if scores else none)
-        return Decision(point.entropy, point.delta, said.value, said.threshold, 0, said.reason, point.consecutive)
 
     def _request(
         self,
@@ -270,6 +237,7 @@ class BranchScheduler:
             origin=trajectory.snapshot(),
             state=state.branch(),
             span=span,
+            point=point,
             decision=decision,
             requested=self.environments.limits.now(),
             granted=asyncio.get_running_loop().create_future(),
@@ -281,16 +249,14 @@ class BranchScheduler:
         # not settled yet: fork now all the environments that may be granted, since the episode is about to go on
         copies = pending.granted.result() if pending.granted.done() else self.budget.most_for(pending)
         if copies:
-            pending.forks = state.forking = self._spawn(  # type: ignore[assignment]
-                self._fork(trajectory, pending, copies)
-            )
+            state.forking = self._maker.start(trajectory, pending, copies)
             self._spawn(self._launch_branches(pending))
 
     def _draw(self, pending: PendingBranch, point: Point, left: int) -> int:
         """Decide as the published code does: one draw per copy, when the point's turn has come."""
         assert self.method is not None
         busy = sum(number < pending.clock for number in self._busy_rounds) if self.method.penalised else 0
-        scores = [self._score(pending.path, pending.clock, replace(point, consecutive=busy), n) for n in range(left)]
+        scores = self.scorer.scores(pending.path, pending.clock, replace(point, consecutive=busy), left)
         decision = pending.decision
         decision.consecutive = busy
         if scores:
@@ -300,6 +266,8 @@ class BranchScheduler:
 
     def _settled(self, pending: PendingBranch, granted: int) -> None:
         pending.decision.branches = granted
+        if self.method is not None and self.method.rank is not None and not pending.left_out:
+            pending.decision.score = pending.score
         if self.published and not granted:
             pending.decision.reason = NOT_DRAWN if self.budget.left else SPENT
         if granted:
@@ -308,42 +276,31 @@ class BranchScheduler:
             name = f"{pending.path}.{pending.clock}.{copy}"
             pending.names.append(name)
             self._numbers[name] = len(self._numbers)
-            self.budget.start_path(name, pending.clock + 1, pending.points)
+            if not self._roots_only:
+                self.budget.start_path(name, pending.clock + 1, pending.points)
         pending.granted.set_result(granted)
 
     # how branches are made
 
-    async def _fork(self, trajectory: LiveTrajectory, pending: PendingBranch, copies: int) -> list[ToolEnv]:
-        pending.made = Event(trajectory.number, "fork", 0.0, 0.0, copies=copies)
-        try:
-            return await self.environments.fork(trajectory, pending.made)
-        except Exception as error:  # the original goes on without branches, and the budget becomes fresh roots
-            logger.warning("could not fork an episode of %s: %r", self.environments.task.id, error)
-            pending.made.copies = 0
-            pending.fault = f"{FORK_FAILED}: {error}"
-            return []
-
     async def _launch_branches(self, pending: PendingBranch) -> None:
-        now = self.environments.limits.now
         waited = not pending.granted.done()
         granted = await pending.granted
-        assert pending.forks is not None
-        settled = now()
-        envs = await pending.forks
-        assert pending.made is not None
-        pending.made.until = now()
-        for env in envs[granted:]:
-            await self.environments.close(env)
-        for name, env in zip(pending.names, envs, strict=False):
-            branch = pending.origin.branch(name, env, self.settings.retries)
-            self._states[name] = self._branch_state(pending)
+        settled = self.environments.limits.now()
+        branches = await self._maker.branches(pending, granted)
+        for branch in branches:
+            if not self._roots_only:
+                self._states[branch.name] = self._branch_state(pending)
             self._launch(branch, pending.origin.number, pending.span)
             if waited:
                 event = Event(branch.number, "settle", pending.requested, settled, settled - pending.requested)
                 self.environments.timeline.append(event)
         # these were granted and are counted as taken, so the group would end with too few trajectories
-        if granted and not envs:
+        if granted and not branches:
             self._replace_by_roots(pending)
+
+    @property
+    def _roots_only(self) -> bool:
+        return self.method is not None and self.method.roots_only
 
     def _branch_state(self, pending: PendingBranch) -> BranchState:
         state = pending.state.branch()

@@ -33,6 +33,7 @@ from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
+from arpo_trainer.rollout.lookahead import Lookahead
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.timeline import Event, Stopwatch
@@ -93,6 +94,7 @@ class Group:
             self.seed_name,
             len(context.tokenizer),
             self.environments,
+            self.tree,
             self._spawn,
             self._start_branch,
             self._top_up,
@@ -103,6 +105,9 @@ class Group:
         if not self.scheduler.published:
             self.tree.meta["entropy_unit"] = ENTROPY_UNIT
         self.admitted_whole = parts.method is not None
+        self.lookahead: Lookahead | None = None
+        if parts.method is not None and parts.method.prune:
+            self.lookahead = Lookahead(self.tree, self.settings.branch_distance)
         self._started = 0
         self._orders: list[tuple[float, ...]] = []
         self._tasks: asyncio.TaskGroup
@@ -165,6 +170,8 @@ class Group:
             self._start_root("top-up")
 
     def _start_branch(self, branch: LiveTrajectory, parent: int, fork: Span) -> None:
+        if self.lookahead is not None:
+            self.lookahead.forked(branch)
         self._start(branch, "branch", parent, fork)
 
     def _start(
@@ -240,6 +247,9 @@ class Group:
     async def _turn(self, trajectory: LiveTrajectory) -> bool:
         """Play one turn; return whether there is another."""
         generation = await self._generate(trajectory)
+        if self.lookahead is not None and await self.lookahead.drops(trajectory, generation.ids):
+            await self._start_over(trajectory)
+            return True
         self._add_model_span(trajectory, generation)
         await self.scheduler.forks_made(trajectory)  # before the episode goes on
         text = self.context.renderer.turn_text(generation.ids, first=trajectory.turn == 0)
@@ -251,6 +261,17 @@ class Group:
             short = generation.finish == "length" and info["outcome"] == "no answer"
             return self._end(trajectory, "truncated" if short else info["outcome"], reward, info)
         return await self._append_result(trajectory, generation, info)
+
+    async def _start_over(self, trajectory: LiveTrajectory) -> None:
+        """Continue in the place of a dropped branch with a fresh root."""
+        number = trajectory.number
+        self.scheduler.trajectory_dropped(trajectory)
+        await self.environments.close(trajectory.env)
+        episode = LiveEpisode(self.environments.spawn(), self.settings.retries)
+        trajectory.restart(f"{trajectory.name}.0", episode, list(self.tree.prompt_ids))
+        self.tree.trajectories[number] = Trajectory(-1, "top-up")
+        self._orders[number] = self.scheduler.order(trajectory, topped_up=True)
+        await self.environments.start(trajectory)
 
     async def _generate(self, trajectory: LiveTrajectory) -> Generation:
         request = self._request(trajectory)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from arpo_trainer.rollout.time_use import TimeUse, busy_seconds, concurrency, generating, time_use, wall_seconds
-from arpo_trainer.tree import RolloutTree, Span, Trajectory
+from arpo_trainer.tree import DISCARDED, RolloutTree, Trajectory
 
 _WAITS = ("start", "generate", "tool", "settle")
 _EQUAL = 1e-9  # closer rewards are equal
@@ -41,7 +41,7 @@ below a branch. Only forks whose branches all have a value; absent without such 
         | `depth`, `depth_mean` | forks between a trajectory and the prompt: maximum and mean |
         | `invalid`, `invalid/CAUSE` | trajectories that could not be scored, in all and by cause |
         | `tokens_unique`, `tokens_copied` | tokens after the prompt: shared ones once, and with all copies |
-        | `tokens_generated` | tokens that the model generated, shared ones once |
+        | `tokens_generated` | tokens that the model generated, shared ones once, dropped ones (`latr`) included |
         | `tool_calls/NAME` | calls of a tool that ran; a call shared by branches is one |
         | `tool_seconds/NAME` | seconds that they took, without waiting for a place |
 
@@ -131,7 +131,7 @@ def _tokens(trees: Sequence[RolloutTree]) -> dict[str, float]:
         "entropy_after_tool": _mean(e for span in model if span.parent is not None for e in span.entropies),
         "tokens_unique": sum(tree.unique_tokens() for tree in trees),
         "tokens_copied": sum(tree.copied_tokens() for tree in trees),
-        "tokens_generated": sum(len(span.ids) for span in model),
+        "tokens_generated": sum(len(span.ids) for span in model) + sum(tree.meta.get(DISCARDED, 0) for tree in trees),
     }
 
 
@@ -193,11 +193,7 @@ def _differ(siblings: Sequence[Sequence[float]]) -> bool | None:
 def fork_results(tree: RolloutTree) -> list[int]:
     """Return for each branch the number of the tool result after which it leaves; 1 is the first of its path."""
     forks = [trajectory.fork_span for trajectory in tree.trajectories if trajectory.fork_span is not None]
-    return [sum(_is_result(span) for span in tree.path_to(fork)) for fork in forks]
-
-
-def _is_result(span: Span) -> bool:
-    return span.tool is not None and span.tool.get("status") != "refused"
+    return [sum(span.is_result for span in tree.path_to(fork)) for fork in forks]
 
 
 def _invalid(trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from arpo_trainer.algorithms.budgets import split_budget
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm
 from arpo_trainer.backends.base import check_filters
-from arpo_trainer.validation import check_types
+from arpo_trainer.validation import check_name, check_types
 
 T = TypeVar("T")
 RENAMED = {
@@ -28,6 +28,7 @@ _LOWEST = {
     "max_completion_length": 1,
     "temperature": 0,
     "branch_penalty": 0,
+    "branch_distance": 0,
     "retries": 0,
     "turn_timeout": 0.001,
 }
@@ -114,10 +115,16 @@ class RolloutSettings:
         budget_beta: weight of the entropy difference in AEPO's budget.
         branch_penalty: slope of AEPO's penalty for consecutive high-entropy steps.
         branch_quota: most branches of one root and all its descendants. None means ceil((M - N) / N), so that every
-            root can have its share, and no quota in `tree-grpo` and the reference algorithms. 0 means no quota.
+            root can have its share, and no quota in the rows of `BRANCHES` with `quota=False`. 0 means no quota.
         turn_timeout: most seconds for a step, a reset or a fork of an environment. The tools of this package have
             limits of their own; this one is for tools that have none.
         retries: how often an episode is replayed after an infrastructure failure, where a replay is safe.
+        branch_baseline: "root" measures the rise of entropy against the first turn of the tree (ARPO, eq. 4),
+            "previous" against the turn before on the same path.
+        branch_order: "rounds" spends the branch budget as if trajectories played in rounds, so that trees do not depend
+            on timing; "arrival" spends it first come, first served.
+        branch_distance: least edit distance of a branch's first turn from its sisters', as a share of the longer one;
+            `latr` drops branches that are nearer, and 0 drops none.
     """
 
     algorithm: str = "arpo"
@@ -144,6 +151,9 @@ class RolloutSettings:
     top_k: int = 0
     min_p: float | None = None
     repetition_penalty: float = 1.0
+    branch_baseline: str = "root"
+    branch_order: str = "rounds"
+    branch_distance: float = 0.1
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
@@ -158,6 +168,22 @@ class RolloutSettings:
             raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
         check_filters(self.top_p, self.top_k, self.min_p or 0.0, self.repetition_penalty)
         self._check_quota()
+        self._check_order()
+
+    def _check_order(self) -> None:
+        check_name("branch_baseline", self.branch_baseline, ("root", "previous"))
+        check_name("branch_order", self.branch_order, ("rounds", "arrival"))
+        method, name = self.parts.method, self.parts.branch
+        if self.branch_baseline == "previous" and method is not None and method.published:
+            raise ValueError(
+                f"branch_baseline='previous' does not go with branch {name!r}: the published code compares with the "
+                "first turn. Leave branch_baseline out, or use a branch method that is not a '-reference'"
+            )
+        if self.branch_order == "arrival" and method is not None and (method.published or method.best):
+            raise ValueError(
+                f"branch_order='arrival' does not go with branch {name!r}, whose points wait for others. Leave "
+                "branch_order out, or use a branch method that decides at once, such as 'arpo'"
+            )
 
     def _check_quota(self) -> None:
         if self.branch_quota is not None and self.branch_quota < 0:

@@ -69,7 +69,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         metadata={
             "help": "Rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances roots and "
             "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
-            "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference'."
+            "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference', "
+            "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'treeadv', 'rtmc', 'vineppo', 'spo', 'latr', 'deep-grpo', "
+            "'appo', 'infotree'."
         },
     )
     budget: str | None = field(
@@ -79,8 +81,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     branch: str | None = field(
         default=None,
         metadata={
-            "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'random', 'tree-grpo', or a "
-            "'-reference' method."
+            "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'arpo-turn-end', 'random', "
+            "'tree-grpo', 'spread', 'vine', 'treerl', 'at2po', 'deep-grpo', 'appo', 'infotree', 'treepo', 'latr', or "
+            "a '-reference' method."
         },
     )
     initial_rollouts: int | None = field(
@@ -101,7 +104,28 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         default=None,
         metadata={
             "help": "Most branches of one root and all its descendants. Default: ceil((M - N) / N), and no quota in "
-            "'tree-grpo' and the '-reference' algorithms. 0 means no quota."
+            "'tree-grpo', the '-reference' algorithms and some others (see Algorithms). 0 means no quota."
+        },
+    )
+    branch_baseline: str = field(
+        default="root",
+        metadata={
+            "help": "What the rise of entropy is measured against: 'root' is the first turn of the tree, 'previous' "
+            "the turn before on the same path."
+        },
+    )
+    branch_order: str = field(
+        default="rounds",
+        metadata={
+            "help": "'rounds' spends the branch budget as if trajectories played in rounds, so that trees do not "
+            "depend on timing; 'arrival' spends it first come, first served (for an ablation)."
+        },
+    )
+    branch_distance: float = field(
+        default=0.1,
+        metadata={
+            "help": "'latr' drops a branch whose first turn is nearer to a sister's than this edit distance, as a "
+            "share of the longer turn. 0 drops none."
         },
     )
     budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the entropy difference."})
@@ -114,13 +138,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         },
     )
     entropy_topk: int = field(default=20, metadata={"help": "Number of tokens that the entropy is estimated from."})
-    attribution: str = field(
-        default="soft",
+    attribution: str | None = field(
+        default=None,
         metadata={
-            "help": "'soft': each copy of a shared token has the advantage of its trajectory; 'hard': their mean; "
-            "'dedup': a shared token counts once; 'turn': values backed up turn by turn; 'at2po': by entropy; 'fork': "
-            "against sister branches; or the rule of a paper: 'treerl', 'treepo', 'treeadv', 'spo', 'vineppo', 'appo', "
-            "'rtmc'."
+            "help": "In place of the algorithm's. 'soft': each copy of a shared token has the advantage of its "
+            "trajectory; 'hard': their mean; 'dedup': a shared token counts once; 'turn': values backed up turn by "
+            "turn; 'at2po': by entropy; 'fork': against sister branches; or the rule of a paper: 'treerl', 'treepo', "
+            "'treeadv', 'spo', 'vineppo', 'appo', 'rtmc'."
         },
     )
     advantage: str | None = field(
@@ -233,6 +257,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         self._check_budget()
         row = get_algorithm(self.algorithm, self.budget, self.branch)
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
+        self.attribution = self.attribution or row.attribution
         self.entropy_weight = row.entropy_weight if self.entropy_weight is None else self.entropy_weight
         if self.vllm_importance_sampling_correction is None:
             self.vllm_importance_sampling_correction = not self.algorithm.endswith("-reference")

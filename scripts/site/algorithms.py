@@ -22,13 +22,22 @@ def algorithm_table(which: str) -> str:
 
 
 def _algorithms() -> str:
-    header = ("`algorithm`", "`budget`", "`branch`", "`advantage`", "`policy_loss`", "`entropy_weight`")
+    header = (
+        "`algorithm`",
+        "`budget`",
+        "`branch`",
+        "`advantage`",
+        "`attribution`",
+        "`policy_loss`",
+        "`entropy_weight`",
+    )
     rows = [
         (
             code(name),
             code(row.budget),
             code(row.branch or "") or "never",
             code(row.advantage),
+            code(row.attribution),
             code(row.loss),
             f"{row.entropy_weight:g}",
         )
@@ -38,9 +47,13 @@ def _algorithms() -> str:
 
 
 def _branches() -> str:
-    header = ("`branch`", "points wait until all roots have ended", "default quota of a root", "published engine")
-    rows = [(code(name), _YES[row.best], _YES[row.quota], _YES[row.published]) for name, row in BRANCHES.items()]
-    return table(header, rows)
+    header = ("`branch`", "points wait until all paths have ended", "rounds", "default quota of a root")
+    flags = ("branches branch again", "published engine")
+    rows = [
+        (code(name), _YES[row.best], str(row.rounds), _YES[row.quota], _YES[not row.roots_only], _YES[row.published])
+        for name, row in BRANCHES.items()
+    ]
+    return table((*header, *flags), rows)
 
 
 def _losses() -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -61,9 +64,9 @@ def in_rounds(world: World) -> tuple[Granted, int, Causes]:
     return granted, left, refused
 
 
-def in_any_order(world: World, order: random.Random) -> Iterator[tuple[Granted, int, Causes]]:
+def in_any_order(world: World, order: random.Random, **options: Any) -> Iterator[tuple[Granted, int, Causes]]:
     """Let paths act in a random order; yield what was granted so far, what was given up as surplus, and refusals."""
-    budget = BranchBudget(world.reserve, world.width, world.priority, quota=world.quota)
+    budget = BranchBudget(world.reserve, world.width, world.priority, quota=world.quota, **options)
     live: dict[str, tuple[int, int]] = {}
     granted: Granted = {}
     surplus = 0
@@ -213,3 +216,79 @@ def test_roots_that_can_claim_nothing_more_free_the_rest(points: int) -> None:
     budget = BranchBudget(3, 2, first)
     budget.start_path("0", 1, points)
     assert budget.surplus() == max(0, 3 - (2**points - 1))
+
+
+def ranked(requests: Sequence[BranchRequest], given: Sequence[int]) -> list[float]:
+    """Draw a score for each request, less what it has been given; one in five is left out."""
+    draws = [random.Random(f"{request.path}/{request.clock}").random() for request in requests]
+    return [draw - count if draw > 0.2 else -math.inf for draw, count in zip(draws, given, strict=True)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(WORLDS, st.integers(0, 10**6), st.integers(1, 3))
+def test_no_order_of_events_changes_what_a_ranking_gives(world: World, seed: int, rounds: int) -> None:
+    orders = (random.Random(seed), random.Random(seed + 1))
+    options = {"best_first": True, "rank": ranked, "rounds": rounds}
+    first, second = (list(in_any_order(world, order, **options))[-1] for order in orders)
+    assert first == second
+    granted, surplus, _ = first
+    assert sum(granted.values()) + surplus == world.reserve
+    families = Counter[str]()
+    for (name, clock), count in granted.items():
+        assert not count or random.Random(f"{name}/{clock}").random() > 0.2
+        families[name.split(".")[0]] += count
+    assert not families or max(families.values()) <= (world.reserve if world.quota is None else world.quota)
+
+
+def waiting(scores: dict[str, float], **options: Any) -> BranchBudget:
+    """A budget whose paths have one point each, have asked for two branches, and have ended."""
+    budget = BranchBudget(options.pop("reserve"), 3, first, best_first=True, **options)
+    for name in scores:
+        budget.start_path(name, 1, 1)
+    for name, score in scores.items():
+        budget.add_request(BranchRequest(name, 1, 2, score=score))
+        budget.end_path(name, 2)
+    return budget
+
+
+def served(budget: BranchBudget) -> dict[str, int]:
+    return {request.path: granted for request, granted in iter(budget.settle, None)}
+
+
+def test_the_ranking_is_asked_again_after_every_branch() -> None:
+    def fewest(requests: Sequence[BranchRequest], given: Sequence[int]) -> list[float]:
+        return [-float(count) for count in given]
+
+    assert served(waiting({"0": 0.9, "1": 0.5, "2": 0.1}, reserve=3)) == {"0": 2, "1": 1, "2": 0}
+    assert served(waiting({"0": 0.9, "1": 0.5, "2": 0.1}, reserve=3, rank=fewest)) == {"0": 1, "1": 1, "2": 1}
+
+
+def test_a_point_without_a_place_gets_nothing_and_frees_the_rest() -> None:
+    budget = waiting({"0": -math.inf, "1": 0.5}, reserve=3)
+    assert served(budget) == {"1": 2, "0": 0}
+    assert [request.left_out for request, _ in budget.denied()] == [True]
+    assert budget.surplus() == 1
+
+
+def test_what_one_round_leaves_waits_for_the_branches_of_that_round() -> None:
+    budget = waiting({"0": 0.9, "1": 0.5, "2": 0.1}, reserve=4, rounds=2)
+    best = budget.settle()
+    assert best is not None
+    assert (best[0].path, best[1]) == ("0", 2)
+    budget.start_path("0.1.0", 2, 1)
+    assert budget.settle() is None
+    assert budget.surplus() == 0
+    budget.add_request(BranchRequest("0.1.0", 2, 2, score=0.7))
+    budget.end_path("0.1.0", 3)
+    assert served(budget) == {"0.1.0": 2, "1": 0, "2": 0}
+
+
+def test_with_arrival_the_first_to_ask_is_the_first_served() -> None:
+    budget = BranchBudget(1, 2, first, arrival=True)
+    for name in ("0", "1"):
+        budget.start_path(name, 1, 1)
+    budget.add_request(BranchRequest("1", 1, 1))
+    assert served(budget) == {"1": 1}
+    budget.add_request(BranchRequest("0", 1, 1))
+    assert served(budget) == {"0": 0}
+    assert [(request.path, left) for request, left in budget.denied()] == [("0", False)]

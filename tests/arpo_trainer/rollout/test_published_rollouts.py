@@ -15,10 +15,10 @@ from arpo_env.protocols import make_protocol
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation
-from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.group import Group
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
+from arpo_trainer.rollout.point_scores import PointScorer
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Span
 
@@ -90,7 +90,7 @@ def play(
     monkeypatch.setattr(Group, "_start", born)
     monkeypatch.setattr(Group, "_ended", over)
     monkeypatch.setattr(Group, "_generate", lambda group, path: script.generate(group, path))
-    monkeypatch.setattr(BranchScheduler, "_uniform", lambda *place: script.draws.pop(0))
+    monkeypatch.setattr(PointScorer, "uniform", lambda *place: script.draws.pop(0))
     env = ToolEnv("arpo/MultiHop-v0", max_tool_calls=10, max_turns=12)
     settings = RolloutSettings(
         algorithm,

@@ -119,9 +119,15 @@ def play(
     return asyncio.run(engine.rollout([env.tasks.task(number) for number in range(groups)], step=1))
 
 
-@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+# one algorithm for each way of growing trees
+GROWN = list({(row.budget, row.branch): name for name, row in reversed(ALGORITHMS.items())}.values())[::-1]
+
+
+@pytest.mark.parametrize("algorithm", GROWN)
 def test_a_tree_does_not_depend_on_who_was_faster(tokenizer: Any, algorithm: str) -> None:
-    first, *others = (play(tokenizer, speed, algorithm=algorithm, branch_width=3) for speed in range(4))
+    method = ALGORITHMS[algorithm].method
+    speeds = 2 if method and method.rank else 4  # rankings differ in their function alone
+    first, *others = (play(tokenizer, speed, algorithm=algorithm, branch_width=3) for speed in range(speeds))
     for trees in others:
         assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in first]
     origins = [trajectory.origin for tree in first for trajectory in tree.trajectories]
@@ -190,10 +196,15 @@ def test_the_quota_is_a_setting(tokenizer: Any) -> None:
         RolloutSettings(algorithm="arpo-reference", branch_quota=2)
 
 
-@pytest.mark.parametrize("algorithm", [name for name, row in ALGORITHMS.items() if row.branch])
+WENT = ("entropy rose", "score above threshold", "drawn", "chosen by rank", "every point branches")
+BY_SCORE = ("arpo", "aepo", "random", "tree-grpo", "arpo-reference", "aepo-reference", "arpo-ranked", "treepo", "latr")
+
+
+@pytest.mark.parametrize("algorithm", BY_SCORE)
 @pytest.mark.parametrize("alpha", [0.5, 0.6])
 def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
     drawn = algorithm in ("random", "tree-grpo") or algorithm.endswith("-reference")
+    ranked = algorithm == "arpo-ranked"  # the rank decides, not the threshold
     seen = set()
     for tree in play(tokenizer, groups=4, algorithm=algorithm, branch_alpha=alpha):
         reserve, starts = 8 - tree.meta["roots"], tree.starts()
@@ -202,7 +213,7 @@ def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
             passed = decision.score > decision.threshold
             left_here = sum(trajectory.fork_span == span.index for trajectory in tree.trajectories)
             assert decision.branches == left_here
-            assert (decision.reason in ("entropy rose", "score above threshold", "drawn")) == (left_here > 0)
+            assert (decision.reason in WENT) == (left_here > 0)
             seen.add(decision.reason)
             match decision.reason:
                 case "entropy rose":
@@ -219,11 +230,19 @@ def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
                     assert algorithm == "arpo-ranked"
                     assert decision.entropy < NO_DOUBT_LEVEL
                 case "budget spent":
-                    assert spent == reserve or algorithm.endswith("-reference")  # whose top-ups take of it too
+                    # what the reference rows top up and what LATR drops is taken of the budget, too
+                    assert spent == reserve or algorithm.endswith("-reference") or algorithm == "latr"
                 case "quota of the root used":
                     root = next(start for start in starts if start == tree.path_to(span.index)[0].index)
-                    assert families(tree)[root] == -(-reserve // tree.meta["roots"])
-                    assert passed or algorithm == "random"
+                    assert families(tree)[root] == -(-reserve // tree.meta["roots"]) or algorithm == "latr"
+                    assert passed or ranked or algorithm == "random"
+                case "chosen by rank":
+                    assert ranked
+                    assert not passed
+                case "every point branches":
+                    assert algorithm == "treepo"
+                case "first turn as a sister's":
+                    assert algorithm == "latr"
                 case _:
                     assert drawn
                     assert decision.reason in ("drawn", "not drawn")
@@ -360,7 +379,7 @@ class Slotted(Look):
         self.family = None
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "arpo", "aepo", "tree-grpo"])
+@pytest.mark.parametrize("algorithm", ["grpo", "arpo", "aepo", "tree-grpo", "latr"])
 def test_as_many_sandboxes_as_places_are_enough(tokenizer: Any, algorithm: str) -> None:
     """Nobody who holds one waits for those who wait for one."""
     slots = Slots(8)
@@ -557,7 +576,7 @@ class SometimesForks(Look):
         return list(copies)
 
 
-@pytest.mark.parametrize("algorithm", ["arpo", "random", "aepo"])
+@pytest.mark.parametrize("algorithm", ["arpo", "random", "aepo", "at2po", "latr", "vineppo"])
 def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm: str) -> None:
     def once(speed: int) -> list[RolloutTree]:
         rng = random.Random(-speed)

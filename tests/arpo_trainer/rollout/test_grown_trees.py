@@ -1,0 +1,227 @@
+"""Trees as the published methods grow them, by the real engine: complete, without leaks, exact in their costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig, RolloutSettings, RolloutTree
+from arpo_trainer.algorithms.branch_points import BranchSettings, Candidate
+from arpo_trainer.algorithms.branching import BRANCHES, RANKED, BranchMethod, Point, Score
+from arpo_trainer.algorithms.entropy import entropy_level
+from arpo_trainer.algorithms.registry import ALGORITHMS, get_algorithm
+from arpo_trainer.rollout.lookahead import edit_distance
+from arpo_trainer.rollout.metrics import fork_results, rollout_metrics
+from arpo_trainer.tree import PRUNED, Span
+from tests.arpo_trainer.rollout.test_rollouts import families, make_env, play
+
+NEW = ["spread", "vine", "treerl", "at2po", "deep-grpo", "appo", "infotree", "treepo", "latr", "arpo-turn-end"]
+
+
+@pytest.fixture
+def open_envs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the environments that are made and closed."""
+    counts = Counter[str]()
+    spawn, fork, close = ToolEnv.spawn, ToolEnv.afork, ToolEnv.aclose
+    closed: set[int] = set()
+
+    def spawned(self: ToolEnv) -> ToolEnv:
+        counts.update(open=1, made=1)
+        return spawn(self)
+
+    async def forked(self: ToolEnv, n: int) -> list[ToolEnv]:
+        counts.update(open=n, made=n)
+        return await fork(self, n)
+
+    async def gone(self: ToolEnv) -> None:
+        counts["open"] -= id(self) not in closed
+        closed.add(id(self))
+        kept.append(self)  # so that no other environment gets its id
+        await close(self)
+
+    kept: list[ToolEnv] = []
+    for name, function in (("spawn", spawned), ("afork", forked), ("aclose", gone)):
+        monkeypatch.setattr(ToolEnv, name, function)
+    return counts
+
+
+def grow(tokenizer: Any, branch: str, **settings: Any) -> list[RolloutTree]:
+    return play(tokenizer, groups=1, env=make_env(), branch=branch, **{"branch_distance": 0.2, **settings})
+
+
+@pytest.mark.parametrize("branch", NEW)
+def test_groups_are_complete_within_their_quota_and_leave_nothing_open(
+    tokenizer: Any, branch: str, open_envs: Counter[str]
+) -> None:
+    for seed in range(2):
+        (tree,) = grow(tokenizer, branch, branch_width=3, seed=seed)
+        assert len(tree.trajectories) == 8
+        assert open_envs["open"] == 0
+        assert open_envs["made"] >= 8 * (seed + 1)
+        assert not BRANCHES[branch].quota or max(families(tree).values()) <= 2
+        places = Counter(trajectory.fork_span for trajectory in tree.trajectories if trajectory.origin == "branch")
+        decided = {span.index: span.decision.branches for span in tree.spans if span.decision}
+        assert {place: count for place, count in decided.items() if count} == dict(places)
+        if BRANCHES[branch].roots_only:
+            origins = [tree.trajectories[t.parent].origin for t in tree.trajectories if t.parent is not None]
+            assert set(origins) <= {"root"}
+
+
+def test_vine_spreads_its_forks_over_the_points_of_roots(tokenizer: Any) -> None:
+    (tree,) = grow(tokenizer, "vine", branch_width=4, num_generations=12, branch_quota=0)
+    roots = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.origin == "root"]
+    counts = [span.decision.branches for number in roots for span in tree.path(number) if span.decision]
+    assert sum(counts) == 9
+    assert max(counts) - min(counts) <= 1
+
+
+def test_deep_grpo_makes_several_branches_at_points_of_failed_paths(tokenizer: Any) -> None:
+    (tree,) = grow(tokenizer, "deep-grpo", branch_width=4, num_generations=9)
+    places = Counter(trajectory.fork_span for trajectory in tree.trajectories if trajectory.origin == "branch")
+    assert max(places.values()) == 3
+    parents = [tree.trajectories[t.parent].reward for t in tree.trajectories if t.parent is not None]
+    assert all(reward is not None and reward <= 0 for reward in parents)
+
+
+def test_candidates_tell_how_their_paths_went_on(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Candidate] = []
+
+    def spy(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
+        if not seen:
+            seen.extend(candidates)
+        return [candidate.point.uniform for candidate in candidates]
+
+    def everywhere(point: Point, settings: BranchSettings) -> Score:
+        return Score(0.0, 0.0, True, RANKED)
+
+    monkeypatch.setitem(BRANCHES, "spy", BranchMethod(everywhere, best=True, rank=spy))
+    (tree,) = grow(tokenizer, "spy")
+    expected = []
+    for number, trajectory in enumerate(tree.trajectories):
+        if trajectory.origin == "root":
+            path = tree.path(number)
+            expected += [told(path, place, trajectory.reward) for place in range(len(path)) if path[place].decision]
+    assert expected
+    found = [(c.depth, c.tokens, c.length, c.entropies, c.reward, c.point.entropy, c.branches) for c in seen]
+    assert sorted(found) == sorted(expected)
+
+
+def told(path: list[Span], place: int, reward: float | None) -> tuple[Any, ...]:
+    """What a candidate says of the point after this span of a path."""
+    tokens = [len(span.ids) for span in path]
+    later = tuple(tuple(span.entropies) for span in path[place + 1 :] if span.kind == "model")
+    decision = path[place].decision
+    assert decision is not None
+    depth = sum(span.is_result for span in path[: place + 1])
+    return depth, sum(tokens[: place + 1]), sum(tokens), later, reward, decision.entropy, 0
+
+
+def test_what_a_rank_leaves_out_is_said_and_becomes_fresh_roots(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
+        return [1.0 if candidate.depth > 1 else float("-inf") for candidate in candidates]
+
+    row = BRANCHES["spread"]
+    monkeypatch.setitem(BRANCHES, "late", BranchMethod(row.score, best=True, rank=late))
+    (tree,) = grow(tokenizer, "late", num_generations=16)
+    assert len(tree.trajectories) == 16
+    assert 1 not in fork_results(tree)
+    reasons = Counter(span.decision.reason for span in tree.spans if span.decision)
+    assert reasons["left out by rank"]
+    assert "-Infinity" not in tree.to_json()
+
+
+def generated(tree: RolloutTree) -> int:
+    return sum(event.tokens for event in tree.timeline if event.kind == "generate")
+
+
+def test_latr_counts_every_token_that_it_drops(tokenizer: Any) -> None:
+    dropped = 0
+    for seed in range(3):
+        (tree,) = grow(tokenizer, "latr", branch_alpha=0.6, seed=seed)
+        assert rollout_metrics([tree])["tokens_generated"] == generated(tree)
+        dropped += tree.meta["discarded_tokens"]
+        for place in {trajectory.fork_span for trajectory in tree.trajectories if trajectory.fork_span is not None}:
+            sisters = [span.ids for span in tree.spans if span.parent == place]
+            assert all(edit_distance(one, two) >= 0.2 for i, one in enumerate(sisters) for two in sisters[:i])
+    assert dropped
+
+
+def test_where_all_branches_repeat_their_sisters_all_become_roots(tokenizer: Any) -> None:
+    (tree,) = grow(tokenizer, "latr", branch_alpha=0.6, branch_distance=1.1)
+    assert Counter(trajectory.origin for trajectory in tree.trajectories) == {"root": 3, "top-up": 5}
+    assert rollout_metrics([tree])["tokens_generated"] == generated(tree)
+    reasons = [span.decision.reason for span in tree.spans if span.decision]
+    assert PRUNED in reasons
+    assert all(not span.decision.branches for span in tree.spans if span.decision)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "distance"), [([], [], 0), ([1], [], 1), ([1, 2, 3], [1, 3], 1 / 3), ([1, 2], [3, 4], 1)]
+)
+def test_the_distance_of_two_turns(one: list[int], other: list[int], distance: float) -> None:
+    assert edit_distance(one, other) == edit_distance(other, one) == pytest.approx(distance)
+
+
+def levels(tree: RolloutTree, span: Span) -> tuple[float, float]:
+    """H of the first turn of a result's path and of the turn before it."""
+    turns = [step for step in tree.path_to(span.index) if step.kind == "model"]
+    return entropy_level(turns[0].entropies), entropy_level(turns[-1].entropies)
+
+
+def test_the_rise_may_be_measured_against_the_turn_before(tokenizer: Any) -> None:
+    for baseline in ("root", "previous"):
+        (tree,) = grow(tokenizer, "arpo", branch_baseline=baseline, branch_alpha=0.6)
+        points = [span for span in tree.spans if span.decision]
+        assert any(tree.trajectories[0].leaf != span.index for span in points)
+        for span in points:
+            compared = levels(tree, span)[baseline == "previous"]
+            assert span.decision is not None
+            assert span.decision.delta == pytest.approx(span.decision.entropy - compared)
+
+
+def test_the_turn_before_the_result_may_be_measured(tokenizer: Any) -> None:
+    (tree,) = grow(tokenizer, "arpo-turn-end", branch_alpha=0.6)
+    points = [(span, span.decision) for span in tree.spans if span.decision]
+    assert points
+    for span, decision in points:
+        first, before = levels(tree, span)
+        assert decision.entropy == pytest.approx(before)
+        assert decision.delta == pytest.approx(before - first)
+
+
+def test_a_group_is_complete_if_the_budget_is_spent_as_requests_come(tokenizer: Any, open_envs: Counter[str]) -> None:
+    (tree,) = play(tokenizer, groups=1, branch_order="arrival", branch_alpha=0.6)
+    origins = Counter(trajectory.origin for trajectory in tree.trajectories)
+    assert origins.total() == 8
+    assert origins["branch"]
+    assert max(families(tree).values()) <= 2
+    assert open_envs["open"] == 0
+
+
+def test_settings_that_say_nothing_to_a_branch_method_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"branch_baseline must be one of 'root', 'previous'; not 'rot'.*'root'"):
+        RolloutSettings(branch_baseline="rot")
+    with pytest.raises(ValueError, match="branch_baseline='previous' does not go with branch 'arpo-reference'"):
+        RolloutSettings(branch="arpo-reference", branch_baseline="previous")
+    with pytest.raises(ValueError, match="branch_order='arrival' does not go with branch 'spread'"):
+        RolloutSettings(branch="spread", branch_order="arrival")
+    with pytest.raises(ValueError, match="branch_distance must be at least 0, got -1"):
+        RolloutSettings(branch_distance=-1)
+
+
+def test_an_algorithm_has_its_own_attribution_unless_another_is_given(tmp_path: Path) -> None:
+    def attribution(**given: Any) -> str | None:
+        args = ARPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **given)
+        return args.attribution
+
+    assert attribution() == "soft"
+    assert attribution(algorithm="at2po") == ALGORITHMS["at2po"].attribution == "at2po"
+    assert attribution(algorithm="at2po", attribution="hard") == "hard"
+    assert get_algorithm("at2po", branch="spread").attribution == "at2po"
