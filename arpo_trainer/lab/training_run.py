@@ -47,6 +47,7 @@ _PLUMBING: dict[str, Any] = {
     "prefix_tokens": 400_000,
     "trace_every": 0,
 }
+_MOST_POINTS = 64  # of a stored curve
 _MOST_STEPS = 4  # times those that a budget is expected to last, for policies that stop calling tools
 
 
@@ -114,7 +115,7 @@ def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
         "settings": asdict(spec),
         "status": "finished",
         "error": "",
-        "curve": costs.curve,
+        "curve": thinned(costs.curve),
         "final": final_success(trainer, spec),
         "seconds": round(time.monotonic() - started, 1),
         "versions": versions(),
@@ -181,6 +182,18 @@ class CostCounter:
     def spent(self) -> bool:
         """Whether a cost has reached its budget."""
         return any(self.total[name] >= most for name, most in self.budget.items())
+
+
+def thinned(curve: Sequence[dict[str, Any]], most: int = _MOST_POINTS) -> list[dict[str, Any]]:
+    """Return a learning curve of at most so many points: neighbours are joined, their successes by episodes."""
+    size = -(-len(curve) // most)
+    points = []
+    for first in range(0, len(curve), size or 1):
+        part = curve[first : first + size]
+        episodes = sum(point["episodes"] for point in part)
+        success = sum(point["success"] * point["episodes"] for point in part) / max(1, episodes)
+        points.append({**part[-1], "success": round(success, 5), "episodes": episodes})
+    return points
 
 
 def tree_costs(tree: RolloutTree) -> dict[str, int]:
