@@ -108,10 +108,23 @@ def model_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(model_folder: Path) -> Any:
+def whole_tokenizer(model_folder: Path) -> Any:
+    """SmolLM2's, where the number of tokens matters; as `tokenizer` for a folder or a module that says so."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model_folder, padding_side="left")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """SmolLM2's with fewer tokens, for tiny models."""
+    from transformers import AutoTokenizer
+
+    from tests.small_tokenizer import write_small_tokenizer
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_small_tokenizer(model_folder, folder)
+    return AutoTokenizer.from_pretrained(folder, padding_side="left")
 
 
 def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
@@ -147,7 +160,7 @@ def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPat
     assert isinstance(env, ToolEnv)
     examples = list(demonstrations(env, env.tasks, tokenizer, 16, tool_share=0.8))  # type: ignore[arg-type]
     env.close()
-    model = tiny_llama(len(tokenizer))
+    model = tiny_llama(len(tokenizer), seed=2)  # one whose trees branch where tests want to see it
     folder = tmp_path_factory.mktemp("tiny-policy")
     cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)
     model.save_pretrained(folder)
