@@ -28,11 +28,25 @@ from arpo_env import ToolEnv
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+# the units of work that take minutes: where several processes run the tests, one that comes last leaves the others idle
+LONG = (
+    "tests/sandbox/",
+    "tests/examples/",
+    "tests/arpo_trainer/training/",
+    "tests/arpo_trainer/rollout/",
+    "tests/test_docs.py",
+    "tests/test_site.py",
+    "tests/arpo_trainer/evaluation/",
+    "tests/adapters/",
+    "tests/arpo_trainer/",
+)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests in one process, where several run them: their fixtures are made once.
 
-    Those of the sandbox stay together as a whole: they count what the machine has.
+    Those of the sandbox stay together as a whole: they count what the machine has. The order is that of the collection.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -40,7 +54,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return "sandbox" if nodeid.startswith("tests/sandbox/") else nodeid.partition("::")[0]
 
+    config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let what takes long come first, where several processes run the tests."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((n for n, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
 
 
 @pytest.fixture(scope="session")
