@@ -17,6 +17,9 @@ SANDBOX ?= auto
 TESTS ?= tests
 WORKERS ?= 2
 export SANDBOX
+# Images of containers often set it. The packages are installed without bytecode, so each of the many processes that the
+# tests start would compile PyTorch anew: 6 s.
+unexport PYTHONDONTWRITEBYTECODE
 # Two busy threads on shared cores wait for each other: tests and benchmarks use one.
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)

@@ -22,10 +22,10 @@ install() {  # name: does nothing if that has been done for these pins
     "${PYTHON:-python3}" -m venv "$folder"
     # The lines `#! OPTIONS` of a file are further calls of pip, before the file itself: PyTorch first, --no-deps, ...
     while read -r line; do
-        eval "$folder/bin/pip install --quiet --disable-pip-version-check $line"
+        eval "$folder/bin/pip install --quiet --disable-pip-version-check --no-compile $line"
     done < <(sed -n 's/^#! //p' "$NEEDS/$1.txt")
-    "$folder/bin/pip" install --quiet --disable-pip-version-check "${BASE[@]}" -r "$NEEDS/$1.txt"
-    "$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps -e .
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --no-compile "${BASE[@]}" -r "$NEEDS/$1.txt"
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --no-compile --no-deps -e .
     printf '%s' "$pins" > "$folder/.installed"
 }
 

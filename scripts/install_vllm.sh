@@ -10,7 +10,7 @@ PYTHON=${PYTHON:-python3}
 venv=.venv-vllm
 stamp=$venv/.installed
 pins=$(cat pyproject.toml constraints.txt constraints-vllm.txt | cksum)
-install() { "$venv/bin/pip" install --quiet --disable-pip-version-check -c "$venv/constraints.txt" "$@"; }
+install() { "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -c "$venv/constraints.txt" "$@"; }
 
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$pins" ]; then
     exit 0

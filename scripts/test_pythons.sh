@@ -52,8 +52,8 @@ install() {  # python, folder: does nothing if that has been done for these pins
     rm -rf "$2"
     "$1" -m venv "$2"
     mapfile -t needed < <(needs "$1")
-    "$2/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt "${needed[@]}"
-    "$2/bin/pip" install --quiet --disable-pip-version-check --no-deps -e .
+    "$2/bin/pip" install --quiet --disable-pip-version-check --no-compile -c constraints.txt "${needed[@]}"
+    "$2/bin/pip" install --quiet --disable-pip-version-check --no-compile --no-deps -e .
     printf '%s' "$pins" > "$2/.installed"
 }
 

@@ -28,11 +28,25 @@ from arpo_env import ToolEnv
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+# the units of work that take minutes: where several processes run the tests, one that comes last leaves the others idle
+LONG = (
+    "tests/sandbox/",
+    "tests/examples/",
+    "tests/arpo_trainer/training/",
+    "tests/arpo_trainer/rollout/",
+    "tests/test_docs.py",
+    "tests/test_site.py",
+    "tests/arpo_trainer/evaluation/",
+    "tests/adapters/",
+    "tests/arpo_trainer/",
+)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests in one process, where several run them: their fixtures are made once.
 
-    Those of the sandbox stay together as a whole: they count what the machine has.
+    Those of the sandbox stay together as a whole: they count what the machine has. The order is that of the collection.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -40,7 +54,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return "sandbox" if nodeid.startswith("tests/sandbox/") else nodeid.partition("::")[0]
 
+    config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let what takes long come first, where several processes run the tests."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((n for n, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
 
 
 @pytest.fixture(scope="session")
@@ -108,10 +129,23 @@ def model_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(model_folder: Path) -> Any:
+def whole_tokenizer(model_folder: Path) -> Any:
+    """SmolLM2's, where the number of tokens matters; as `tokenizer` for a folder or a module that says so."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model_folder, padding_side="left")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """SmolLM2's with fewer tokens, for tiny models."""
+    from transformers import AutoTokenizer
+
+    from tests.small_tokenizer import write_small_tokenizer
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_small_tokenizer(model_folder, folder)
+    return AutoTokenizer.from_pretrained(folder, padding_side="left")
 
 
 def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
@@ -147,7 +181,7 @@ def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPat
     assert isinstance(env, ToolEnv)
     examples = list(demonstrations(env, env.tasks, tokenizer, 16, tool_share=0.8))  # type: ignore[arg-type]
     env.close()
-    model = tiny_llama(len(tokenizer))
+    model = tiny_llama(len(tokenizer), seed=2)  # one whose trees branch where tests want to see it
     folder = tmp_path_factory.mktemp("tiny-policy")
     cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)
     model.save_pretrained(folder)

@@ -25,7 +25,7 @@ def make_model(shape: str, device: str, dtype: torch.dtype | None = None, **sett
     """Return a model of this shape with random weights; by default in bfloat16 on a GPU, in float32 on a CPU."""
     torch.manual_seed(0)
     defaults = {
-        "vocab_size": 50_000 if shape == "tiny" else 151_936,
+        "vocab_size": 1_024 if shape == "tiny" else 151_936,
         "tie_word_embeddings": True,
         "bos_token_id": None,
         "eos_token_id": None,

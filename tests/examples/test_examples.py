@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import os
 import re
 import statistics
@@ -187,14 +188,13 @@ def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def calling_policy(model_folder: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calling_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with Qwen2.5's chat template that has learned to write one tool call and then an answer."""
     import gymnasium as gym
     import torch
-    from transformers import AutoTokenizer
     from trl.chat_template_utils import qwen2_5_chat_template
 
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    tokenizer = copy.deepcopy(tokenizer)
     tokenizer.chat_template = qwen2_5_chat_template
     model = tiny_llama(len(tokenizer))
     env: Any = gym.make("arpo/Arithmetic-v0", level=3, protocol="hermes")

@@ -10,6 +10,10 @@ from sandbox_under_test import open_or_skip
 from sandbox import Sandbox, SyncInterpreter
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ssh: needs an SSH server")
+
+
 @pytest.fixture(
     scope="session",
     params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"],

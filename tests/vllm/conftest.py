@@ -51,6 +51,11 @@ def eager_trl() -> Iterator[None]:
         vllm_generation.LLM = original
 
 
+@pytest.fixture(scope="session")
+def tokenizer(whole_tokenizer: Any) -> Any:
+    return whole_tokenizer
+
+
 @pytest.fixture(scope="package")
 def llama_folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.conftest import tiny_llama

@@ -71,11 +71,12 @@ def play(trainer: Compared, tasks: int = 2) -> tuple[list[RolloutTree], float]:
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two steps on weights that are not those the engine read when it started."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy, padding_side="left")
     args = config(
         tmp_path_factory.mktemp("colocate"),
         use_vllm=True,

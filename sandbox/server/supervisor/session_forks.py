@@ -77,6 +77,8 @@ class SessionForks:
         threads = stat.threads - 1 if stat else 0
         alive = [stat for stat in map(stat_of, creation.workers) if stat and stat.state != "Z"]
         creation.losses = {"threads": threads, "processes": len(alive)}
+        if threads:
+            self._table.expect(parent)  # else what replaces it would be taken for an orphan until it reports
         order = ["" if seed is None else str(seed), "threads" if threads else ""]
         order += [handle.directory for handle in creation.handles]
         self._creation.start_clock(creation)

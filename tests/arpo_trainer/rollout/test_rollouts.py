@@ -26,6 +26,11 @@ from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
 
 
+@pytest.fixture
+def tokenizer(whole_tokenizer: Any) -> Any:
+    return whole_tokenizer  # the policy below is a function of the ids
+
+
 def look(at: str) -> str:
     """Look at something.
 

@@ -55,13 +55,13 @@ def test_the_searches_of_a_solution_show_all_gold_passages(settings: dict[str, A
         assert asyncio.run(share(one)) >= 0.95
 
 
-def test_results_fit_into_the_context(settings: dict[str, Any], tokenizer: Any) -> None:
+def test_results_fit_into_the_context(settings: dict[str, Any], whole_tokenizer: Any) -> None:
     options = {key: value for key, value in settings["env_kwargs"].items() if key != "max_tokens"}
     env = ToolEnv(settings["env"], **options)
     calls, lengths = options.get("max_tool_calls", env.env_spec.max_tool_calls), []
     for index in range(12):
         env.reset(options={"index": index})
         result, *_ = env.step(f"<think>t</think><search>{env.tasks.solution(index)[0]}</search>")
-        lengths.append(len(tokenizer(result)["input_ids"]))
+        lengths.append(len(whole_tokenizer(result)["input_ids"]))
     turns = 64 * (calls + 1)
     assert calls * sum(lengths) / len(lengths) + turns <= settings["max_completion_length"]

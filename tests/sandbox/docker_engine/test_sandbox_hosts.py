@@ -190,6 +190,7 @@ def sockets() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob("arpo-ssh-*/docker.sock"))
 
 
+@pytest.mark.ssh
 @pytest.mark.docker
 def test_an_engine_behind_ssh(engine: str, ssh_host: str) -> None:
     with Sandbox("docker", LIMITS, hosts=[ssh_host], sessions=2) as sandbox:
@@ -201,6 +202,7 @@ def test_an_engine_behind_ssh(engine: str, ssh_host: str) -> None:
     assert not tunnels(ssh_host)
 
 
+@pytest.mark.ssh
 @pytest.mark.docker
 def test_ssh_in_docker_host(engine: str, ssh_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", ssh_host)
@@ -208,6 +210,7 @@ def test_ssh_in_docker_host(engine: str, ssh_host: str, monkeypatch: pytest.Monk
         assert sandbox.run_sync("6 * 7").value == "42"
 
 
+@pytest.mark.ssh
 @pytest.mark.docker
 def test_a_tunnel_that_dies_is_dug_again(engine: str, ssh_host: str) -> None:
     with Sandbox("docker", LIMITS, hosts=[ssh_host], sessions=2) as sandbox:
@@ -224,6 +227,7 @@ def test_what_ssh_says_is_passed_on(ssh_host: str, tmp_path: Path) -> None:
     assert not tunnels(ssh_host)
 
 
+@pytest.mark.ssh
 @pytest.mark.docker
 def test_a_client_that_is_killed_leaves_no_tunnel_and_no_container(
     engine: str, ssh_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ from attacks.unfair import IN_A_CELL
 from sandbox_under_test import open_or_skip
 
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
+from sandbox.server import bundle
 
 LIMITS = Limits(
     memory="1g",
@@ -200,19 +201,24 @@ def test_many_bombs_at_once(fortress: Fortress) -> None:
     fortress.check_recovered()
 
 
-@pytest.mark.parametrize("fortress", [DOCKER], indirect=True)
-def test_forks_that_hang_are_given_up(fortress: Fortress) -> None:
-    """All of them at once, since it takes a minute."""
-    with contextlib.ExitStack() as stack:
+@pytest.mark.docker
+def test_forks_that_hang_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once; after 3 seconds here, otherwise after 30."""
+    server, waits = bundle.script(), rb"_SECONDS = 30.0\n_MOST_ATTEMPTS"
+    assert server.count(waits) == 1
+    monkeypatch.setattr(bundle, "script", lambda: server.replace(waits, waits.replace(b"30", b"3")))
+    fortress = Fortress(_opened("docker"), CLIENT_SECRET)
+    with fortress.sandbox, contextlib.ExitStack() as stack:
         attack = Attack("", "", "")
         sessions = [stack.enter_context(fortress.attacker(attack))[0] for _ in HANGS]
         for session, hook in zip(sessions, HANGS, strict=True):
             session.run(hook)
         with ThreadPoolExecutor(len(HANGS)) as pool:
-            for done in [pool.submit(fortress.check_fork, session, 2, 90) for session in sessions]:
+            for done in [pool.submit(fortress.check_fork, session, 2, 20) for session in sessions]:
                 done.result()
         fortress.check_unharmed([])
-    fortress.check_recovered()
+        stack.close()
+        fortress.check_recovered()
 
 
 @ONE_IS_ENOUGH

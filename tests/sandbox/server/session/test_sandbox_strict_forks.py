@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -137,6 +138,18 @@ r, w = os.pipe(); random.seed(3)
     assert python.run("os.write(w, b'mine'); os.read(r, 9)").value == "b'mine'"
     assert python.run("while True: pass", timeout=0.2).status == "timeout"
     assert values([*both, *python.fork(2)], "len(file.read())") == ["4"] * 4
+
+
+def test_what_replaces_a_session_with_threads_is_no_orphan_while_others_close(sandbox: Sandbox) -> None:
+    code = "import os, threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    code += "os.register_at_fork(after_in_child=lambda: time.sleep(0.2))"
+    with sandbox.interpreter_sync(code) as python, ThreadPoolExecutor(1) as pool:
+        forking = pool.submit(python.fork)
+        while not forking.done():
+            sandbox.interpreter_sync().close()  # after which orphans are looked for
+        (copy,) = forking.result()
+        assert values([python, copy], "1") == ["1"] * 2
+        copy.close()
 
 
 def test_a_thread_that_is_blocked_in_print_does_not_stop_copies(python: SyncInterpreter) -> None:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandbox_under_test import open_or_skip, processes_of
@@ -175,20 +176,27 @@ def test_a_neighbour_is_served_beside_64_hogs(fair: Sandbox, neighbour: SyncInte
         assert median() < 6 * quiet + 0.002
 
 
-@pytest.mark.docker
-@pytest.mark.parametrize("how", BETWEEN_CELLS)
-def test_memory_that_grows_between_cells_costs_no_neighbour_anything(how: str) -> None:
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[tuple[Sandbox, list[SyncInterpreter]]]:
+    """A sandbox with neighbours that hold memory: eleven, seven of them a family."""
     with open_or_skip("docker", LIMITS, containers=1, sessions=8) as sandbox:
         neighbours = [sandbox.interpreter_sync("x = bytearray(b'x') * (120 << 20)")]
         forked = sandbox.interpreter_sync("x = bytearray(b'x') * (30 << 20)")
         neighbours += [forked, *forked.fork(6), *(sandbox.interpreter_sync("x = b''") for _ in range(3))]
-        sizes = [one.run("len(x)").value for one in neighbours]
-        greedy = sandbox.interpreter_sync()
+        yield sandbox, neighbours
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("how", BETWEEN_CELLS)
+def test_memory_that_grows_between_cells_costs_no_neighbour_anything(crowd: Any, how: str) -> None:
+    sandbox, neighbours = crowd
+    sizes = [one.run("len(x)").value for one in neighbours]
+    with sandbox.interpreter_sync() as greedy:
         greedy.run(BETWEEN_CELLS[how])
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and alive(greedy):
             time.sleep(0.1)
-        time.sleep(1)
+        time.sleep(0.5)
         assert not alive(greedy)
         assert [one.run("len(x)").value for one in neighbours] == sizes
 
