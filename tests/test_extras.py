@@ -119,6 +119,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "eval export": (["eval", "export", EVALUATION, "--format", "lm-eval", "--output", f"{EVALUATION}3"], {}),
     "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
     "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
+    "lab estimators": (["lab", "estimators", "--groups", "1"], {"*": "train"}),
     "recipes": (["recipes"], {}),
     "export": (["export", RUN, "--output", f"{RUN}3"], {"*": "train"}),
     "report": (["report", RUN], {}),
@@ -246,7 +247,7 @@ def test_every_command_is_among_the_cases() -> None:
     assert {"--version", "view", *leaves(_parser())} <= tried
 
 
-NESTED = ("data", "eval", "view", "cache", "search", "sandbox", "serve")
+NESTED = ("data", "eval", "lab", "view", "cache", "search", "sandbox", "serve")
 
 
 def leaves(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) -> list[str]:

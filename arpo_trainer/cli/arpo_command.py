@@ -19,6 +19,7 @@ from arpo_trainer.cli.command_options import add_command, settle_old_names
 from arpo_trainer.cli.data_command import add_data_command
 from arpo_trainer.cli.eval_command import add_eval_command
 from arpo_trainer.cli.export_command import add_export_command
+from arpo_trainer.cli.lab_command import add_lab_command
 from arpo_trainer.cli.play_command import add_play_command
 from arpo_trainer.cli.plot_command import add_plot_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
@@ -121,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add_train_command(commands)
     add_run_command(commands)
     add_recipes_command(commands)
+    add_lab_command(commands)
     add_export_command(commands)
     report = add_command(commands, "report", _report, "write report.html for a run, also while it goes on")
     report.add_argument("folder", type=Path, metavar="FOLDER", help="the output folder of the run")

@@ -27,6 +27,10 @@ class ScriptedPolicy:
         self.time, self.seed, self.tokenizer = Stopwatch(), seed, tiny_tokenizer()
         self.renderer = Renderer(self.tokenizer, env.protocol)
         self.turns = world_turns(self.renderer)
+        self._places = {turn.ids: place for place, turn in enumerate(self.turns)}
+        # for each length, which turns begin alike
+        ids = numpy.array(list(self._places))
+        self._alike = [(ids[:, None, :n] == ids[None, :, :n]).all(axis=-1).astype(float) for n in range(4)]
         self._known: dict[Ids, Floats] = {}
 
     async def begin(self) -> None: ...
@@ -45,17 +49,11 @@ class ScriptedPolicy:
 
     def token_probabilities(self, histories: Sequence[Ids], turns: Sequence[Ids]) -> Floats:
         """Return the probability of each token of each turn after each history."""
-        found = []
-        every = numpy.array([turn.ids for turn in self.turns])
-        for history in histories:
-            shares, rows = self.shares(history), []
-            for turn in turns:
-                masses = [1.0]
-                for length in range(1, len(turn) + 1):
-                    masses.append(float(shares[(every[:, :length] == turn[:length]).all(axis=1)].sum()))
-                rows.append([b / a if a else 0.0 for a, b in zip(masses, masses[1:], strict=False)])
-            found.append(rows)
-        return numpy.array(found)
+        shares = numpy.array([self.shares(history) for history in histories])
+        places = [self._places[tuple(turn)] for turn in turns]
+        masses = numpy.stack([shares @ alike for alike in self._alike], axis=-1)[:, places]
+        found: Floats = numpy.nan_to_num(masses[..., 1:] / numpy.maximum(masses[..., :-1], 1e-300))
+        return found
 
     def shares(self, history: Sequence[int]) -> Floats:
         """Return the probability of each turn."""

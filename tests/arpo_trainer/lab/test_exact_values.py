@@ -20,7 +20,7 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
 from tests.arpo_trainer.lab.scripted_policy import ScriptedPolicy
 
-WORLDS, FORKS = 50, 60
+WORLDS, FORKS = 50, 40
 
 
 def random_knobs(rng: random.Random) -> dict[str, Any]:
