@@ -28,7 +28,7 @@ from envs_registry.generated.bifurcation_world import WorldSettings
 from sandbox.cache_directory import cache_directory
 
 WORLD_ID = "arpo/Bifurcation-v0"
-_VERSION = 1  # of what a policy is made of; a new number makes all policies anew
+_VERSION = 2  # of what a policy is made of; a new number makes all policies anew
 _SHORT = {"decisions": 1, "routine": 1, "layout": "first", "critical": 0}
 _FIRST_TASK = 1_000_000  # demonstrations use tasks that training does not
 
@@ -54,7 +54,7 @@ class PolicySettings:
     demonstrations: int = 8000
     short_share: float = 0.4
     batch_size: int = 16
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     seed: int = 0
 
     @property
@@ -113,7 +113,7 @@ def world_env(level: str, knobs: dict[str, Any] | None = None, spare: int = 2, *
     settings: WorldSettings = BifurcationSource(level=level, **(knobs or {})).settings
     most = settings.rooms + spare + (settings.rooms if settings.dead_ends == "forgiving" else 0)
     return make_env(
-        WORLD_ID, {"level": level, **(knobs or {}), "max_tool_calls": most, "max_turns": most + 1, **options}
+        WORLD_ID, {"level": level, **(knobs or {}), "max_tool_calls": most, "max_turns": most + 3, **options}
     )
 
 
