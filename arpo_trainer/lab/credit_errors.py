@@ -1,4 +1,4 @@
-"""How far given advantages are from the true ones: bias, variance, sign errors, ranks. Plain numbers in, plain numbers out.
+"""How far given advantages are from the true ones: bias, variance, sign errors and ranks, on plain numbers.
 
 Each entry is a token, or a turn, with its weight in the loss. Means are weighted. The squared error of an entry has two
 parts: the square of the bias of its *cell* (the same token after the same history) and the variance within the cell.

@@ -238,7 +238,7 @@ def token_sample(grown: GrownTrees, given: Sequence[GivenCredit]) -> CreditSampl
 
 
 def turn_sample(grown: GrownTrees, given: Sequence[GivenCredit]) -> CreditSample:
-    """Return the turns of all trees: the true advantage of a turn is the sum over its tokens, the given one their mean."""
+    """Return the turns of all trees: the true advantage of one is the sum over its tokens, the given one the mean."""
     cells: dict[Any, int] = {}
     columns: list[list[Any]] = [[] for _ in range(6)]
     for number, (tree, true, each) in enumerate(zip(grown.trees, grown.true, given, strict=True)):

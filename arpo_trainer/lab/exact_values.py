@@ -20,6 +20,7 @@ probability: the value lies between `low` (they earn 0) and `high` (they earn 1)
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -122,7 +123,7 @@ class ExactValues:
         if tuple(turn) not in known:
             return None
         values = [known[tuple(turn[:length])] for length in range(len(turn) + 1)]
-        return [after - before for before, after in zip(values, values[1:], strict=False)]
+        return [after - before for before, after in itertools.pairwise(values)]
 
     def _values_within(self, state: StateValue) -> dict[Ids, float]:
         shares = state.probabilities.prod(axis=1)

@@ -13,6 +13,7 @@ says how much of a step goes where it should; it is 1 for an unbiased method and
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -130,7 +131,7 @@ def batch_cosines(rows: Floats, exact: Floats, groups: float) -> tuple[float, fl
         groups: of a batch, on average; batches of a cost need not be whole numbers of groups.
     """
     cuts = [round(number * groups) for number in range(int(len(rows) / groups) + 1)]
-    found = [cosine(rows[a:b].sum(axis=0), exact) for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+    found = [cosine(rows[a:b].sum(axis=0), exact) for a, b in itertools.pairwise(cuts) if b > a]
     if not found:
         return math.nan, math.nan
     error = float(numpy.std(found, ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
