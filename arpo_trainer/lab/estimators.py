@@ -15,7 +15,7 @@ import asyncio
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,13 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import fork_contrasts
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.tree import RolloutTree
+from arpo_trainer.validation import check_name
+from envs_registry.generated.bifurcation_world import knob_names
 
 COSTS = ("sampled_tokens", "tool_calls")
+_MOST_LOST = 0.5
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,11 @@ class EstimatorStudy:
             ValueError: an algorithm or a setting is unknown, or settings do not go together.
         """
         settings = {**self.settings, **method.settings}
+        known = [each.name for each in fields(ARPOConfig)]
+        for name in settings:
+            check_name(f"{method.label}: the setting", name, known)
+        for name in self.knobs:
+            check_name("knob", name, knob_names())
         spec = RunSpec(
             method.algorithm,
             method.label,
@@ -110,10 +119,7 @@ class EstimatorStudy:
             self.knobs,
             settings=settings,
         )
-        try:
-            return run_config(spec, Path("unused"))
-        except TypeError as error:  # a field that `ARPOConfig` does not have
-            raise ValueError(f"{method.label}: {error}") from error
+        return run_config(spec, Path("unused"))
 
 
 @dataclass
@@ -162,7 +168,11 @@ def judge_estimators(study: EstimatorStudy) -> dict[str, Any]:
 
 
 def prepare(study: EstimatorStudy, temperature: float = 1.0) -> Ground:
-    """Load the policy, and compute the true values of all tasks."""
+    """Load the policy, and compute the true values of all tasks.
+
+    Raises:
+        ValueError: most of what the policy does could not be enumerated.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = study.policy or lab_policy(PolicySettings(level=study.level, knobs=study.knobs))
@@ -172,6 +182,11 @@ def prepare(study: EstimatorStudy, temperature: float = 1.0) -> Ground:
     limit = int({**SETTINGS, **study.settings}["max_completion_length"])
     tasks = [env.tasks.task(number) for number in range(study.tasks)]
     values = [exact_values(env, task, renderer, policy, smallest=study.smallest, limit=limit) for task in tasks]
+    if (lost := max(each.start.lost for each in values)) > _MOST_LOST:
+        raise ValueError(
+            f"{lost:.0%} of what the policy {str(folder)!r} does could not be enumerated: lower `smallest` "
+            f"({study.smallest:g}), or take a policy that was trained in this world"
+        )
     table, gradient = LogitTable(), dict[int, float]()
     for each in values:
         for number, value in table.exact(each, last_seen(each)).items():

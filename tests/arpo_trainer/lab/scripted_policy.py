@@ -6,9 +6,14 @@ import random
 from collections.abc import Sequence
 
 import numpy
+import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, OnWindow, Request
+from arpo_trainer.lab import estimators
+from arpo_trainer.lab.exact_values import exact_values
+from arpo_trainer.lab.lab_policy import world_env
+from arpo_trainer.lab.logit_table import LogitTable, last_seen
 from arpo_trainer.lab.tiny_model import tiny_tokenizer
 from arpo_trainer.lab.turn_policy import Floats, Ids, world_turns
 from arpo_trainer.rollout.rendering import Renderer
@@ -40,7 +45,7 @@ class ScriptedPolicy:
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Draw a turn."""
         shares = self.shares(request.ids)
-        [turn] = random.Random(request.seed).choices(range(len(shares)), shares)
+        [turn] = random.Random(request.seed).choices(range(len(shares)), shares.tolist())
         tokens = self.token_probabilities([request.ids], [self.turns[turn].ids])[0, 0]
         entropy = float(-(shares[shares > 0] * numpy.log(shares[shares > 0])).sum())
         if on_window:
@@ -76,3 +81,17 @@ class ScriptedPolicy:
         weights[rng.randrange(8)] += 0.05
         weights[8 + rng.randrange(20)] += 0.1
         return numpy.array(weights) / sum(weights)
+
+
+def scripted_ground(monkeypatch: pytest.MonkeyPatch) -> estimators.Ground:
+    """Let `judge_estimators` judge a scripted policy in two tasks of the level "short"."""
+    env = world_env("short")
+    policy = ScriptedPolicy(env)
+    values = [exact_values(env, env.tasks.task(n), policy.renderer, policy, smallest=1e-6) for n in range(2)]
+    table = LogitTable()
+    parts = [table.exact(each, last_seen(each)) for each in values]
+    gradient = {number: sum(part.get(number, 0.0) for part in parts) / 2 for part in parts for number in part}
+    made = estimators.Ground(None, policy.tokenizer, env, values, table, gradient)
+    monkeypatch.setattr(estimators, "prepare", lambda *_: made)
+    monkeypatch.setattr(estimators, "transformers_backend", lambda *_, **__: policy)
+    return made
