@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,7 +73,7 @@ def _estimators(arguments: argparse.Namespace) -> int:
     result = judge_estimators(study)
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        arguments.output.write_text(_as_json(result), encoding="utf-8")
     write_estimator_tables(result)
     return 0
 
@@ -105,6 +106,15 @@ def write_estimator_tables(result: Mapping[str, Any]) -> None:
     sys.stdout.write("\nCosine with the exact gradient at equal cost; trees\n")
     heads = ["METHOD", "TOKENS", "CALLS", "PUBLISHED", "WORTHLESS PUSH", "CONTRAST", "LEAVES WORTH"]
     write_table(_rows(result, heads, [_direction(one) for _, one in methods]))
+
+
+def _as_json(result: Mapping[str, Any]) -> str:
+    """Return JSON with a value and its standard error on one line."""
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", _on_one_line, json.dumps(result, indent=1)) + "\n"
+
+
+def _on_one_line(numbers: re.Match[str]) -> str:
+    return f"[{', '.join(part.strip() for part in numbers[1].split(','))}]"
 
 
 def _direction(one: Mapping[str, Any]) -> list[str]:
