@@ -20,11 +20,12 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
 from tests.arpo_trainer.lab.scripted_policy import ScriptedPolicy
 
-WORLDS, FORKS = 50, 40
+WORLDS, FORKS = 50, 24
 
 
 def random_knobs(rng: random.Random) -> dict[str, Any]:
-    decisions = rng.randint(1, 2)
+    dead_ends = rng.choice(["silent", "shown", "forgiving"])
+    decisions = 1 if dead_ends == "forgiving" else rng.randint(1, 2)  # forgiving worlds have the most histories
     return {
         "decisions": decisions,
         "choices": rng.randint(2, 3),
@@ -32,7 +33,7 @@ def random_knobs(rng: random.Random) -> dict[str, Any]:
         "layout": rng.choice(["first", "spread"]),
         "critical": rng.randint(0, decisions),
         "rule": rng.choice(["fixed", "cue", "chance"]),
-        "dead_ends": rng.choice(["silent", "shown", "forgiving"]),
+        "dead_ends": dead_ends,
         "noise": rng.choice([0.0, 0.3]),
         "slip": rng.choice([0.0, 0.3]),
         "uneven": rng.choice([0, 2]),
@@ -43,11 +44,11 @@ def random_knobs(rng: random.Random) -> dict[str, Any]:
 def both_values(number: int) -> list[tuple[float, SampledValue]]:
     """Return pairs of an exact and a sampled value: V of a random world's prompt, and Q of a turn."""
     rng = random.Random(number)
-    env = world_env("short", random_knobs(rng), spare=1)
+    env = world_env("short", random_knobs(rng), spare=0)
     policy = ScriptedPolicy(env, number)
     task = env.tasks.task(number)
-    values = exact_values(env, task, policy.renderer, policy, smallest=1e-7)
-    assert values.start.lost < 1e-2
+    values = exact_values(env, task, policy.renderer, policy, smallest=1e-5)
+    assert values.start.lost < 0.05
     place = int(numpy.argmax(policy.shares(values.prompt)))
     turn = values.turns[place].ids
     env.reset(seed=number, options={"task": task})
