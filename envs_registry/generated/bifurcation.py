@@ -25,10 +25,10 @@ from envs_registry.task import Task
 
 SPLITS = ("train", "test")
 LEVELS: dict[str, WorldSettings] = {
-    "short": WorldSettings(decisions=2, choices=3),
-    "long-critical": WorldSettings(decisions=3, choices=5, routine=6, layout="spread", critical=2),
-    "long-many": WorldSettings(decisions=4, choices=2, routine=5, layout="spread"),
-    "stochastic": WorldSettings(decisions=2, choices=3, routine=4, layout="spread", noise=0.1, slip=0.1),
+    "short": WorldSettings(decisions=2, choices=3, rule="fixed"),
+    "long-critical": WorldSettings(decisions=3, choices=5, routine=6, layout="spread", critical=2, rule="fixed"),
+    "long-many": WorldSettings(decisions=4, choices=2, routine=5, layout="spread", rule="fixed"),
+    "stochastic": WorldSettings(decisions=2, choices=3, routine=4, layout="spread", rule="fixed", slip=0.15),
 }
 
 

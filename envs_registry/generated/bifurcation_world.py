@@ -6,7 +6,8 @@ wrong door where it matters, another key is there. The survey of credit assignme
 this kind: where the decisions are, how many there are and what they are worth is known, so that the value of every
 state can be computed.
 
-This module is pure: `World.enter` maps a state, a door and a random generator to the next state and a text.
+This module is pure: `World.enter` maps a state, a door and a random generator to the next state and a text, and
+`World.outcomes` lists all that may come of it.
 """
 
 from __future__ import annotations
@@ -152,10 +153,30 @@ class World:
         room = self.rooms[state.room]
         if len(room.doors) > 1 and rng.random() < self.settings.slip:
             door = rng.choice(room.doors)
+        return self._behind(state, door, self._shown_cue(state.room + 1, rng))
+
+    def outcomes(self, state: State, door: str) -> list[tuple[float, State, str]]:
+        """Return everything that `enter` may return: (probability, state, what is seen); probabilities add up to 1."""
+        if state.room == len(self.rooms) or len(door) != 1 or door not in self.rooms[state.room].doors:
+            return [(1.0, state, NO_DOOR)]
+        doors, slip = self.rooms[state.room].doors, self.settings.slip
+        cues = self._shown_cues(state.room + 1)
+        found: dict[tuple[State, str], float] = {}
+        for taken in doors:
+            # a door that slips may still lead where it should
+            share = (1.0 - slip) * (taken == door) + slip / len(doors)
+            for cue, shown in cues.items() if share else ():
+                after = self._behind(state, taken, cue)
+                found[after] = found.get(after, 0.0) + share * shown
+        return [(probability, *after) for after, probability in found.items()]
+
+    def _behind(self, state: State, door: str, cue: str) -> tuple[State, str]:
+        """Return where a door leads when nothing slips any more and the next room shows `cue`."""
+        room = self.rooms[state.room]
         wrong = bool(room.right) and door != room.right
         if wrong and self.settings.dead_ends == "forgiving":
             return state, DEAD_END
-        after = State(state.room + 1, state.right + int(door == room.right), self._shown_cue(state.room + 1, rng))
+        after = State(state.room + 1, state.right + int(door == room.right), cue)
         shown = f"{DEAD_END} " if wrong and self.settings.dead_ends == "shown" else ""
         return after, shown + self.describe(after)
 
@@ -181,6 +202,14 @@ class World:
         cue = self.rooms[number].cue if number < len(self.rooms) else ""
         noisy = cue and rng.random() < self.settings.noise
         return rng.choice(CUES[: self.settings.cues]) if noisy else cue
+
+    def _shown_cues(self, number: int) -> dict[str, float]:
+        """Return the cues that a room may show, with their probabilities."""
+        cue, noise = self.rooms[number].cue if number < len(self.rooms) else "", self.settings.noise
+        if not cue or not noise:
+            return {cue: 1.0}
+        cues = CUES[: self.settings.cues]
+        return {one: (1.0 - noise) * (one == cue) + noise / len(cues) for one in cues}
 
 
 def make_world(settings: WorldSettings, seed: int, name: str) -> World:
