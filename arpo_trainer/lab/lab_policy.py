@@ -28,7 +28,7 @@ from envs_registry.generated.bifurcation_world import WorldSettings
 from sandbox.cache_directory import cache_directory
 
 WORLD_ID = "arpo/Bifurcation-v0"
-_VERSION = 2  # of what a policy is made of; a new number makes all policies anew
+_VERSION = 3  # of what a policy is made of; a new number makes all policies anew
 _SHORT = {"decisions": 1, "routine": 1, "layout": "first", "critical": 0}
 _FIRST_TASK = 1_000_000  # demonstrations use tasks that training does not
 

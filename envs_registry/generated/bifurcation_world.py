@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-DOORS = tuple("abcdefgh")
+DOORS = tuple("abcdefghijklmnopqrstuvwx")
 CUES = ("red", "blue", "green", "gold", "grey", "pink", "brown", "black")
 KEYS = tuple(f"k{number}" for number in range(20))
 DETAILS = ("dusty", "cold", "narrow", "quiet", "old", "dim", "wide", "damp", "bright", "tall")
@@ -42,6 +42,8 @@ class WorldSettings:
         rule: how the right door can be learned: "fixed" (the same in every task), "cue" (it follows from the cue shown
             in the room), or "chance" (drawn for each task: nothing can be learned).
         cues: number of different cues.
+        shared_doors: whether all decisions have the same doors. The policy then has to tell rooms apart to learn that
+            another door is right in each; otherwise a door is right wherever it is.
         dead_ends: behind a wrong door the corridor goes on as if it were right ("silent"), a dead end is shown and
             nothing can be mended ("shown"), or a dead end is shown and one stands in the same room again ("forgiving").
         noise: probability that the cue shown in a room is drawn at random.
@@ -61,6 +63,7 @@ class WorldSettings:
     critical: int = 0
     rule: Rule = "cue"
     cues: int = 2
+    shared_doors: bool = False
     dead_ends: DeadEnds = "silent"
     noise: float = 0.0
     slip: float = 0.0
@@ -68,11 +71,16 @@ class WorldSettings:
     dense: bool = False
 
     def __post_init__(self) -> None:
-        highest = {"decisions": 12, "choices": len(DOORS), "cues": len(CUES), "routine": 40, "uneven": 10}
+        highest = {"decisions": 12, "choices": 8, "cues": len(CUES), "routine": 40, "uneven": 10}
         lowest = {"decisions": 1, "choices": 2, "cues": 1, "routine": 0, "uneven": 0}
         for name, high in highest.items():
             _check_range(name, getattr(self, name), lowest[name], high)
         _check_range("critical", self.critical, 0, self.decisions)
+        if not self.shared_doors and self.decisions * self.choices > len(DOORS):
+            raise ValueError(
+                f"{self.decisions} decisions of {self.choices} choices need more than the {len(DOORS)} doors there are; "
+                "lower one of them, or set shared_doors=True"
+            )
         for name in ("noise", "slip"):
             _check_range(name, getattr(self, name), 0.0, 1.0)
         for name, kinds in (("layout", Layout), ("rule", Rule), ("dead_ends", DeadEnds)):
@@ -222,9 +230,10 @@ def make_world(settings: WorldSettings, seed: int, name: str) -> World:
     """
     rng = random.Random(f"bifurcation/{seed}/{name}")
     rule = random.Random(f"bifurcation/{seed}/{settings.choices}/{settings.cues}")
-    doors = "".join(DOORS[: settings.choices])
-    # one row of doors for each decision, so that decisions have to be learned one by one
-    meaning = [[rule.choice(doors) for _ in range(settings.cues)] for _ in range(settings.decisions)]
+    first = [0 if settings.shared_doors else number * settings.choices for number in range(settings.decisions)]
+    doors = ["".join(DOORS[number : number + settings.choices]) for number in first]
+    # one row for each decision, so that decisions have to be learned one by one
+    meaning = [[rule.choice(own) for _ in range(settings.cues)] for own in doors]
     rooms = []
     for kind in _order(settings):
         details = tuple(rng.choice(DETAILS) for _ in range(rng.randint(0, settings.uneven)))
@@ -232,9 +241,11 @@ def make_world(settings: WorldSettings, seed: int, name: str) -> World:
             rooms.append(Room(rng.choice(DOORS), details=details))
             continue
         number = rng.randrange(settings.cues)
-        right = {"fixed": meaning[kind][0], "cue": meaning[kind][number], "chance": rng.choice(doors)}[settings.rule]
+        right = {"fixed": meaning[kind][0], "cue": meaning[kind][number], "chance": rng.choice(doors[kind])}[
+            settings.rule
+        ]
         matters = settings.critical in (0, kind + 1)
-        rooms.append(Room(doors, right if matters else "", CUES[number], details))
+        rooms.append(Room(doors[kind], right if matters else "", CUES[number], details))
     keys = rng.sample(KEYS, settings.mattering + 1 if settings.dense else 2)
     return World(settings, tuple(rooms), tuple(keys))
 
