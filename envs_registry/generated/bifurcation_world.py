@@ -78,8 +78,8 @@ class WorldSettings:
         _check_range("critical", self.critical, 0, self.decisions)
         if not self.shared_doors and self.decisions * self.choices > len(DOORS):
             raise ValueError(
-                f"{self.decisions} decisions of {self.choices} choices need more than the {len(DOORS)} doors there are; "
-                "lower one of them, or set shared_doors=True"
+                f"{self.decisions} decisions of {self.choices} choices need more than {len(DOORS)} doors; lower one of "
+                "them, or set shared_doors=True"
             )
         for name in ("noise", "slip"):
             _check_range(name, getattr(self, name), 0.0, 1.0)
