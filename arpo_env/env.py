@@ -180,7 +180,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         return run(self.astep(action))
 
     def fork(self) -> ToolEnv:
-        """Return an independent copy of the running episode, which behaves as this one from here on."""
+        """Return an independent copy of the running episode, which behaves as this one; noise of tools is its own."""
         return run(self.afork(1))[0]
 
     def close(self) -> None:

@@ -43,14 +43,15 @@ class WorldSettings:
         cues: number of different cues.
         dead_ends: behind a wrong door the corridor goes on as if it were right ("silent"), a dead end is shown and
             nothing can be mended ("shown"), or a dead end is shown and one stands in the same room again ("forgiving").
-        noise: probability that the cue shown in a room is drawn at random.
-        slip: probability that a door of a decision leads to where another open door, drawn at random, leads.
+        noise: probability that the cue shown in a room is drawn at random; the cue of the first room never is.
+        slip: probability that a door of a decision leads to where an open door leads that is drawn at random; this may
+            be the same door.
         uneven: most extra words in the description of a room; results have different lengths then.
         dense: whether the reward is the share of the decisions that matter and were right, instead of 1 if all were;
             there is a key for each number of right decisions then.
 
     Raises:
-        ValueError: a knob is out of range.
+        ValueError: a knob is out of range or not of its type.
     """
 
     decisions: int = 2
@@ -74,6 +75,8 @@ class WorldSettings:
         _check_range("critical", self.critical, 0, self.decisions)
         for name in ("noise", "slip"):
             _check_range(name, getattr(self, name), 0.0, 1.0)
+        if not isinstance(self.dense, bool):
+            raise ValueError(f"dense must be true or false, not {self.dense!r}")
         for name, kinds in (("layout", Layout), ("rule", Rule), ("dead_ends", DeadEnds)):
             if getattr(self, name) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}; not {getattr(self, name)!r}")
@@ -253,5 +256,8 @@ def key_quality(episode: Any) -> float:
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be between {low} and {high}, got {value}")
+    whole = isinstance(high, int)
+    # bool is an int in Python, but `true` for a number is a mistake
+    fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not fits or not low <= value <= high:
+        raise ValueError(f"{name} must be a {'whole ' * whole}number between {low} and {high}, got {value!r}")
