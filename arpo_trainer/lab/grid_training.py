@@ -11,14 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from envs_registry.generated.bifurcation import LEVELS
-from envs_registry.generated.bifurcation_world import knob_names
-
 from arpo_trainer.lab.grid_run import AXES, GridRun
 from arpo_trainer.lab.lab_policy import PolicySettings
 from arpo_trainer.lab.training_run import RunSpec, run_config, training_run
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.validation import check_name, nearest_names
+from envs_registry.generated.bifurcation import LEVELS
+from envs_registry.generated.bifurcation_world import knob_names
 
 _OF_RUN = ("groups", "test_tasks")
 _GIVEN = ("level", "knobs")  # of the policy: they are those of the run
