@@ -120,6 +120,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
     "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "lab compare": (["lab", "compare", "--quick", "--output", f"{RUN}5"], {"*": "train"}),
+    "lab policy": (["lab", "policy"], {"*": "train"}),
     "recipes": (["recipes"], {}),
     "export": (["export", RUN, "--output", f"{RUN}3"], {"*": "train"}),
     "report": (["report", RUN], {}),
