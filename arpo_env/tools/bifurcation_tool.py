@@ -10,7 +10,7 @@ import random
 
 from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Tool, ToolResult
-from envs_registry.generated.bifurcation_world import NO_DOOR, State, World, world_of
+from envs_registry.generated.bifurcation_world import NO_DOOR, DoorWorld, State, world_of
 
 
 def go(door: str) -> str:
@@ -30,7 +30,7 @@ class BifurcationTool(Tool):
 
     def __init__(self) -> None:
         self.schema = function_schema(go)
-        self._world: World | None = None
+        self._world: DoorWorld | None = None
         self._state, self._noise = State(), ""
         self._calls, self._copies = 0, 0
 

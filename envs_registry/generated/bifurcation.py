@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs_registry.generated.bifurcation_world import (
-    World,
+    DoorWorld,
     WorldSettings,
     knob_names,
     make_world,
@@ -58,7 +58,7 @@ class BifurcationSource:
         self.split, self.level, self.seed = split, level, seed
         self.settings = replace(LEVELS[level], **knobs)
 
-    def world(self, index: int) -> World:
+    def world(self, index: int) -> DoorWorld:
         """Return the world of task number `index`."""
         return make_world(self.settings, self.seed, f"{self.split}/{index}")
 

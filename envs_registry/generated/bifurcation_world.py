@@ -130,7 +130,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class World:
+class DoorWorld:
     """One task's rooms and keys.
 
     Attributes:
@@ -186,7 +186,7 @@ class World:
         return rng.choice(CUES[: self.settings.cues]) if noisy else cue
 
 
-def make_world(settings: WorldSettings, seed: int, name: str) -> World:
+def make_world(settings: WorldSettings, seed: int, name: str) -> DoorWorld:
     """Return the world of a task.
 
     Args:
@@ -210,7 +210,7 @@ def make_world(settings: WorldSettings, seed: int, name: str) -> World:
         matters = settings.critical in (0, kind + 1)
         rooms.append(Room(doors, right if matters else "", CUES[number], details))
     keys = rng.sample(KEYS, settings.mattering + 1 if settings.dense else 2)
-    return World(settings, tuple(rooms), tuple(keys))
+    return DoorWorld(settings, tuple(rooms), tuple(keys))
 
 
 def _order(settings: WorldSettings) -> list[int | None]:
@@ -232,7 +232,7 @@ def world_setup(settings: WorldSettings, seed: int, name: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def world_of(setup: str) -> World:
+def world_of(setup: str) -> DoorWorld:
     """Return the world of a task's `setup`.
 
     Raises:
@@ -245,7 +245,7 @@ def world_of(setup: str) -> World:
         raise ValueError("the tool `go` plays the tasks of arpo/Bifurcation-v0 only; this task has no world") from error
 
 
-def right_doors(world: World) -> Sequence[str]:
+def right_doors(world: DoorWorld) -> Sequence[str]:
     """Return doors that lead to the right key if nothing slips."""
     return [room.right or room.doors[0] for room in world.rooms]
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from arpo_trainer.lab import lab_policy as lab_policy_module
 from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy, walk, world_env
+from arpo_trainer.lab.tiny_model import tiny_tokenizer
 from arpo_trainer.sft.plain_trace import ModelTurn
 from envs_registry.generated.bifurcation_world import world_of
 
-FEW = {"demonstrations": 16, "batch_size": 8}
+FEW: dict[str, Any] = {"demonstrations": 16, "batch_size": 8}
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_walks_end_with_a_key_of_their_world(
 
 
 def test_demonstrations_are_short_as_often_as_asked_and_never_unknown() -> None:
-    tokens = lab_policy_module.tiny_tokenizer()
+    tokens = tiny_tokenizer()
     for share, lengths in ((0.0, {5}), (1.0, {2}), (0.5, {2, 5})):
         asked = PolicySettings("short", {"decisions": 5}, demonstrations=30, short_share=share)
         examples = list(lab_policy_module._examples(asked, tokens))
@@ -77,7 +78,7 @@ def test_a_policy_is_made_once_quietly_and_again_if_asked(cache: Path, capfd: An
     assert (folder / "model.safetensors").read_bytes() == weights  # the settings decide all of it
     assert json.loads((folder / "policy.json").read_text())["knobs"] == {"choices": 4}
     assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() == 762_624
-    assert len(AutoTokenizer.from_pretrained(folder)) == len(lab_policy_module.tiny_tokenizer())
+    assert len(AutoTokenizer.from_pretrained(folder)) == len(tiny_tokenizer())
     assert [path.name for path in cache.iterdir() if not path.name.startswith(".")] == [folder.name]
 
 

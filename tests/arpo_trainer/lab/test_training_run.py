@@ -7,7 +7,7 @@ import dataclasses
 import random
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -28,8 +28,8 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import DISCARDED, RolloutTree, Trajectory
 
-POLICY = {"demonstrations": 32, "batch_size": 8}
-NOISY = {"decisions": 4, "cues": 4, "noise": 0.5, "slip": 0.5}
+POLICY: dict[str, Any] = {"demonstrations": 32, "batch_size": 8}
+NOISY: dict[str, Any] = {"decisions": 4, "cues": 4, "noise": 0.5, "slip": 0.5}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,7 +120,9 @@ def grown(algorithm: str, seed: int, **settings: Any) -> list[str]:
     tokenizer, env = tiny_tokenizer(), world_env("short", NOISY)
     chosen = RolloutSettings(algorithm, num_generations=8, initial_rollouts=4, seed=seed, entropy_window=3, **settings)
     trees = asyncio.run(
-        Engine(RandomWalker(tokenizer), tokenizer, env, chosen).rollout([env.tasks.task(i) for i in range(4)])
+        Engine(cast(Any, RandomWalker(tokenizer)), tokenizer, env, chosen).rollout(
+            [env.tasks.task(i) for i in range(4)]
+        )
     )
     assert all(trajectory.answer for tree in trees for trajectory in tree.trajectories)
     return [str([(span.parent, span.text) for span in tree.spans]) for tree in trees]

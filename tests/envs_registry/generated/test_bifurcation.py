@@ -19,8 +19,8 @@ from envs_registry.generated.bifurcation import LEVELS, BifurcationSource
 from envs_registry.generated.bifurcation_world import (
     DEAD_END,
     NO_DOOR,
+    DoorWorld,
     State,
-    World,
     WorldSettings,
     key_quality,
     make_world,
@@ -29,7 +29,7 @@ from envs_registry.generated.bifurcation_world import (
 from envs_registry.sources import UnknownOptionError
 
 SPLITS = ("train", "test")
-Choose = Callable[[World, State, random.Random], str]
+Choose = Callable[[DoorWorld, State, random.Random], str]
 
 
 @st.composite
@@ -51,21 +51,21 @@ def knobs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def any_door(world: World, state: State, rng: random.Random) -> str:
+def any_door(world: DoorWorld, state: State, rng: random.Random) -> str:
     return rng.choice(world.rooms[state.room].doors)
 
 
-def right_door(world: World, state: State, rng: random.Random) -> str:
+def right_door(world: DoorWorld, state: State, rng: random.Random) -> str:
     room = world.rooms[state.room]
     return room.right or rng.choice(room.doors)
 
 
-def wrong_door(world: World, state: State, rng: random.Random) -> str:
+def wrong_door(world: DoorWorld, state: State, rng: random.Random) -> str:
     room = world.rooms[state.room]
     return next((door for door in room.doors if room.right and door != room.right), room.doors[0])
 
 
-def walked(world: World, choose: Choose, rng: random.Random) -> tuple[State, list[str]]:
+def walked(world: DoorWorld, choose: Choose, rng: random.Random) -> tuple[State, list[str]]:
     """Walk to the key; return the last state and what was seen."""
     state, seen = world.start, list[str]()
     while state.room < len(world.rooms):
