@@ -37,7 +37,7 @@ def knobs(draw: st.DrawFn) -> dict[str, Any]:
     decisions = draw(st.integers(1, 4))
     return {
         "decisions": decisions,
-        "choices": draw(st.integers(2, 8)),
+        "choices": draw(st.integers(2, 6)),
         "routine": draw(st.integers(0, 6)),
         "layout": draw(st.sampled_from(["first", "spread"])),
         "critical": draw(st.integers(0, decisions)),
@@ -230,8 +230,8 @@ def test_an_unknown_door_leads_nowhere() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_levels_load_and_knobs_replace_theirs(level: str) -> None:
     assert load_source("bifurcation", level=level).task(0).level == level
-    source: Any = load_source("bifurcation", level=level, choices=7, split="test")
-    assert source.settings == replace(LEVELS[level], choices=7)
+    source: Any = load_source("bifurcation", level=level, choices=4, split="test")
+    assert source.settings == replace(LEVELS[level], choices=4)
 
 
 @pytest.mark.parametrize(
