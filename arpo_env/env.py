@@ -43,7 +43,7 @@ from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.text_space import UnicodeText
-from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools
+from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools, seed_tools
 from envs_registry import EnvSpec, Task, get_spec, load_source
 from envs_registry.answer_leak_check import check_setup
 from envs_registry.sources import UnknownOptionError
@@ -180,7 +180,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         return run(self.astep(action))
 
     def fork(self) -> ToolEnv:
-        """Return an independent copy of the running episode, which behaves as this one from here on."""
+        """Return an independent copy of the running episode, which behaves as this one; noise of tools is its own."""
         return run(self.afork(1))[0]
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         check_setup(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
-        self._seed_tools(seed)
+        seed_tools(self.tools.values(), seed, lambda: int(self.np_random.integers(2**32)))
         for tool in self.tools.values():
             await tool.reset(task.setup)
         self._episode = Episode(task)
@@ -285,14 +285,6 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
                 f"the published reward reads tags, which protocol {self.protocol.name!r} does not have; "
                 "use reward='paper'"
             )
-
-    def _seed_tools(self, seed: int | None) -> None:
-        """Give tools with noise the seed of the episode; without one it is drawn, as the task is."""
-        noisy = [tool for tool in self.tools.values() if tool.noisy]
-        if noisy and seed is None:
-            seed = int(self.np_random.integers(2**32))
-        for tool in noisy:
-            tool.seed = seed or 0
 
     def _twin(self) -> ToolEnv:
         twin = self._shallow_copy()
@@ -380,8 +372,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if isinstance(given := options.get("task"), Task):
             return given
         # An endless source has a task for every number, so that any range will do.
-        size = self.tasks.size
-        index = options.get("index")
+        size, index = self.tasks.size, options.get("index")
         task: Task = self.tasks.task(int(self.np_random.integers(size or 2**31)) if index is None else int(index))
         return task
 

@@ -33,17 +33,22 @@ def announce(log: logging.Logger, text: str, *values: object) -> None:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[Path]:
-    """Hold a lock against all threads and processes of this user; yields the sandbox's folder in the cache.
+def locked(name: str, folder: str = "sandbox-packages", work: str = "prepares the sandbox") -> Iterator[Path]:
+    """Hold a lock against all threads and processes of this user; yields a folder in the cache.
+
+    Args:
+        name: of the lock.
+        folder: name of the folder.
+        work: what is done under the lock; shown to whoever has to wait.
 
     Raises:
         SandboxError: the folder cannot be written.
     """
-    folder = cache_directory() / "sandbox-packages"
+    path = cache_directory() / folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
         # an open file of its own for each call: such locks hold between threads too, and end with the process
-        file = open(folder / f".{name}.lock", "w")  # noqa: SIM115
+        file = open(path / f".{name}.lock", "w")  # noqa: SIM115
     except OSError as error:
         raise SandboxError(f"{error}; set ARPO_CACHE to a writable folder") from error
     with file:
@@ -51,6 +56,6 @@ def locked(name: str) -> Iterator[Path]:
             # tried without waiting first, so that a wait can be announced
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            announce(_log, "waiting for another process that prepares the sandbox")
+            announce(_log, "waiting for another process that %s", work)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield folder
+        yield path

@@ -122,6 +122,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "lab compare": (["lab", "compare", "--quick", "--output", f"{RUN}5"], {"*": "train"}),
     "lab estimators": (["lab", "estimators", "--groups", "1"], {"*": "train"}),
     "recipes": (["recipes"], {}),
+    "lab policy": (["lab", "policy"], {"*": "train"}),
     "export": (["export", RUN, "--output", f"{RUN}3"], {"*": "train"}),
     "report": (["report", RUN], {}),
     "doctor": (["doctor"], {"*": "LACK Docker"}),

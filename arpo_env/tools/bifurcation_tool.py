@@ -1,7 +1,7 @@
 """The tool of `arpo/Bifurcation-v0`: `go` opens a door and shows what is behind it.
 
 Its noise is that of the world and not of the episode: it depends on the seed of the episode, on the number of calls so
-far, and on the fork. The copies of a fork see noise of their own from then on, as they would of a search engine.
+far, and on the fork. The copies of forks see noise of their own from then on, as they would of a search engine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 
 from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Tool, ToolResult
-from envs_registry.generated.bifurcation_world import NO_DOOR, State, World, world_of
+from envs_registry.generated.bifurcation_world import NO_DOOR, DoorWorld, State, world_of
 
 
 def go(door: str) -> str:
@@ -30,8 +30,9 @@ class BifurcationTool(Tool):
 
     def __init__(self) -> None:
         self.schema = function_schema(go)
-        self._world: World | None = None
-        self._state, self._noise, self._calls = State(), "", 0
+        self._world: DoorWorld | None = None
+        self._state, self._noise = State(), ""
+        self._calls, self._copies = 0, 0
 
     async def call(self, *, door: str = "", **arguments: object) -> ToolResult:
         """Go through a door, and return what is seen behind it."""
@@ -45,11 +46,13 @@ class BifurcationTool(Tool):
     async def reset(self, setup: str) -> None:
         """Begin in the first room of the task's world."""
         self._world = world_of(setup)
-        self._state, self._calls, self._noise = self._world.start, 0, str(self.seed)
+        self._state, self._noise = self._world.start, str(self.seed)
+        self._calls, self._copies = 0, 0
 
     async def fork(self, n: int) -> list[Tool]:
         """Return n tools that stand in the same room; what is random from here on is drawn anew for each."""
-        return [self._copy(number) for number in range(n)]
+        self._copies += n
+        return [self._copy(number) for number in range(self._copies - n, self._copies)]
 
     async def close(self) -> None:
         """Do nothing."""

@@ -106,6 +106,15 @@ async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]
     return copies
 
 
+def seed_tools(tools: Iterable[Tool], seed: int | None, draw: Callable[[], int]) -> None:
+    """Give tools with noise the seed of the episode; without one it is drawn, as the task is."""
+    noisy = [tool for tool in tools if tool.noisy]
+    if noisy and seed is None:
+        seed = draw()
+    for tool in noisy:
+        tool.seed = seed or 0
+
+
 async def close_tools(tools: Iterable[Tool]) -> None:
     """Close all tools; afterwards raise the first exception, if any."""
     results = await asyncio.gather(*(tool.close() for tool in tools), return_exceptions=True)

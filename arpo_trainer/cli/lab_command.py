@@ -7,6 +7,7 @@ from typing import Any
 from arpo_trainer.cli.command_options import add_command_group
 from arpo_trainer.cli.lab_compare import add_lab_compare_action
 from arpo_trainer.cli.lab_estimators import add_lab_estimators_action
+from arpo_trainer.cli.lab_policy_command import add_lab_policy_action
 
 
 def add_lab_command(commands: Any) -> None:
@@ -14,3 +15,4 @@ def add_lab_command(commands: Any) -> None:
     actions = add_command_group(commands, "lab", "compare algorithms by many small experiments on a CPU")
     add_lab_compare_action(actions)
     add_lab_estimators_action(actions)
+    add_lab_policy_action(actions)

@@ -32,7 +32,7 @@ from arpo_env.episode import Turn as EpisodeTurn
 from arpo_trainer.lab.turn_policy import Floats, Ids, ScoresTurns, WorldTurn, world_turns
 from arpo_trainer.rollout.rendering import Renderer
 from envs_registry import Task
-from envs_registry.generated.bifurcation_world import State, World, world_of
+from envs_registry.generated.bifurcation_world import DoorWorld, State, world_of
 
 SMALLEST = 1e-6
 LIMIT = 1000  # tokens after the prompt; that of `training_run.SETTINGS`
@@ -182,7 +182,7 @@ class _Expansion:
 
     def __init__(self, env: ToolEnv, task: Task, renderer: Renderer, smallest: float, limit: int) -> None:
         self.env, self.task, self.renderer, self.smallest, self.limit = env, task, renderer, smallest, limit
-        self.world: World = world_of(task.setup)
+        self.world: DoorWorld = world_of(task.setup)
         self.turns = world_turns(renderer)
         self.prompt = tuple(renderer.prompt_ids(env.messages(task), env.schemas))
         self._encoded: dict[str, Ids] = {}

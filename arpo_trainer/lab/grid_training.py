@@ -48,7 +48,9 @@ class GridRunCheck:
         alike = json.dumps([run.algorithm, run.env, run.budget, run.settings], sort_keys=True, default=str)
         if alike not in self._fine:
             try:
-                run_config(spec_of(run), Path("unused"))
+                spec = spec_of(run)
+                run_config(spec, Path("unused"))
+                _ = spec.policy_settings  # checks them, too
             except ValueError as error:
                 raise ValueError(f"{run.label}, {run.env}: {error}") from error
             self._fine.add(alike)

@@ -7,7 +7,9 @@ and the policy would learn to walk long before it learns to copy the key.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import random
 import shutil
@@ -17,20 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
+from arpo_trainer.lab.tiny_model import SIZES, tiny_model, tiny_tokenizer
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.cold_start import cold_start
 from arpo_trainer.run.make_env import make_env
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.tokenised_traces import Example, tokenised
+from arpo_trainer.validation import check_name
 from envs_registry.generated.bifurcation import BifurcationSource
 from envs_registry.generated.bifurcation_world import WorldSettings
-from sandbox.cache_directory import cache_directory
+from sandbox.cache_directory import cache_directory, locked
 
 WORLD_ID = "arpo/Bifurcation-v0"
 _VERSION = 3  # of what a policy is made of; a new number makes all policies anew
 _SHORT = {"decisions": 1, "routine": 1, "layout": "first", "critical": 0}
 _FIRST_TASK = 1_000_000  # demonstrations use tasks that training does not
+_FOLDER = "lab-policies"  # of the cache directory
+_PATIENCE = 2000  # calls that a walk may waste: where wrong doors can be mended, it goes on until it finds a key
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,9 @@ class PolicySettings:
         batch_size: walks per step.
         learning_rate: initial learning rate; it falls linearly to 0.
         seed: of weights, walks and their order.
+
+    Raises:
+        ValueError: an unknown level, knob or size, or a number out of range.
     """
 
     level: str = "short"
@@ -57,12 +65,21 @@ class PolicySettings:
     learning_rate: float = 1e-3
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        BifurcationSource(level=self.level, **self.knobs)
+        check_name("size", self.size, SIZES)
+        for name in ("demonstrations", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.short_share <= 1:
+            raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
+
     @property
     def folder(self) -> Path:
         """Where the policy is kept: a folder of the cache directory that belongs to exactly these settings."""
         facts = {**asdict(self), "version": _VERSION}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-        return cache_directory() / "lab-policies" / digest
+        return cache_directory() / _FOLDER / digest
 
 
 def lab_policy(settings: PolicySettings, again: bool = False) -> Path:
@@ -73,32 +90,43 @@ def lab_policy(settings: PolicySettings, again: bool = False) -> Path:
         again: make it again even if it is there.
 
     Raises:
-        ValueError: an unknown level, knob or size.
+        SandboxError: the cache directory cannot be written.
     """
     folder = settings.folder
-    if (folder / "config.json").exists() and not again:
-        return folder
+    if again or not _is_made(folder):
+        with locked(folder.name, _FOLDER, "makes the same policy"):
+            if again or not _is_made(folder):
+                _make(settings, folder)
+    return folder
+
+
+def _is_made(folder: Path) -> bool:
+    return (folder / "config.json").exists()
+
+
+def _make(settings: PolicySettings, folder: Path) -> None:
     tokenizer, model = tiny_tokenizer(), tiny_model(settings.size, settings.seed)
     examples = list(_examples(settings, tokenizer))
     scratch = folder.with_name(f"{folder.name}.unfinished")
-    cold_start(
-        model,
-        tokenizer,
-        examples,
-        scratch,
-        epochs=1,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        bf16=False,
-        seed=settings.seed,
-        packing=False,
-    )
-    model.save_pretrained(scratch)
+    # progress bars and numbers of a training of which only the result is of interest
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        cold_start(
+            model,
+            tokenizer,
+            examples,
+            scratch,
+            epochs=1,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            bf16=False,
+            seed=settings.seed,
+            packing=False,
+        )
+        model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
     (scratch / "policy.json").write_text(json.dumps(asdict(settings), indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)  # at the end: the cache never holds half a policy
-    return folder
 
 
 def world_env(level: str, knobs: dict[str, Any] | None = None, spare: int = 2, **options: Any) -> ToolEnv:
@@ -119,8 +147,8 @@ def world_env(level: str, knobs: dict[str, Any] | None = None, spare: int = 2, *
 
 def _examples(settings: PolicySettings, tokenizer: Any) -> Iterator[Example]:
     rng = random.Random(settings.seed)
-    whole = world_env(settings.level, settings.knobs)
-    short = world_env(settings.level, {**settings.knobs, **_SHORT})
+    whole = world_env(settings.level, settings.knobs, spare=_PATIENCE)
+    short = world_env(settings.level, {**settings.knobs, **_SHORT}, spare=_PATIENCE)
     renderer = Renderer(tokenizer, whole.protocol)
     for number in range(settings.demonstrations):
         env = short if rng.random() < settings.short_share else whole

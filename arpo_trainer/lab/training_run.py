@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
+from arpo_trainer.backends.select_transformers import transformers_backend
 from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy, world_env
+from arpo_trainer.lab.tiny_model import parameters
 from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.run.recorder import versions
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.trainer import ARPOTrainer
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import DISCARDED, RolloutTree
 from envs_registry.generated.bifurcation import BifurcationSource
 
 COSTS = ("trajectories", "sampled_tokens", "tool_calls", "update_tokens")
@@ -201,8 +204,8 @@ def tree_costs(tree: RolloutTree) -> dict[str, int]:
     model = [span for span in tree.spans if span.kind == "model"]
     return {
         "trajectories": len(tree.trajectories),
-        "sampled_tokens": sum(len(span.ids) for span in model) + int(tree.meta.get("discarded_tokens", 0)),
-        "tool_calls": sum(span.tool is not None and span.tool["status"] != "refused" for span in tree.spans),
+        "sampled_tokens": sum(len(span.ids) for span in model) + int(tree.meta.get(DISCARDED, 0)),
+        "tool_calls": sum(span.is_result for span in tree.spans),
         "update_tokens": len(tree.prompt_ids) + tree.unique_tokens(),
     }
 
@@ -230,8 +233,29 @@ def final_success(trainer: ARPOTrainer, spec: RunSpec, samples: int = 4) -> dict
     """Return the mean success of the trained policy on held-out tasks, sampled as in training."""
     env = world_env(spec.level, spec.knobs, split="test")
     settings = trainer.args.rollout_settings().plain(samples)
-    engine = Engine(trainer.backend, trainer.engine.tokenizer, env, settings)
     trainer.model.eval()
-    trees = asyncio.run(engine.rollout([env.tasks.task(number) for number in range(spec.test_tasks)]))
+    return _sampled_success(Engine(trainer.backend, trainer.engine.tokenizer, env, settings), spec.test_tasks)
+
+
+def start_success(policy: PolicySettings, tasks: int = 32, samples: int = 4) -> dict[str, Any]:
+    """Return the mean success of a policy before training, sampled as in training, and its number of parameters.
+
+    Args:
+        policy: what it is made of; it is made if it is not there.
+        tasks: number of tasks.
+        samples: trajectories of each task.
+    """
+    torch.set_num_threads(1)
+    folder = lab_policy(policy)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    limits = {name: SETTINGS[name] for name in ("max_completion_length", "max_turn_length")}
+    settings = RolloutSettings(**limits).plain(samples)
+    env = world_env(policy.level, policy.knobs, split="test")
+    found = _sampled_success(Engine(transformers_backend(model, tokenizer), tokenizer, env, settings), tasks)
+    return {**found, "parameters": parameters(model)}
+
+
+def _sampled_success(engine: Engine, tasks: int) -> dict[str, Any]:
+    trees = asyncio.run(engine.rollout([engine.env.tasks.task(number) for number in range(tasks)]))
     success, episodes = root_success(trees)
     return {"success": success, "episodes": episodes}

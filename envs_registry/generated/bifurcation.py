@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs_registry.generated.bifurcation_world import (
-    World,
+    DoorWorld,
     WorldSettings,
     knob_names,
     make_world,
@@ -42,7 +42,7 @@ class BifurcationSource:
         knobs: fields of `WorldSettings` that replace those of the level.
 
     Raises:
-        ValueError: there is no such split or level, or a knob is out of range.
+        ValueError: there is no such split, level or knob, or a knob is out of range.
     """
 
     size = None
@@ -53,10 +53,12 @@ class BifurcationSource:
             raise ValueError(f"Bifurcation has the splits {' and '.join(SPLITS)}, not {split!r}")
         if level not in LEVELS:
             raise ValueError(f"Bifurcation has the levels {', '.join(LEVELS)}; not {level!r}")
+        if unknown := [name for name in knobs if name not in knob_names()]:
+            raise UnknownOptionError("bifurcation", unknown[0], ["level", *knob_names()])
         self.split, self.level, self.seed = split, level, seed
         self.settings = replace(LEVELS[level], **knobs)
 
-    def world(self, index: int) -> World:
+    def world(self, index: int) -> DoorWorld:
         """Return the world of task number `index`."""
         return make_world(self.settings, self.seed, f"{self.split}/{index}")
 
@@ -83,9 +85,6 @@ def load(
     """Return the generated tasks. `data` raises an error, since there is no file to read."""
     if data is not None:
         raise ValueError("Bifurcation is generated and takes no `data`; use `level`, `seed`, `split` and the knobs")
-    unknown = [name for name in knobs if name not in knob_names()]
-    if unknown:
-        raise UnknownOptionError("bifurcation", unknown[0], ["level", *knob_names()])
     return BifurcationSource(split, level, seed, **knobs)
 
 

@@ -6,8 +6,8 @@ wrong door where it matters, another key is there. The survey of credit assignme
 this kind: where the decisions are, how many there are and what they are worth is known, so that the value of every
 state can be computed.
 
-This module is pure: `World.enter` maps a state, a door and a random generator to the next state and a text, and
-`World.outcomes` lists all that may come of it.
+This module is pure: `DoorWorld.enter` maps a state, a door and a random generator to the next state and a text, and
+`DoorWorld.outcomes` lists all that may come of it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ class WorldSettings:
             another door is right in each; otherwise a door is right wherever it is.
         dead_ends: behind a wrong door the corridor goes on as if it were right ("silent"), a dead end is shown and
             nothing can be mended ("shown"), or a dead end is shown and one stands in the same room again ("forgiving").
-        noise: probability that the cue shown in a room is drawn at random.
-        slip: probability that a door of a decision leads to where another open door, drawn at random, leads.
+        noise: probability that the cue shown in a room is drawn at random; the cue of the first room never is.
+        slip: probability that a door of a decision leads to where an open door leads that is drawn at random; this may
+            be the same door.
         uneven: most extra words in the description of a room; results have different lengths then.
         dense: whether the reward is the share of the decisions that matter and were right, instead of 1 if all were;
             there is a key for each number of right decisions then.
 
     Raises:
-        ValueError: a knob is out of range.
+        ValueError: a knob is out of range or not of its type.
     """
 
     decisions: int = 2
@@ -83,6 +84,8 @@ class WorldSettings:
             )
         for name in ("noise", "slip"):
             _check_range(name, getattr(self, name), 0.0, 1.0)
+        if not isinstance(self.dense, bool):
+            raise ValueError(f"dense must be true or false, not {self.dense!r}")
         for name, kinds in (("layout", Layout), ("rule", Rule), ("dead_ends", DeadEnds)):
             if getattr(self, name) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}; not {getattr(self, name)!r}")
@@ -136,7 +139,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class World:
+class DoorWorld:
     """One task's rooms and keys.
 
     Attributes:
@@ -220,7 +223,7 @@ class World:
         return {one: (1.0 - noise) * (one == cue) + noise / len(cues) for one in cues}
 
 
-def make_world(settings: WorldSettings, seed: int, name: str) -> World:
+def make_world(settings: WorldSettings, seed: int, name: str) -> DoorWorld:
     """Return the world of a task.
 
     Args:
@@ -247,7 +250,7 @@ def make_world(settings: WorldSettings, seed: int, name: str) -> World:
         matters = settings.critical in (0, kind + 1)
         rooms.append(Room(doors[kind], right if matters else "", CUES[number], details))
     keys = rng.sample(KEYS, settings.mattering + 1 if settings.dense else 2)
-    return World(settings, tuple(rooms), tuple(keys))
+    return DoorWorld(settings, tuple(rooms), tuple(keys))
 
 
 def _order(settings: WorldSettings) -> list[int | None]:
@@ -269,7 +272,7 @@ def world_setup(settings: WorldSettings, seed: int, name: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def world_of(setup: str) -> World:
+def world_of(setup: str) -> DoorWorld:
     """Return the world of a task's `setup`.
 
     Raises:
@@ -282,7 +285,7 @@ def world_of(setup: str) -> World:
         raise ValueError("the tool `go` plays the tasks of arpo/Bifurcation-v0 only; this task has no world") from error
 
 
-def right_doors(world: World) -> Sequence[str]:
+def right_doors(world: DoorWorld) -> Sequence[str]:
     """Return doors that lead to the right key if nothing slips."""
     return [room.right or room.doors[0] for room in world.rooms]
 
@@ -293,5 +296,8 @@ def key_quality(episode: Any) -> float:
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be between {low} and {high}, got {value}")
+    whole = isinstance(high, int)
+    # bool is an int in Python, but `true` for a number is a mistake
+    fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not fits or not low <= value <= high:
+        raise ValueError(f"{name} must be a {'whole ' * whole}number between {low} and {high}, got {value!r}")

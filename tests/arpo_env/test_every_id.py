@@ -55,10 +55,8 @@ def env(request: pytest.FixtureRequest, folder: Path, isolation: str) -> Iterato
 def call(env: ToolEnv, number: int) -> str:
     """A turn that uses one of the environment's tools, in turn."""
     name = list(env.tools)[number % len(env.tools)]
-    text = (
-        "import random; x = [*globals().get('x', []), random.random()]; x" if name == "python" else "founded the town"
-    )
-    return f"<think>I look.</think><{name}>{text}</{name}>"
+    texts = {"python": "import random; x = [*globals().get('x', []), random.random()]; x", "go": "a"}
+    return f"<think>I look.</think><{name}>{texts.get(name, 'founded the town')}</{name}>"
 
 
 def answer(text: str) -> str:

@@ -8,12 +8,12 @@ from itertools import product
 
 import pytest
 
-from envs_registry.generated.bifurcation_world import State, World, WorldSettings, make_world
+from envs_registry.generated.bifurcation_world import DoorWorld, State, WorldSettings, make_world
 
 DRAWS = 400
 
 
-def states_of(world: World) -> set[State]:
+def states_of(world: DoorWorld) -> set[State]:
     """Every state that can be reached."""
     found, fresh = {world.start}, [world.start]
     while fresh:

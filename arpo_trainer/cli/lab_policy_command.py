@@ -1,0 +1,77 @@
+"""The `policy` action of `arpo lab`: makes a tiny policy to start from, and says how often it succeeds.
+
+arpo lab policy --level short
+arpo lab policy --level long-critical --set choices=4 size=2M demonstrations=4000
+arpo lab policy --level short --output FOLDER         # a copy outside the cache
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arpo_trainer.cli.command_options import add_command, add_set_option, read_settings_options
+from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.optional_dependencies import require
+from arpo_trainer.validation import check_name
+
+if TYPE_CHECKING:
+    from arpo_trainer.lab.lab_policy import PolicySettings
+
+_OPTIONS = ("level", "knobs")  # settings that are not given with --set under these names
+
+
+def add_lab_policy_action(actions: Any) -> None:
+    """Add the action to a parser."""
+    policy = add_command(actions, "policy", _policy, "make a tiny policy to start from, and store it in the cache")
+    policy.add_argument("--level", default="short", metavar="NAME", help="of arpo/Bifurcation-v0 (default: short)")
+    add_set_option(policy, "knobs of the world and settings of the policy, with values in YAML: choices=4 size=2M")
+    policy.add_argument("--again", action="store_true", help="make it again even if it is in the cache")
+    policy.add_argument("--output", type=Path, metavar="FOLDER", help="a new folder that gets a copy")
+
+
+def _policy(arguments: argparse.Namespace) -> int:
+    require("train")
+    from transformers.utils.logging import disable_progress_bar
+
+    from arpo_trainer.lab.lab_policy import lab_policy
+    from arpo_trainer.lab.training_run import start_success
+
+    disable_progress_bar()  # of loading weights, which takes no time
+    if arguments.output and arguments.output.exists():
+        raise FileExistsError(f"--output {str(arguments.output)!r} exists; name a new folder")
+    settings = policy_settings(arguments.level, read_settings_options(arguments.set))
+    folder = lab_policy(settings, again=arguments.again)
+    if arguments.output:
+        folder = Path(shutil.copytree(folder, arguments.output))
+    found = start_success(settings)
+    rows = [
+        ("folder", str(folder)),
+        ("parameters", f"{found['parameters']:,}"),
+        ("success at the start", f"{found['success']:.3f} ({found['episodes']} episodes of held-out tasks)"),
+    ]
+    write_table(rows)
+    return 0
+
+
+def policy_settings(level: str, given: dict[str, Any]) -> PolicySettings:
+    """Return the settings of a policy.
+
+    Args:
+        level: of the world.
+        given: knobs of the world, and fields of `PolicySettings`.
+
+    Raises:
+        ValueError: a name is unknown, with the nearest one; or a value is out of range.
+    """
+    from arpo_trainer.lab.lab_policy import PolicySettings
+    from envs_registry.generated.bifurcation_world import knob_names
+
+    own = [field.name for field in dataclasses.fields(PolicySettings) if field.name not in _OPTIONS]
+    for name in given:
+        check_name("a name of --set", name, [*knob_names(), *own])
+    knobs = {name: value for name, value in given.items() if name not in own}
+    return PolicySettings(level, knobs, **{name: value for name, value in given.items() if name in own})

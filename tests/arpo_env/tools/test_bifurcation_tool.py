@@ -1,0 +1,145 @@
+"""The tool of Bifurcation: noise follows from the seed of the episode and from the fork, and nothing else is random."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arpo_env import ToolEnv
+from arpo_env.tools.bifurcation_tool import BifurcationTool
+from arpo_env.tools.python import PythonTool
+
+ID = "arpo/Bifurcation-v0"
+NOISY = {"decisions": 12, "choices": 2, "cues": 8, "noise": 1.0, "slip": 0.5}
+
+
+def world_env(**knobs: Any) -> ToolEnv:
+    return ToolEnv(ID, **{"choices": 3, **knobs})
+
+
+def go(env: ToolEnv, door: str) -> str:
+    """Go through a door, and return what is shown."""
+    shown: str = env.step(f"<go>{door}</go>")[4]["results"][0]
+    return shown
+
+
+def walk(env: ToolEnv, places: str) -> list[str]:
+    """Go through the first ("a"), second ("b") or a later door of each room, and return what is shown."""
+    return [go(env, dict(zip("abcdef", open_doors(env), strict=False)).get(place, place)) for place in places]
+
+
+def open_doors(env: ToolEnv) -> str:
+    tool = env.tools["go"]
+    assert isinstance(tool, BifurcationTool)
+    assert tool._world is not None
+    rooms = tool._world.rooms
+    return rooms[tool._state.room].doors if tool._state.room < len(rooms) else ""
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**31), st.text("ab", min_size=1, max_size=12))
+def test_a_seed_repeats_task_and_noise(seed: int, doors: str) -> None:
+    env, other = world_env(**NOISY), world_env(**NOISY)
+    question, _ = env.reset(seed=seed)
+    seen = walk(env, doors)
+    for again in (env, other):
+        assert again.reset(seed=seed)[0] == question
+        assert walk(again, doors) == seen
+    task = env.episode.task
+    env.reset(seed=seed, options={"task": task})
+    other.reset(seed=seed, options={"task": task})
+    assert walk(env, doors) == walk(other, doors)
+
+
+def test_another_seed_is_other_noise_in_the_same_task() -> None:
+    env = world_env(**NOISY)
+    seen = set()
+    for seed in (*range(5), None, None):
+        env.reset(seed=seed, options={"index": 0})
+        seen.add(tuple(walk(env, "ab" * 6)))
+    assert len(seen) == 7
+
+
+@pytest.mark.parametrize("calls", [0, 3])
+def test_forks_draw_noise_of_their_own(calls: int) -> None:
+    """Also those of several calls of `fork` in the same room, and those of forks."""
+    env = world_env(**NOISY)
+    env.reset(seed=0)
+    walk(env, "a" * calls)
+    twins = [env.fork(), env.fork(), *asyncio.run(env.afork(3))]
+    twins += [twins[0].fork(), twins[0].fork()]
+    rest = "a" * (12 - calls)
+    assert len({tuple(walk(one, rest)) for one in (env, *twins)}) == 8
+
+
+def test_forks_are_repeatable() -> None:
+    seen = []
+    for _ in range(2):
+        env = world_env(**NOISY)
+        env.reset(seed=4)
+        walk(env, "ab")
+        seen.append([walk(twin, "ab" * 5) for twin in (env.fork(), env.fork())])
+    assert seen[0] == seen[1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 6), st.sampled_from(["silent", "shown", "forgiving"]))
+def test_without_noise_a_fork_behaves_as_the_original(index: int, before: int, dead_ends: str) -> None:
+    env = world_env(decisions=6, dead_ends=dead_ends)
+    env.reset(seed=0, options={"index": index})
+    rng = random.Random(index)
+    doors = "".join(rng.choices("abcz", k=before + 5))
+    walk(env, doors[:before])
+    twin = env.fork()
+    assert walk(env, doors[before:]) == walk(twin, doors[before:])
+
+
+def test_copies_are_independent() -> None:
+    env = world_env()
+    env.reset(seed=0)
+    twin = env.fork()
+    walk(twin, "aa")
+    assert walk(env, "a")[0].startswith("room 2")
+
+
+def test_a_door_that_is_not_open_is_an_error() -> None:
+    env = world_env()
+    env.reset(seed=0)
+    info = env.step("<go>z</go>")[4]
+    assert (info["results"], info["tool"]["status"]) == (["no such door"], "error")
+    assert walk(env, "a")[0].startswith("room 2")
+
+
+@pytest.mark.parametrize("level", ["short", "long-critical", "long-many"])
+def test_the_solution_earns_the_reward(level: str) -> None:
+    env = ToolEnv(ID, level=level)
+    for index in range(10):
+        env.reset(options={"index": index})
+        seen = [go(env, door) for door in env.tasks.solution(index)]
+        assert env.step(f"<answer>\\boxed{{{seen[-1].removeprefix('key ')}}}</answer>")[1] == 1.0
+
+
+def test_gymnasium_is_content() -> None:
+    check_env(ToolEnv(ID, level="stochastic", render_mode="ansi"))
+
+
+def test_only_tools_with_noise_are_seeded() -> None:
+    tool = BifurcationTool()
+    assert (tool.noisy, PythonTool.noisy) == (True, False)
+    with pytest.raises(RuntimeError, match="no world before `reset`"):
+        asyncio.run(tool.call(door="a"))
+    with pytest.raises(ValueError, match=r"plays the tasks of arpo/Bifurcation-v0 only"):
+        asyncio.run(tool.reset("items = 3"))
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(ValueError, match="bifurcation has no option 'choice'; its options are level, decisions"):
+        ToolEnv(ID, choice=3)
+    with pytest.raises(ValueError, match="did you mean 'max_turns'"):
+        ToolEnv(ID, max_turn=3)

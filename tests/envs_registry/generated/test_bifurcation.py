@@ -1,0 +1,278 @@
+"""Bifurcation: worlds follow from seed and number, knobs do what they say, and chance succeeds as it should."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs_registry import load_source
+from envs_registry.answer_leak_check import check_setup
+from envs_registry.generated.bifurcation import LEVELS, BifurcationSource
+from envs_registry.generated.bifurcation_world import (
+    DEAD_END,
+    NO_DOOR,
+    DoorWorld,
+    State,
+    WorldSettings,
+    key_quality,
+    make_world,
+    world_of,
+)
+from envs_registry.sources import UnknownOptionError
+
+SPLITS = ("train", "test")
+Choose = Callable[[DoorWorld, State, random.Random], str]
+
+
+@st.composite
+def knobs(draw: st.DrawFn) -> dict[str, Any]:
+    decisions = draw(st.integers(1, 4))
+    return {
+        "decisions": decisions,
+        "choices": draw(st.integers(2, 6)),
+        "routine": draw(st.integers(0, 6)),
+        "layout": draw(st.sampled_from(["first", "spread"])),
+        "critical": draw(st.integers(0, decisions)),
+        "rule": draw(st.sampled_from(["fixed", "cue", "chance"])),
+        "cues": draw(st.integers(1, 8)),
+        "dead_ends": draw(st.sampled_from(["silent", "shown", "forgiving"])),
+        "noise": draw(st.sampled_from([0.0, 0.3])),
+        "slip": draw(st.sampled_from([0.0, 0.3])),
+        "uneven": draw(st.integers(0, 10)),
+        "dense": draw(st.booleans()),
+    }
+
+
+def any_door(world: DoorWorld, state: State, rng: random.Random) -> str:
+    return rng.choice(world.rooms[state.room].doors)
+
+
+def right_door(world: DoorWorld, state: State, rng: random.Random) -> str:
+    room = world.rooms[state.room]
+    return room.right or rng.choice(room.doors)
+
+
+def wrong_door(world: DoorWorld, state: State, rng: random.Random) -> str:
+    room = world.rooms[state.room]
+    return next((door for door in room.doors if room.right and door != room.right), room.doors[0])
+
+
+def walked(world: DoorWorld, choose: Choose, rng: random.Random) -> tuple[State, list[str]]:
+    """Walk to the key; return the last state and what was seen."""
+    state, seen = world.start, list[str]()
+    while state.room < len(world.rooms):
+        state, text = world.enter(state, choose(world, state, rng), rng)
+        seen.append(text)
+    return state, seen
+
+
+def success(options: dict[str, Any], choose: Choose, count: int = 2000) -> float:
+    """The share of walks, each through a world of its own, that reach the last key."""
+    rng, source = random.Random(7), BifurcationSource(**options)
+    worlds = [source.world(number) for number in range(count // 20)]
+    ends = [world.reward(world.key_of(walked(world, choose, rng)[0])) for world in worlds for _ in range(20)]
+    return sum(ends) / count
+
+
+def within_error(share: float, expected: float, count: int = 2000) -> bool:
+    """Whether a share is within four standard errors."""
+    return abs(share - expected) <= 4 * math.sqrt(max(expected * (1 - expected), 1e-9) / count)
+
+
+@settings(max_examples=60, deadline=None)
+@given(knobs(), st.integers(0, 10**6), st.integers(0, 10**9))
+def test_every_world_keeps_its_promises(options: dict[str, Any], seed: int, index: int) -> None:
+    source, again = (BifurcationSource("train", "short", seed, **options) for _ in range(2))
+    task, world = source.task(index), source.world(index)
+    assert task == again.task(index)
+    assert world_of(task.setup) == world
+    check_setup(task)
+    assert not set(world.keys) & set(json.dumps(task.setup).replace('"', " ").split())
+    assert len(world.rooms) == world.settings.rooms
+    assert len(set(world.keys)) == len(world.keys)
+    assert task.question == f"Find the key. {world.describe(world.start)}"
+    assert sum(bool(room.right) for room in world.rooms) == world.settings.mattering
+    assert sum(len(room.doors) > 1 for room in world.rooms) == world.settings.decisions
+    rng = random.Random(index)
+    calm = replace(world, settings=replace(world.settings, slip=0.0))
+    state = calm.start
+    for door in source.solution(index):
+        state, seen = calm.enter(state, door, rng)
+    assert seen == f"key {task.answers[0]}"
+    assert calm.reward(task.answers[0]) == 1.0
+    assert calm.enter(state, "a", rng) == (state, NO_DOOR)
+
+
+@settings(max_examples=40, deadline=None)
+@given(knobs(), st.integers(0, 10**6))
+def test_splits_differ_and_share_what_can_be_learned(options: dict[str, Any], seed: int) -> None:
+    options |= {"rule": "cue", "critical": 0}
+    meanings: list[dict[tuple[int, str], set[str]]] = []
+    for split in ("train", "test"):
+        source = BifurcationSource(split, seed=seed, **options)
+        meaning: dict[tuple[int, str], set[str]] = {}
+        for index in range(40):
+            for number, room in enumerate(source.world(index).rooms):
+                if room.cue:
+                    meaning.setdefault((number, room.cue), set()).add(room.right)
+        meanings.append(meaning)
+    train, test = meanings
+    assert all(len(doors) == 1 for doors in (*train.values(), *test.values()))
+    assert all(train[place] == test[place] for place in train.keys() & test.keys())
+    tasks = [[BifurcationSource(split, seed=seed, **options).task(i).answers for i in range(40)] for split in SPLITS]
+    assert tasks[0] != tasks[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 1 / 9),
+        ({"routine": 3, "layout": "spread"}, 1 / 9),
+        ({"decisions": 1, "choices": 8}, 1 / 8),
+        ({"decisions": 3, "critical": 2}, 1 / 3),
+        ({"dead_ends": "shown"}, 1 / 9),
+        ({"dead_ends": "forgiving"}, 1.0),
+        ({"slip": 0.5}, 1 / 9),
+        ({"dense": True}, 1 / 3),
+        ({"rule": "fixed"}, 1 / 9),
+    ],
+)
+def test_chance_succeeds_as_often_as_the_knobs_say(options: dict[str, Any], expected: float) -> None:
+    assert within_error(success(options, any_door), expected)
+
+
+@pytest.mark.parametrize("slip", [0.0, 0.4, 1.0])
+def test_a_slip_leads_to_any_open_door(slip: float) -> None:
+    stays = 1 - slip + slip / 4
+    assert within_error(success({"decisions": 2, "choices": 4, "slip": slip}, right_door), stays**2)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4, 1.0])
+def test_noise_hides_cues_but_the_first(noise: float) -> None:
+    source = BifurcationSource(decisions=2, cues=4, noise=noise)
+    rng, same, count = random.Random(1), 0, 2000
+    for number in range(count):
+        world = source.world(number % 50)
+        assert world.start.cue == world.rooms[0].cue
+        state, text = world.enter(world.start, "a", rng)
+        assert f" {state.cue} " in text
+        same += state.cue == world.rooms[1].cue
+    assert within_error(same / count, 1 - noise + noise / 4)
+
+
+@pytest.mark.parametrize("layout", ["first", "spread"])
+def test_routine_rooms_stand_where_the_layout_says(layout: str) -> None:
+    world = BifurcationSource(decisions=3, routine=6, layout=layout).world(0)
+    kinds = "".join("D" if len(room.doors) > 1 else "r" for room in world.rooms)
+    assert kinds == {"first": "rrrrrrDDD", "spread": "rrDrrDrrD"}[layout]
+    assert all(len(room.doors) == 1 and not room.cue for room in world.rooms if not room.right)
+
+
+def test_only_the_critical_decision_matters() -> None:
+    source = BifurcationSource(decisions=4, critical=3)
+    for index in range(20):
+        assert [bool(room.right) for room in source.world(index).rooms] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(("kind", "dead_ends"), [("silent", 0), ("shown", 2), ("forgiving", 1)])
+def test_wrong_doors_lead_to_dead_ends(kind: str, dead_ends: int) -> None:
+    world = BifurcationSource(dead_ends=kind).world(3)
+    rng = random.Random(0)
+    if kind == "forgiving":
+        state, text = world.enter(world.start, wrong_door(world, world.start, rng), rng)
+        assert (state, text) == (world.start, DEAD_END)
+    else:
+        state, seen = walked(world, wrong_door, rng)
+        assert sum(text.startswith(f"{DEAD_END} ") for text in seen) == dead_ends
+        assert world.reward(world.key_of(state)) == 0.0
+
+
+def test_dense_rewards_are_shares_of_right_decisions() -> None:
+    world = BifurcationSource(decisions=4, dense=True).world(0)
+    assert [world.reward(world.key_of(State(4, right))) for right in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    sparse = BifurcationSource(decisions=4).world(0)
+    assert [sparse.reward(sparse.key_of(State(4, right))) for right in range(5)] == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert (sparse.reward(None), sparse.reward("k99"), sparse.reward(f" {sparse.keys[-1]} ")) == (0.0, 0.0, 1.0)
+
+
+def test_uneven_rooms_have_results_of_different_lengths() -> None:
+    lengths = {len(room.details) for i in range(30) for room in BifurcationSource(uneven=4).world(i).rooms}
+    assert lengths == {0, 1, 2, 3, 4}
+    assert not any(room.details for room in BifurcationSource().world(0).rooms)
+
+
+@pytest.mark.parametrize(("rule", "doors"), [("fixed", 1), ("cue", 2), ("chance", 5)])
+def test_rules_differ_in_what_can_be_learned(rule: str, doors: int) -> None:
+    """Right doors of the first decision over tasks and seeds: one, one for each cue, or any."""
+    found = [
+        {BifurcationSource(seed=seed, rule=rule, choices=5).world(i).rooms[0].right for i in range(60)}
+        for seed in range(8)
+    ]
+    assert max(map(len, found)) == doors
+    if rule != "chance":
+        assert len(set().union(*found)) > doors  # another seed has another rule
+
+
+def test_an_unknown_door_leads_nowhere() -> None:
+    world = BifurcationSource().world(0)
+    for door in ("", "ab", "abc", "z", "room"):
+        assert world.enter(world.start, door, random.Random(0)) == (world.start, NO_DOOR)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_levels_load_and_knobs_replace_theirs(level: str) -> None:
+    assert load_source("bifurcation", level=level).task(0).level == level
+    source: Any = load_source("bifurcation", level=level, choices=4, split="test")
+    assert source.settings == replace(LEVELS[level], choices=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"choices": 9}, "choices must be a whole number between 2 and 8, got 9"),
+        ({"decisions": 0}, "decisions must be a whole number between 1 and 12"),
+        ({"decisions": 2.5}, "decisions must be a whole number between 1 and 12, got 2.5"),
+        ({"routine": True}, "routine must be a whole number"),
+        ({"critical": 3}, "critical must be a whole number between 0 and 2"),
+        ({"noise": 1.5}, r"noise must be a number between 0.0 and 1.0"),
+        ({"slip": "much"}, r"slip must be a number between 0.0 and 1.0, got 'much'"),
+        ({"dense": "yes"}, "dense must be true or false, not 'yes'"),
+        ({"layout": "last"}, "layout must be one of first, spread; not 'last'"),
+        ({"rule": "none"}, "rule must be one of fixed, cue, chance"),
+        ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'"),
+        ({"split": "dev"}, "the splits train and test, not 'dev'"),
+        ({"data": "x.json"}, "is generated and takes no `data`"),
+    ],
+)
+def test_bad_knobs_name_what_is_valid(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load_source("bifurcation", **options)
+
+
+def test_an_unknown_option_is_named_with_the_knobs() -> None:
+    with pytest.raises(UnknownOptionError, match="no option 'decision'; its options are level, decisions, choices"):
+        load_source("bifurcation", decision=2)
+
+
+@pytest.mark.parametrize("setup", ["", "items = 3", "{}", '{"bifurcation": {"doors": 1}, "seed": 0, "name": "x"}'])
+def test_other_setups_have_no_world(setup: str) -> None:
+    with pytest.raises(ValueError, match="this task has no world"):
+        world_of(setup)
+
+
+def test_quality_of_an_episode_is_the_reward_of_its_answer() -> None:
+    from arpo_env import ToolEnv
+
+    env = ToolEnv("arpo/Bifurcation-v0", dense=True)
+    env.reset(options={"index": 5})
+    world = make_world(WorldSettings(dense=True), 0, "train/5")
+    reward = env.step(f"<answer>\\boxed{{{world.keys[1]}}}</answer>")[1]
+    assert (reward, key_quality(env.episode)) == (0.5, 0.5)
