@@ -1,4 +1,4 @@
-"""What docs/results/laboratory shows is drawn from the runs that are stored beside it."""
+"""What docs/results/laboratory.md shows is drawn from the runs that are stored beside it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.lab.comparison_files import RESULT, write_comparison
+from arpo_trainer.lab.comparison_files import write_comparison
 from arpo_trainer.lab.equal_cost import compare_records
-from arpo_trainer.lab.run_store import GRID, load_comparison
-
-STORED = Path(__file__).resolve().parents[3] / "docs" / "results" / "laboratory"
-GRIDS = sorted(path.parent for path in STORED.rglob(GRID))
+from arpo_trainer.lab.run_store import load_comparison
+from scripts.laboratory_tables import PAGE, RESULT, page_with_tables
 
 
-def test_there_are_results() -> None:
-    assert GRIDS
+def test_the_page_has_the_tables_of_the_comparison() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page_with_tables(page) == page
 
 
-@pytest.mark.parametrize("folder", GRIDS, ids=lambda folder: folder.name)
-def test_numbers_and_figures_are_those_of_the_stored_runs(folder: Path, tmp_path: Path) -> None:
+def test_numbers_and_figures_are_those_of_the_stored_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    plan, records = load_comparison(folder)
-    files = {path.name for path in write_comparison(compare_records(plan, records), tmp_path)}
-    stored = {path.name for path in folder.iterdir()} & files
-    assert RESULT in stored
-    assert any(name.endswith(".svg") for name in stored)
-    for name in stored:
-        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes(), f"draw {folder} again"
+    plan, records = load_comparison(RESULT.parent)
+    drawn = {path.name for path in write_comparison(compare_records(plan, records), tmp_path)}
+    stored = {RESULT.name, *(path.name for path in RESULT.parent.glob("*.svg"))}
+    assert len(stored) == 3
+    for name in stored & drawn:
+        assert (RESULT.parent / name).read_bytes() == (tmp_path / name).read_bytes(), f"draw {RESULT.parent} again"
+    assert stored <= drawn
