@@ -159,11 +159,13 @@ class Group:
 
     def _start_root(self, origin: Origin) -> None:
         name, self._started = str(self._started), self._started + 1
-        episode = LiveEpisode(self.environments.spawn(), self.settings.retries, self._seed(f"{name}/world", 4))
-        root = LiveTrajectory(name, episode, list(self.tree.prompt_ids))
+        root = LiveTrajectory(name, self._new_episode(name), list(self.tree.prompt_ids))
         topped_up = origin == "top-up"
         self.scheduler.root_started(root, topped_up)
         self._start(root, origin, topped_up=topped_up)
+
+    def _new_episode(self, name: str) -> LiveEpisode:
+        return LiveEpisode(self.environments.spawn(), self.settings.retries, self._seed(f"{name}/world", 4))
 
     def _top_up(self, count: int) -> None:
         for _ in range(count):
@@ -267,8 +269,8 @@ class Group:
         number = trajectory.number
         self.scheduler.trajectory_dropped(trajectory)
         await self.environments.close(trajectory.env)
-        episode = LiveEpisode(self.environments.spawn(), self.settings.retries)
-        trajectory.restart(f"{trajectory.name}.0", episode, list(self.tree.prompt_ids))
+        name = f"{trajectory.name}.0"
+        trajectory.restart(name, self._new_episode(name), list(self.tree.prompt_ids))
         self.tree.trajectories[number] = Trajectory(-1, "top-up")
         self._orders[number] = self.scheduler.order(trajectory, topped_up=True)
         await self.environments.start(trajectory)
