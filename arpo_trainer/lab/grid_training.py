@@ -49,7 +49,7 @@ class GridRunCheck:
         if alike not in self._fine:
             try:
                 run_config(spec_of(run), Path("unused"))
-            except ValueError as error:
+            except (ValueError, TypeError) as error:  # a value of another type
                 raise ValueError(f"{run.label}, {run.env}: {error}") from error
             self._fine.add(alike)
 

@@ -27,4 +27,6 @@ def test_numbers_and_figures_are_those_of_the_stored_runs(folder: Path, tmp_path
     assert RESULT in stored
     assert any(name.endswith(".svg") for name in stored)
     for name in stored:
-        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes(), f"arpo lab compare --draw --output {folder}"
+        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes(), (
+            f"arpo lab compare --draw --output {folder}"
+        )
