@@ -112,7 +112,7 @@ def _missing_environments(data: dict[str, Any]) -> Iterator[str]:
     part: dict[str, Any] = next(iter(data["axes"].values()), {"overall": {}, "environments": {}})
     for label, row in part["overall"].items():
         if absent := [env for env, table in part["environments"].items() if label not in table]:
-            yield f"{label} has no run in {', '.join(absent)}: its row over all environments is of {row['environments']}"
+            yield f"{label} has no run in {', '.join(absent)}: its row over all of them is of {row['environments']}"
 
 
 def planned(data: dict[str, Any]) -> int:

@@ -181,7 +181,7 @@ def test_what_is_drawn_comes_from_the_json_alone_and_loads_nothing(tmp_path: Pat
 def test_an_algorithm_without_runs_in_an_environment_is_named() -> None:
     plan, records = grid_of(seeds=5)
     data = compare_records(plan, [one for one in records if (one["label"], one["env"]) != ("arpo", "short")])
-    line = "arpo has no run in short: its row over all environments is of 1"
+    line = "arpo has no run in short: its row over all of them is of 1"
     assert line in list(trouble_lines(data))
     assert line not in list(trouble_lines(compare_records(plan, records)))
 
