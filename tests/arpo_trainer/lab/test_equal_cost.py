@@ -192,3 +192,13 @@ def test_a_cost_that_no_run_has_is_compared_at_the_start() -> None:
         record["curve"] = [{**point, "tool_calls": 0} for point in record["curve"]]
     row = compare_records(plan, records)["axes"]["calls"]["environments"]["short"]["grpo"]
     assert 0 < row["average"]["value"] < 1
+
+
+def test_intervals_of_two_seeds_stay_in_the_range_of_shares() -> None:
+    plan, records = grid_of(seeds=2)
+    part = compare_records(plan, records)["axes"]["tokens"]
+    rows = [row for table in part["environments"].values() for row in table.values()]
+    assert all(0 <= row[name]["low"] <= row[name]["high"] <= 1 for row in rows for name in ("score", "average"))
+    found = [row["difference"] for row in rows if "difference" in row]
+    assert all(-1 <= one["low"] <= one["high"] <= 1 for one in found)
+    assert all(low >= 0 for curves in part["curves"].values() for curve in curves.values() for low in curve["low"])
