@@ -92,6 +92,7 @@ def trouble_lines(data: dict[str, Any]) -> Iterator[str]:
         if run["status"] == "failed":
             yield f"failed, in no table: {where}: {run['error']}"
     yield from _short_budgets(data)
+    yield from _missing_environments(data)
     if data["missing"]:
         yield f"missing: {data['missing']} of {planned(data)} runs; the same command makes them"
     seeds = len(data["plan"]["seeds"])
@@ -104,6 +105,14 @@ def _short_budgets(data: dict[str, Any]) -> Iterator[str]:
         for env, budget in data["axes"].get(axis, {"budgets": {}})["budgets"].items():
             if budget < most:
                 yield f"{env} is compared at {count(budget)} {AXIS_LABELS[axis]} of {count(most)}: a run ended there"
+
+
+def _missing_environments(data: dict[str, Any]) -> Iterator[str]:
+    """Yield the algorithms whose row over all environments is of fewer environments than others have."""
+    part: dict[str, Any] = next(iter(data["axes"].values()), {"overall": {}, "environments": {}})
+    for label, row in part["overall"].items():
+        if absent := [env for env, table in part["environments"].items() if label not in table]:
+            yield f"{label} has no run in {', '.join(absent)}: its row over all of them is of {row['environments']}"
 
 
 def planned(data: dict[str, Any]) -> int:

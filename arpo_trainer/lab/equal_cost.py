@@ -136,8 +136,8 @@ def _row(label: str, present: Sequence[tuple[Runs, float]], baseline: str) -> di
     row: dict[str, Any] = {
         "runs": sum(len(runs[label]) for runs, _ in present),
         "environments": len(present),
-        "score": aggregate(_values(label, present, _score)),
-        "average": aggregate(_values(label, present, RunCurve.mean_up_to)),
+        "score": aggregate(_values(label, present, _score)).within(0.0, 1.0),
+        "average": aggregate(_values(label, present, RunCurve.mean_up_to)).within(0.0, 1.0),
         "mean": float(numpy.mean([score for scores in _values(label, present, _score) for score in scores])),
     }
     both = [(runs, budget) for runs, budget in present if baseline in runs]
@@ -147,7 +147,8 @@ def _row(label: str, present: Sequence[tuple[Runs, float]], baseline: str) -> di
     if paired:
         both = [(_common(runs, label, baseline), budget) for runs, budget in both]
     for name, measure in (("difference", _score), ("average_difference", RunCurve.mean_up_to)):
-        row[name] = difference(_values(label, both, measure), _values(baseline, both, measure), paired)
+        found = difference(_values(label, both, measure), _values(baseline, both, measure), paired)
+        row[name] = found.within(-1.0, 1.0)
     row["improvement"] = improvement(_values(label, both, _score), _values(baseline, both, _score))
     return row | {"paired": paired, "pairs": sum(len(runs[label]) for runs, _ in both) if paired else 0}
 
@@ -174,7 +175,7 @@ def _drawn_curves(runs: Runs, budget: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for label, own in runs.items():
         values = [[run.score(cost, WINDOW * budget) for cost in costs] for run in own.values()]
-        band = interval_band([values])
+        band = [each.within(0.0, 1.0) for each in interval_band([values])]
         found[label] = {
             "cost": [round(float(cost), 1) for cost in costs],
             **{name: [round(getattr(each, of), 4) for each in band] for name, of in _BAND.items()},

@@ -95,6 +95,9 @@ class EstimatorStudy:
             raise ValueError(f"method given twice: {', '.join(sorted(twice))}")
         if not labels:
             raise ValueError("give at least one method")
+        for name in ("temperature", "max_completion_length"):
+            if any(name in one.settings for one in self.methods):
+                raise ValueError(f"{name} changes the true values, which are computed once: set it for all methods")
         if any("seed" in settings for settings in (self.settings, *(one.settings for one in self.methods))):
             raise ValueError("seed is no setting of a method here: `seed` of the study is that of everything drawn")
 

@@ -7,6 +7,7 @@ parse_algorithm("again=grpo")                                  # under another n
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +33,8 @@ AXIS_LABELS = {
 }
 OFFSET = "seed_offset"
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[{]*[\]}])")
-_LABEL = re.compile(r"[^/\\\s]+")
+_LABEL = re.compile(r"[^/\\\s_][^/\\\s]*")  # legends leave out what begins with an underscore
+_LONGEST = 80  # of a folder's name, apart from what tells it from others
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,12 @@ class GridRun:
 
     @property
     def folder(self) -> str:
-        """A name for the run's folder; unlike labels it has no special characters."""
-        return re.sub(r"[^\w.+-]", "_", f"{self.label}-{self.env}-{self.seed}")
+        """A name for the run's folder: short, without special characters, and no other run's."""
+        name = f"{self.label}-{self.env}-{self.seed}"
+        plain = re.sub(r"[^\w.+-]", "_", name, flags=re.ASCII)
+        if plain == name and len(name) <= _LONGEST:
+            return name
+        return f"{plain[:_LONGEST]}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the run as plain data."""
@@ -97,7 +103,8 @@ def parse_algorithm(text: str) -> AlgorithmChoice:
     Without a label of its own an algorithm with settings is labelled by the whole text.
 
     Raises:
-        ValueError: the algorithm is unknown, a setting is not `name=value`, or the label has a space or a slash.
+        ValueError: the algorithm is unknown, a setting is not `name=value`, or the label has a space or a slash or
+            begins with an underscore.
     """
     head, colon, tail = text.partition(":")
     label, sign, algorithm = head.partition("=")
@@ -105,7 +112,10 @@ def parse_algorithm(text: str) -> AlgorithmChoice:
         label, algorithm = text, head
     check_name(f"--algorithms {text}: the algorithm", algorithm, list(ALGORITHMS))
     if not _LABEL.fullmatch(label):
-        raise ValueError(f"--algorithms {text!r}: a label has neither spaces nor slashes; write label=algorithm:...")
+        raise ValueError(
+            f"--algorithms {text!r}: a label has neither spaces nor slashes, and begins with no underscore; "
+            "write label=algorithm:..."
+        )
     if colon and not tail:
         raise ValueError(f"--algorithms {text}: settings are missing after the colon, such as {head}:branch_alpha=0.6")
     settings = parse_assignments(_OUTSIDE_BRACKETS.split(tail), f"--algorithms {head}:") if tail else {}

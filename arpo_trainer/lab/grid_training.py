@@ -51,7 +51,7 @@ class GridRunCheck:
                 spec = spec_of(run)
                 run_config(spec, Path("unused"))
                 _ = spec.policy_settings  # checks them, too
-            except ValueError as error:
+            except (ValueError, TypeError) as error:  # a value of another type
                 raise ValueError(f"{run.label}, {run.env}: {error}") from error
             self._fine.add(alike)
 

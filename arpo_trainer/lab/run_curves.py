@@ -53,7 +53,12 @@ class RunCurve:
         return float(numpy.average(self.success[first:last], weights=self.episodes[first:last]))
 
     def mean_up_to(self, budget: float) -> float:
-        """Return the area under the curve from 0 to the budget over the budget: the mean success on the way."""
+        """Return the area under the curve from 0 to the budget over the budget: the mean success on the way.
+
+        For a budget of 0, where some run has spent nothing, it is the first point.
+        """
+        if budget <= 0:
+            return float(self.success[0])
         cost, success = self.cost, self.success
         if self.final is not None and self.total > cost[-1]:
             cost, success = numpy.append(cost, self.total), numpy.append(success, self.final)

@@ -50,6 +50,7 @@ _PLUMBING: dict[str, Any] = {
     "prefix_tokens": 400_000,
     "trace_every": 0,
 }
+_OWN = {"output_dir", "algorithm", "seed", "per_device_train_batch_size", "max_steps"}  # they follow from the `RunSpec`
 _MOST_POINTS = 64  # of a stored curve
 _MOST_STEPS = 4  # times those that a budget is expected to last, for policies that stop calling tools
 
@@ -69,6 +70,9 @@ class RunSpec:
         settings: fields of `ARPOConfig` that replace `SETTINGS`.
         policy: fields of `PolicySettings` that replace the defaults; level and knobs are those of the run.
         test_tasks: number of held-out tasks of the final evaluation, each sampled four times.
+
+    Raises:
+        ValueError: there are no groups or no test tasks.
     """
 
     algorithm: str
@@ -82,6 +86,11 @@ class RunSpec:
     policy: dict[str, Any] = field(default_factory=dict)
     test_tasks: int = 64
 
+    def __post_init__(self) -> None:
+        for name in ("groups", "test_tasks"):
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(self, name)!r}")
+
     @property
     def policy_settings(self) -> PolicySettings:
         """The settings of the starting policy."""
@@ -91,8 +100,8 @@ class RunSpec:
 def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
     """Train, and return the record of the run as plain data.
 
-    The record holds the costs after each step and the mean success of the trajectories that began at the prompt in that
-    step's rollout, which is an unbiased estimate of the success of the policy before that step's update.
+    The record holds the costs after each step and the mean success of the planned roots of that step's rollout, which
+    is an unbiased estimate of the success of the policy before that step's update (`root_success`).
 
     Args:
         spec: the run.
@@ -101,11 +110,12 @@ def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
     started = time.monotonic()
     torch.set_num_threads(1)
     env = world_env(spec.level, spec.knobs)
-    costs = CostCounter(spec.budget)
+    config = run_config(spec, folder)
+    costs = CostCounter(spec.budget, config.num_iterations)
     trainer = ARPOTrainer(
         lab_policy(spec.policy_settings),
         env,
-        args=run_config(spec, folder),
+        args=config,
         on_rollout=costs.add,
         callbacks=[StopWhenSpent(costs)],
     )
@@ -126,22 +136,28 @@ def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
 
 
 def run_config(spec: RunSpec, folder: Path) -> ARPOConfig:
-    """Return the trainer's settings of a run."""
+    """Return the trainer's settings of a run.
+
+    Raises:
+        ValueError: a setting is one that all runs share, settings do not go together, or the budget does not last.
+    """
     settings = {**SETTINGS, **spec.settings}
+    if fixed := sorted(settings.keys() & (_PLUMBING.keys() | _OWN)):
+        raise ValueError(f"{', '.join(fixed)} cannot be set here: it is the same for all runs, or follows from the run")
     rows = spec.groups * settings["num_generations"]
     return ARPOConfig(
         output_dir=str(folder),
         algorithm=spec.algorithm,
         seed=spec.seed,
         per_device_train_batch_size=rows,
-        max_steps=most_steps(spec, rows),
+        max_steps=most_steps(spec, rows) * int(settings.get("num_iterations", 1)),
         **_PLUMBING,
         **settings,
     )
 
 
 def most_steps(spec: RunSpec, rows: int) -> int:
-    """Return the most steps of a run.
+    """Return the most rollouts of a run.
 
     Raises:
         ValueError: the budget is empty, has a cost that does not exist, or is too small for one step.
@@ -167,17 +183,18 @@ class CostCounter:
 
     Args:
         budget: cost -> how much may be spent.
+        iterations: number of updates that use a rollout (`num_iterations`).
     """
 
-    def __init__(self, budget: dict[str, int]) -> None:
-        self.budget, self.curve = budget, list[dict[str, Any]]()
+    def __init__(self, budget: dict[str, int], iterations: int = 1) -> None:
+        self.budget, self.curve, self.iterations = budget, list[dict[str, Any]](), iterations
         self.total = dict.fromkeys(COSTS, 0)
 
     def add(self, trees: Sequence[RolloutTree]) -> None:
         """Count one rollout."""
         for tree in trees:
             for name, cost in tree_costs(tree).items():
-                self.total[name] += cost
+                self.total[name] += cost * (self.iterations if name == "update_tokens" else 1)
         success, episodes = root_success(trees)
         self.curve.append({"step": len(self.curve) + 1, **self.total, "success": success, "episodes": episodes})
 
@@ -211,10 +228,17 @@ def tree_costs(tree: RolloutTree) -> dict[str, int]:
 
 
 def root_success(trees: Sequence[RolloutTree]) -> tuple[float, int]:
-    """Return the mean reward of the valid trajectories that began at the prompt, and their number."""
-    every = [trajectory for tree in trees for trajectory in tree.trajectories]
-    rewards = [one.reward for one in every if one.origin != "branch" and one.reward is not None]
-    return (statistics.fmean(rewards) if rewards else 0.0), len(rewards)
+    """Return the mean over groups of the mean reward of their planned roots, and the number of those roots.
+
+    Top-ups are left out, although they begin at the prompt: how many a group gets depends on how its roots fared, and
+    groups with many of them would count more. So every prompt counts the same, however its tree has grown. Roots that
+    failed do not count.
+    """
+    rewards = [
+        [one.reward for one in tree.trajectories if one.origin == "root" and one.reward is not None] for tree in trees
+    ]
+    means = [statistics.fmean(each) for each in rewards if each]
+    return (statistics.fmean(means) if means else 0.0), sum(map(len, rewards))
 
 
 class StopWhenSpent(TrainerCallback):  # type: ignore[misc]  # transformers is untyped

@@ -43,6 +43,12 @@ class Estimate:
     low: float
     high: float
 
+    def within(self, least: float, most: float) -> Estimate:
+        """Return it with an interval that does not leave the range of what is estimated; NaN stays."""
+        if math.isnan(self.low):
+            return self
+        return Estimate(self.value, max(least, self.low), min(most, self.high))
+
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
@@ -165,7 +171,7 @@ def _as_share(found: Estimate, runs: int) -> Estimate:
     low, high = found.low, found.high
     if low == high:
         low, high = wilson_interval(found.value * runs, runs)
-    return found if math.isnan(low) else Estimate(found.value, max(0.0, low), min(1.0, high))
+    return Estimate(found.value, low, high).within(0.0, 1.0)
 
 
 def tail_level(sizes: Sequence[int]) -> float:

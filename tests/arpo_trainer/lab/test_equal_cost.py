@@ -176,3 +176,29 @@ def test_what_is_drawn_comes_from_the_json_alone_and_loads_nothing(tmp_path: Pat
         text = "".join(ElementTree.fromstring(svg).itertext())
         assert "again" in text
         assert "sampled tokens" in text
+
+
+def test_an_algorithm_without_runs_in_an_environment_is_named() -> None:
+    plan, records = grid_of(seeds=5)
+    data = compare_records(plan, [one for one in records if (one["label"], one["env"]) != ("arpo", "short")])
+    line = "arpo has no run in short: its row over all of them is of 1"
+    assert line in list(trouble_lines(data))
+    assert line not in list(trouble_lines(compare_records(plan, records)))
+
+
+def test_a_cost_that_no_run_has_is_compared_at_the_start() -> None:
+    plan, records = grid_of(seeds=2)
+    for record in records:
+        record["curve"] = [{**point, "tool_calls": 0} for point in record["curve"]]
+    row = compare_records(plan, records)["axes"]["calls"]["environments"]["short"]["grpo"]
+    assert 0 < row["average"]["value"] < 1
+
+
+def test_intervals_of_two_seeds_stay_in_the_range_of_shares() -> None:
+    plan, records = grid_of(seeds=2)
+    part = compare_records(plan, records)["axes"]["tokens"]
+    rows = [row for table in part["environments"].values() for row in table.values()]
+    assert all(0 <= row[name]["low"] <= row[name]["high"] <= 1 for row in rows for name in ("score", "average"))
+    found = [row["difference"] for row in rows if "difference" in row]
+    assert all(-1 <= one["low"] <= one["high"] <= 1 for one in found)
+    assert all(low >= 0 for curves in part["curves"].values() for curve in curves.values() for low in curve["low"])

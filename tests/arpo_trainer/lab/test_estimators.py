@@ -119,6 +119,7 @@ def test_the_gradient_of_the_table_is_that_of_the_value(ground: Any) -> None:
         ([Method("a", "grpo"), Method("a", "arpo")], {}, "given twice: a"),
         ([Method("a", "grpo")], {"groups": 0}, "groups must be at least 1"),
         ([Method("a", "grpo", {"seed": 3})], {}, "seed is no setting"),
+        ([Method("a", "grpo", {"temperature": 0.7})], {}, "temperature changes the true values"),
         ([], {}, "at least one method"),
     ],
 )

@@ -162,6 +162,23 @@ def test_where_all_branches_repeat_their_sisters_all_become_roots(tokenizer: Any
     assert all(not span.decision.branches for span in tree.spans if span.decision)
 
 
+def test_what_replaces_a_dropped_branch_meets_the_noise_of_its_place(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset, seeds = ToolEnv.areset, list[int | None]()
+
+    async def noted(self: ToolEnv, *, seed: int | None = None, **options: Any) -> Any:
+        seeds.append(seed)
+        return await reset(self, seed=seed, **options)
+
+    monkeypatch.setattr(ToolEnv, "areset", noted)
+    for _ in range(2):
+        grow(tokenizer, "latr", branch_alpha=0.6, branch_distance=1.1)
+    assert None not in seeds
+    assert sorted(seeds[:8]) == sorted(seeds[8:])  # type: ignore[type-var]
+    assert len(set(seeds)) == 8
+
+
 @pytest.mark.parametrize(
     ("one", "other", "distance"), [([], [], 0), ([1], [], 1), ([1, 2, 3], [1, 3], 1 / 3), ([1, 2], [3, 4], 1)]
 )
