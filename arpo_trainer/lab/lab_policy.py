@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
+from arpo_trainer.lab.tiny_model import SIZES, tiny_model, tiny_tokenizer
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.cold_start import cold_start
 from arpo_trainer.run.make_env import make_env
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.tokenised_traces import Example, tokenised
+from arpo_trainer.validation import check_name, check_types
 from envs_registry.generated.bifurcation import BifurcationSource
 from envs_registry.generated.bifurcation_world import WorldSettings
 from sandbox.cache_directory import cache_directory
@@ -46,6 +47,9 @@ class PolicySettings:
         batch_size: walks per step.
         learning_rate: initial learning rate; it falls linearly to 0.
         seed: of weights, walks and their order.
+
+    Raises:
+        ValueError: the size is unknown (suggests the nearest), or a value is of another type or out of range.
     """
 
     level: str = "short"
@@ -56,6 +60,15 @@ class PolicySettings:
     batch_size: int = 16
     learning_rate: float = 1e-3
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_types(self, self.__annotations__)
+        check_name("policy.size", self.size, SIZES)
+        for name, least in (("demonstrations", 1), ("batch_size", 1), ("seed", 0), ("learning_rate", 0.0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"policy.{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0.0 <= self.short_share <= 1.0:
+            raise ValueError(f"policy.short_share is a share of the walks, from 0 to 1; got {self.short_share}")
 
     @property
     def folder(self) -> Path:
