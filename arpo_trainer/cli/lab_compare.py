@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.cli.command_options import add_command, add_set_option, read_settings_options
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.validation import check_name
 
 if TYPE_CHECKING:
     from arpo_trainer.lab.run_store import GridPlan
@@ -64,10 +65,20 @@ def _compare(arguments: argparse.Namespace) -> int:
             _show(arguments, parse_budget(arguments.budget or []))
         return 0
     plan = _plan(arguments)
+    _check_baseline(arguments, plan)
     run, check = training_functions()
     outcome = run_grid(plan, arguments.output, run, processes=arguments.processes, check=check)
     _show(arguments, {})
     return 1 if outcome.failed else 0
+
+
+def _check_baseline(arguments: argparse.Namespace, plan: GridPlan) -> None:
+    """Refuse an unknown baseline before any run is made."""
+    from arpo_trainer.lab.run_store import GRID, read_plan
+
+    stored = read_plan(arguments.output).algorithms if (arguments.output / GRID).is_file() else []
+    if arguments.baseline:
+        check_name("--baseline", arguments.baseline, [one.label for one in (*stored, *plan.algorithms)])
 
 
 def training_functions() -> tuple[Any, Any]:
@@ -114,8 +125,8 @@ def _show(arguments: argparse.Namespace, budgets: dict[str, int]) -> None:
 
     plan, records = load_comparison(arguments.output)
     data = compare_records(plan, records, budgets, arguments.baseline)
+    write_comparison_tables(data)  # first: they are there, too, where nothing can be written
     files = write_comparison(data, arguments.output)
-    write_comparison_tables(data)
     sys.stdout.write("\n" + "".join(f"{path}\n" for path in files))
 
 

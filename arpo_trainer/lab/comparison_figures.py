@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from arpo_trainer.lab.comparison_words import OVERALL
 from arpo_trainer.lab.grid_run import AXIS_LABELS
 from arpo_trainer.optional_dependencies import require
@@ -156,7 +158,17 @@ def _forest(panel: Any, data: dict[str, Any], axis: str, places: Sequence[str], 
 def _legend(figure: Any, panel: Any) -> None:
     handles, names = panel.get_legend_handles_labels()
     if names:
-        figure.legend(handles, names, loc="outside upper left", ncols=min(8, len(names)), fontsize=8)
+        ncols = _columns(names, figure.get_figwidth())
+        figure.legend(handles, names, loc="outside upper left", ncols=ncols, fontsize=8)
+
+
+def _columns(names: Sequence[str], width: float) -> int:
+    """Return how many columns of a legend in small type fit into a width in inches."""
+    for columns in range(min(8, len(names)), 1, -1):
+        parts = numpy.array_split([len(name) for name in names], columns)  # as matplotlib fills them
+        if sum(0.062 * int(max(part)) + 0.53 for part in parts) <= width:
+            return columns
+    return 1
 
 
 def _svg(size: tuple[float, float], draw: Callable[[Any], None]) -> str:

@@ -88,6 +88,8 @@ def _verdicts(data: dict[str, Any]) -> str:
 def _verdict_cell(row: dict[str, Any], axis: str) -> str:
     kind = verdict(row)
     sign, words = _SIGNS[kind]
+    if kind == "" and row["difference"]["low"] is None:
+        sign, words = "", "one seed, no interval"
     number = interval(row["difference"], sign=True) if kind != "base" else f"{row['score']['value']:.3f}"
     value, _, bounds = number.partition(" ")
     return (

@@ -3,6 +3,7 @@
 For each axis of cost and each environment there is a budget. A run's score is the mean success of the policies in the
 last fifth of the budget, its average the area under its curve. Algorithms are compared by the interquartile mean over
 seeds with bootstrap intervals, and to a baseline by the difference, paired by seed, and the probability of improvement.
+Over all environments each of them counts the same.
 
     plan, records = load_comparison("lab/first")
     data = compare_records(plan, records, budgets={"tokens": 20000})

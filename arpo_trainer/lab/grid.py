@@ -165,8 +165,8 @@ def duration(seconds: float) -> str:
 def _check_budget(spec: GridRun) -> None:
     """Refuse a budget that one group of the run would exceed, as far as that is certain before it is played."""
     group = spec.settings.get("num_generations")
-    if group is None:
-        return
+    if type(group) is not int:
+        return  # not given, or refused by `check`
     # each trajectory of a group samples at least one token of its own
     for axis in ("trajectories", "tokens"):
         if spec.budget.get(axis, group) < group:

@@ -25,7 +25,7 @@ from arpo_trainer.run.cold_start import cold_start
 from arpo_trainer.run.make_env import make_env
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.tokenised_traces import Example, tokenised
-from arpo_trainer.validation import check_name
+from arpo_trainer.validation import check_name, check_types
 from envs_registry.generated.bifurcation import BifurcationSource
 from envs_registry.generated.bifurcation_world import WorldSettings
 from sandbox.cache_directory import cache_directory, locked
@@ -53,7 +53,14 @@ class PolicySettings:
         seed: of weights, walks and their order.
 
     Raises:
-        ValueError: an unknown level, knob or size, or a number out of range.
+        check_types(self, self.__annotations__)
+        BifurcationSource(level=self.level, **self.knobs)
+        check_name("size", self.size, SIZES)
+        for name, least in (("demonstrations", 1), ("batch_size", 1), ("seed", 0), ("learning_rate", 0.0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.short_share <= 1:
+            raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
     """
 
     level: str = "short"
@@ -66,6 +73,7 @@ class PolicySettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+<<<<<<< HEAD
         BifurcationSource(level=self.level, **self.knobs)
         check_name("size", self.size, SIZES)
         for name in ("demonstrations", "batch_size"):
@@ -73,6 +81,15 @@ class PolicySettings:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.short_share <= 1:
             raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
+=======
+        check_types(self, self.__annotations__)
+        check_name("policy.size", self.size, SIZES)
+        for name, least in (("demonstrations", 1), ("batch_size", 1), ("seed", 0), ("learning_rate", 0.0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"policy.{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0.0 <= self.short_share <= 1.0:
+            raise ValueError(f"policy.short_share is a share of the walks, from 0 to 1; got {self.short_share}")
+>>>>>>> attack
 
     @property
     def folder(self) -> Path:

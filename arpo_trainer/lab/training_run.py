@@ -72,7 +72,7 @@ class RunSpec:
         test_tasks: number of held-out tasks of the final evaluation, each sampled four times.
 
     Raises:
-        ValueError: there are no groups or no test tasks.
+        ValueError: there are no groups or no test tasks, or a setting of the policy is wrong.
     """
 
     algorithm: str
@@ -90,6 +90,7 @@ class RunSpec:
         for name in ("groups", "test_tasks"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(self, name)!r}")
+        _ = self.policy_settings  # for its errors, which would otherwise come with the first run
 
     @property
     def policy_settings(self) -> PolicySettings:

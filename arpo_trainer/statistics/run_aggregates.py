@@ -1,13 +1,18 @@
 """Aggregates of training runs over seeds and environments: interquartile mean, bootstrap intervals, improvement.
 
 The methods are those of Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice", arXiv 2108.13264; the
-package rliable): strata are environments, and seeds are resampled within each of them. One thing is changed, since a
-percentile interval from few seeds is too narrow: its quantiles lie as much further out as Student's t with as many
+package rliable): strata are environments, and seeds are resampled within each of them. Two things are changed.
+
+Environments count the same: the interquartile mean is taken within each, and then their mean. rliable takes it over the
+runs of all environments together. With environments of different difficulty that leaves out all runs of the easiest
+and of the hardest one, so that what an algorithm gains there would count for nothing.
+
+A percentile interval from few seeds is too narrow: its quantiles lie as much further out as Student's t with as many
 seeds asks for ("expanded percentile", Hesterberg 2014, arXiv 1411.5279). Resamples cannot leave the range of the runs,
 which matters below five seeds; there the interval is at least that of Student's t with the bootstrap's standard error.
 
     scores = {"grpo": [array(seeds of env 1), array(seeds of env 2)], "arpo": [...]}
-    aggregate(scores["arpo"])                         # the interquartile mean of all runs, with its 95 % interval
+    aggregate(scores["arpo"])                         # the interquartile mean with its 95 % interval
     difference(scores["arpo"], scores["grpo"], paired=True)
     improvement(scores["arpo"], scores["grpo"])       # P(a run of ARPO scores more than one of GRPO), ties half
 """
@@ -80,7 +85,7 @@ def resampled_rows(sizes: Sequence[int], seed: int = 0, resamples: int = RESAMPL
 
 
 def aggregate(strata: Sequence[ArrayLike], seed: int = 0) -> Estimate:
-    """Return the interquartile mean of all runs with its stratified bootstrap interval.
+    """Return the mean over environments of the interquartile mean, with its stratified bootstrap interval.
 
     Args:
         strata: the scores of each environment's runs.
@@ -91,14 +96,13 @@ def aggregate(strata: Sequence[ArrayLike], seed: int = 0) -> Estimate:
     """
     runs = _checked(strata)
     sizes = [len(each) for each in runs]
-    drawn = interquartile_mean(_pooled(runs, resampled_rows(sizes, seed)))
-    return estimate(float(interquartile_mean(numpy.concatenate(runs))), drawn, sizes)
+    return estimate(_middle(runs), _middles(runs, resampled_rows(sizes, seed)), sizes)
 
 
 def difference(
     first: Sequence[ArrayLike], second: Sequence[ArrayLike], paired: bool = False, seed: int = 0
 ) -> Estimate:
-    """Return how much the interquartile mean of `first` exceeds that of `second`, with its bootstrap interval.
+    """Return how much `aggregate` of `first` exceeds that of `second`, with its bootstrap interval.
 
     Args:
         first: scores by environment.
@@ -116,10 +120,8 @@ def difference(
     if paired and sizes != others:
         raise ValueError(f"paired runs come in equal numbers for each environment; got {sizes} and {others}")
     rows = resampled_rows(sizes, seed)
-    drawn = interquartile_mean(_pooled(ours, rows))
-    drawn = drawn - interquartile_mean(_pooled(theirs, rows if paired else resampled_rows(others, seed + 1)))
-    found = interquartile_mean(numpy.concatenate(ours)) - interquartile_mean(numpy.concatenate(theirs))
-    return estimate(float(found), drawn, sizes if paired else sizes + others)
+    drawn = _middles(ours, rows) - _middles(theirs, rows if paired else resampled_rows(others, seed + 1))
+    return estimate(_middle(ours) - _middle(theirs), drawn, sizes if paired else sizes + others)
 
 
 def improvement(first: Sequence[ArrayLike], second: Sequence[ArrayLike], seed: int = 0) -> Estimate:
@@ -209,9 +211,15 @@ def _freedom(sizes: Sequence[int]) -> tuple[int, int]:
     return sum(several), sum(several) - len(several)
 
 
-def _pooled(runs: Sequence[Floats], rows: Sequence[Rows]) -> Floats:
-    """Return the resampled scores of all strata, of shape (resamples, runs)."""
-    return numpy.concatenate([each[row] for each, row in zip(runs, rows, strict=True)], axis=1)
+def _middle(runs: Sequence[Floats]) -> float:
+    return float(numpy.mean([interquartile_mean(each) for each in runs]))
+
+
+def _middles(runs: Sequence[Floats], rows: Sequence[Rows]) -> Floats:
+    """Return `_middle` of each resample, shape (resamples,)."""
+    drawn = [interquartile_mean(each[row]) for each, row in zip(runs, rows, strict=True)]
+    found: Floats = numpy.mean(drawn, axis=0)
+    return found
 
 
 def _both(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> tuple[list[Floats], list[Floats]]:

@@ -51,6 +51,7 @@ def test_a_quick_comparison_prints_tables_and_goes_on(tmp_path: Path, capsys: An
         (["--quick", "--budget", "token=9"], "did you mean 'tokens'"),
         (["--draw", "--seeds", "3"], "--draw trains nothing: leave out --seeds"),
         (["--draw"], "no comparison in"),
+        (["--quick", "--baseline", "arrpo"], "did you mean 'arpo'"),
         (["--quick", "--processes", "0"], "processes must be at least 1"),
     ],
 )

@@ -202,3 +202,20 @@ def test_intervals_of_two_seeds_stay_in_the_range_of_shares() -> None:
     found = [row["difference"] for row in rows if "difference" in row]
     assert all(-1 <= one["low"] <= one["high"] <= 1 for one in found)
     assert all(low >= 0 for curves in part["curves"].values() for curve in curves.values() for low in curve["low"])
+
+
+def test_one_seed_is_no_verdict_and_long_labels_stay_in_the_figure() -> None:
+    pytest.importorskip("matplotlib")
+    from arpo_trainer.lab.comparison_figures import differences_svg
+    from arpo_trainer.lab.comparison_page import _verdicts
+
+    labels = ["grpo", *(f"{number}-{'long' * 15}" for number in range(4))]
+    plan = GridPlan([parse_algorithm(f"{label}=grpo") for label in labels], ["short"], [0])
+    data = compare_records(plan, [record_of(spec) for spec in plan.specs()])
+    assert _verdicts(data).count("one seed, no interval") == 16
+    assert "not told apart" not in _verdicts(data)
+    drawing = ElementTree.fromstring(differences_svg(data))
+    width = float(drawing.attrib["width"].removesuffix("pt"))
+    starts = [float(each.attrib["x"]) for each in drawing.iter() if each.text in labels[1:]]
+    assert len(starts) == 4
+    assert all(start + 4.2 * 62 < width for start in starts)  # points a letter

@@ -204,7 +204,7 @@ def test_a_run_that_cannot_work_is_refused_before_anything_is_written(tmp_path: 
         raise ValueError(f"no environment {spec.env!r}")
 
     with pytest.raises(ValueError, match="no environment 'short'"):
-        run_grid(plan_of(), tmp_path / "new", made_up_run, check=check)
+        run_grid(plan_of("grpo:num_generations=many"), tmp_path / "new", made_up_run, check=check)
     assert not (tmp_path / "new").exists()
 
 

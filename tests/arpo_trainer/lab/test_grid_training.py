@@ -42,6 +42,9 @@ def test_settings_find_their_place() -> None:
         (run_of(groups=0), "groups must be a whole number of at least 1, got 0"),
         (run_of(test_tasks=0), "test_tasks must be a whole number"),
         (run_of(num_generations="many"), "low, short: "),
+        (run_of(**{"policy.size": "3M"}), "size must be one of '0.8M'"),
+        (run_of(**{"policy.demonstrations": "many"}), "demonstrations must be a whole number"),
+        (run_of(**{"policy.short_share": 2.0}), "between 0 and 1, got 2.0"),
     ],
 )
 def test_runs_that_cannot_work_are_refused(run: GridRun, words: str) -> None:

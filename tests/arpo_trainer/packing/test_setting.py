@@ -130,3 +130,9 @@ def test_dropout_is_not_proven() -> None:
 def test_checkpoints_of_earlier_versions_are_compared_by_what_they_did(recorded: Any, now: bool) -> None:
     assert differences({"packing": recorded, "seed": 1}, {"packing": now, "seed": 1}) == []
     assert differences({"packing": recorded}, {"packing": not now}) == [f"packing: {now} -> {not now}"]
+
+
+def test_a_setting_that_an_older_checkpoint_lacks_had_its_default() -> None:
+    assert differences({"packing": True}, {"packing": True, "branch_order": "rounds", "branch_distance": 0.1}) == []
+    changed = differences({"packing": True}, {"packing": True, "branch_order": "arrival"})
+    assert changed == ["branch_order: 'rounds' -> 'arrival'"]
