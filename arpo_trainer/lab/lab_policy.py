@@ -53,14 +53,7 @@ class PolicySettings:
         seed: of weights, walks and their order.
 
     Raises:
-        check_types(self, self.__annotations__)
-        BifurcationSource(level=self.level, **self.knobs)
-        check_name("size", self.size, SIZES)
-        for name, least in (("demonstrations", 1), ("batch_size", 1), ("seed", 0), ("learning_rate", 0.0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 <= self.short_share <= 1:
-            raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
+        ValueError: an unknown level, knob or size, or a number out of range.
     """
 
     level: str = "short"
@@ -73,23 +66,14 @@ class PolicySettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-<<<<<<< HEAD
+        check_types(self, self.__annotations__)
         BifurcationSource(level=self.level, **self.knobs)
         check_name("size", self.size, SIZES)
-        for name in ("demonstrations", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.short_share <= 1:
-            raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
-=======
-        check_types(self, self.__annotations__)
-        check_name("policy.size", self.size, SIZES)
         for name, least in (("demonstrations", 1), ("batch_size", 1), ("seed", 0), ("learning_rate", 0.0)):
             if getattr(self, name) < least:
-                raise ValueError(f"policy.{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0.0 <= self.short_share <= 1.0:
-            raise ValueError(f"policy.short_share is a share of the walks, from 0 to 1; got {self.short_share}")
->>>>>>> attack
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.short_share <= 1:
+            raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
 
     @property
     def folder(self) -> Path:
