@@ -79,11 +79,13 @@ def test_costs_of_a_hand_made_tree_are_exact() -> None:
     assert counter.spent
 
 
-def test_only_valid_trajectories_from_the_prompt_count() -> None:
+def test_only_valid_planned_roots_count_and_each_prompt_the_same() -> None:
     assert root_success([hand_made()]) == (1.0, 1)
     tree = hand_made()
-    tree.trajectories[1].origin = "top-up"
-    assert root_success([tree]) == (0.5, 2)
+    tree.trajectories[1].origin = "top-up"  # how many there are depends on how the roots fared
+    assert root_success([tree]) == (1.0, 1)
+    tree.trajectories[1].origin = "root"
+    assert root_success([tree, tree, hand_made()]) == (pytest.approx(2 / 3), 5)
     assert root_success([]) == (0.0, 0)
 
 
