@@ -33,7 +33,7 @@ def page_with_tables(page: str) -> str:
 def _table(data: dict[str, Any], axis: str, words: str) -> str:
     found = data["axes"][axis]
     columns = {**found["environments"], ALL: found["overall"]}
-    heads = [f"{name} ({found['budgets'][name]:,})" if name in found["budgets"] else name for name in columns]
+    heads = [f"{name} ({found['budgets'][name]:,.0f})" if name in found["budgets"] else name for name in columns]
     rows = [_row(one["label"], columns) for one in data["plan"]["algorithms"]]
     head = f"Success on the way to equal {words}, and its difference to `{data['baseline']}` with 95 % intervals:\n\n"
     return head + "\n".join([f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows]) + "\n"
