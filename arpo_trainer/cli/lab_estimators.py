@@ -12,17 +12,11 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.cli.command_options import add_command, add_set_option, read_settings_options
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
-from arpo_trainer.run.recipes import parse_assignments
-from arpo_trainer.validation import check_name
-
-if TYPE_CHECKING:
-    from arpo_trainer.lab.estimators import Method
 
 _USUAL = ["grpo", "arpo", "aepo", "tree-grpo", "random"]
 _ERRORS = {  # of turns, in units of reward
@@ -56,12 +50,13 @@ def add_lab_estimators_action(actions: Any) -> None:
 def _estimators(arguments: argparse.Namespace) -> int:
     require("train")
     from arpo_trainer.lab.estimators import EstimatorStudy, judge_estimators
+    from arpo_trainer.lab.grid_run import parse_algorithm
 
     given = read_settings_options(arguments.set)
     knobs = {name.removeprefix("knobs."): value for name, value in given.items() if name.startswith("knobs.")}
     study = EstimatorStudy(
         arguments.level,
-        [read_method(text) for text in arguments.algorithms],
+        [parse_algorithm(text) for text in arguments.algorithms],
         knobs,
         groups=arguments.groups,
         tasks=arguments.tasks,
@@ -76,22 +71,6 @@ def _estimators(arguments: argparse.Namespace) -> int:
         arguments.output.write_text(_as_json(result), encoding="utf-8")
     write_estimator_tables(result)
     return 0
-
-
-def read_method(text: str) -> Method:
-    """Read `algorithm`, `algorithm:name=value,...` or `label=algorithm:name=value,...`; values are YAML.
-
-    Raises:
-        ValueError: the algorithm is unknown, or a setting is not `name=value`.
-    """
-    from arpo_trainer.lab.estimators import Method
-
-    head, _, tail = text.partition(":")
-    label, sign, algorithm = head.partition("=")
-    if not sign:
-        label, algorithm = text, head
-    check_name(f"--algorithms {text}: the algorithm", algorithm, list(ALGORITHMS))
-    return Method(label, algorithm, parse_assignments(tail.split(","), f"--algorithms {head}:") if tail else {})
 
 
 def write_estimator_tables(result: Mapping[str, Any]) -> None:

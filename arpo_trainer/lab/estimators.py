@@ -5,7 +5,7 @@ and is compared with `exact_values`: in units of reward (`grpo-no-std`, no facto
 something, and as published. Methods that grow trees alike are judged on the same trees. See `credit_errors` for the
 measures and `logit_table` for the direction of the gradient, which is compared at equal cost.
 
-    study = EstimatorStudy("short", [Method("grpo", "grpo"), Method("fork", "arpo", {"attribution": "fork"})])
+    study = EstimatorStudy("short", [parse_algorithm("grpo"), parse_algorithm("fork=arpo:attribution=fork")])
     result = judge_estimators(study)
 """
 
@@ -25,6 +25,7 @@ import torch
 from arpo_trainer.backends.select_transformers import transformers_backend
 from arpo_trainer.lab.credit_errors import CreditSample, Floats, credit_errors, jackknife
 from arpo_trainer.lab.exact_values import ExactValues, exact_values
+from arpo_trainer.lab.grid_run import AlgorithmChoice
 from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy, world_env
 from arpo_trainer.lab.logit_table import LogitTable, batch_cosines, cosine, last_seen, squared_mean
 from arpo_trainer.lab.training_run import SETTINGS, RunSpec, run_config, tree_costs
@@ -41,21 +42,6 @@ from envs_registry.generated.bifurcation_world import knob_names
 
 COSTS = ("sampled_tokens", "tool_calls")
 _MOST_LOST = 0.5
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method to judge.
-
-    Attributes:
-        label: its name in tables.
-        algorithm: a row of `algorithms.registry.ALGORITHMS`.
-        settings: fields of `ARPOConfig`, such as `attribution`.
-    """
-
-    label: str
-    algorithm: str
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,7 +62,7 @@ class EstimatorStudy:
     """
 
     level: str
-    methods: Sequence[Method]
+    methods: Sequence[AlgorithmChoice]
     knobs: dict[str, Any] = field(default_factory=dict)
     groups: int = 16
     tasks: int = 4
@@ -101,7 +87,7 @@ class EstimatorStudy:
         if any("seed" in settings for settings in (self.settings, *(one.settings for one in self.methods))):
             raise ValueError("seed is no setting of a method here: `seed` of the study is that of everything drawn")
 
-    def config(self, method: Method) -> Any:
+    def config(self, method: AlgorithmChoice) -> Any:
         """Return the `ARPOConfig` of a method.
 
         Raises:

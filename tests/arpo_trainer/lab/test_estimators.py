@@ -13,8 +13,9 @@ import pytest
 from arpo_trainer.algorithms.credit_assignment import CREDITS
 from arpo_trainer.algorithms.credit_method import Credit, PathValues
 from arpo_trainer.lab import estimators
-from arpo_trainer.lab.estimators import EstimatorStudy, Method, judge_estimators
+from arpo_trainer.lab.estimators import EstimatorStudy, judge_estimators
 from arpo_trainer.lab.exact_values import exact_values
+from arpo_trainer.lab.grid_run import AlgorithmChoice
 from arpo_trainer.lab.logit_table import LogitTable, last_seen
 from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
 from arpo_trainer.tree import RolloutTree
@@ -35,13 +36,15 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> estimators.Ground:
     return scripted_ground(monkeypatch)
 
 
-def study(*methods: Method, **options: Any) -> EstimatorStudy:
+def study(*methods: AlgorithmChoice, **options: Any) -> EstimatorStudy:
     return EstimatorStudy("short", methods, tasks=2, **{"groups": 8, **options})
 
 
 def test_shuffled_credit_is_told_apart_from_grpo(ground: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CREDITS, "shuffled", Credit(shuffled))
-    methods = judge_estimators(study(Method("grpo", "grpo"), Method("broken", "grpo", {"attribution": "shuffled"})))
+    methods = judge_estimators(
+        study(AlgorithmChoice("grpo", "grpo"), AlgorithmChoice("broken", "grpo", {"attribution": "shuffled"}))
+    )
     good, broken = (methods["methods"][label]["reward"] for label in ("grpo", "broken"))
     for kind, name, sign in (
         ("turn", "mse", -1),
@@ -55,7 +58,7 @@ def test_shuffled_credit_is_told_apart_from_grpo(ground: Any, monkeypatch: pytes
 
 
 def test_grpo_has_no_bias_towards_anything(ground: Any) -> None:
-    found = judge_estimators(study(Method("grpo", "grpo"), groups=12))["methods"]["grpo"]
+    found = judge_estimators(study(AlgorithmChoice("grpo", "grpo"), groups=12))["methods"]["grpo"]
     value, error = found["reward"]["turn"]["slope"]
     assert abs(value - 15 / 16) < 4 * error  # a trajectory is part of the mean it is compared with
     assert found["trees"]["tokens_not_known"] < 0.02
@@ -74,7 +77,11 @@ def test_soft_and_hard_are_the_same_and_trees_are_grown_once(ground: Any, monkey
     monkeypatch.setattr(estimators, "grow", counted)
     given = {"branch_alpha": 0.9}
     methods = judge_estimators(
-        study(Method("soft", "random", given), Method("hard", "random", {**given, "attribution": "hard"}), groups=3)
+        study(
+            AlgorithmChoice("soft", "random", given),
+            AlgorithmChoice("hard", "random", {**given, "attribution": "hard"}),
+            groups=3,
+        )
     )["methods"]
     assert len(grown) == 1
     soft, hard = (methods[label]["reward"]["turn"] for label in ("soft", "hard"))
@@ -83,7 +90,7 @@ def test_soft_and_hard_are_the_same_and_trees_are_grown_once(ground: Any, monkey
 
 
 def test_the_same_seed_gives_the_same_numbers(ground: Any) -> None:
-    first, second = (judge_estimators(study(Method("arpo", "arpo"), groups=2)) for _ in range(2))
+    first, second = (judge_estimators(study(AlgorithmChoice("arpo", "arpo"), groups=2)) for _ in range(2))
     assert first == second
 
 
@@ -116,27 +123,27 @@ def test_the_gradient_of_the_table_is_that_of_the_value(ground: Any) -> None:
 @pytest.mark.parametrize(
     ("methods", "options", "error"),
     [
-        ([Method("a", "grpo"), Method("a", "arpo")], {}, "given twice: a"),
-        ([Method("a", "grpo")], {"groups": 0}, "groups must be at least 1"),
-        ([Method("a", "grpo", {"seed": 3})], {}, "seed is no setting"),
-        ([Method("a", "grpo", {"temperature": 0.7})], {}, "temperature changes the true values"),
+        ([AlgorithmChoice("a", "grpo"), AlgorithmChoice("a", "arpo")], {}, "given twice: a"),
+        ([AlgorithmChoice("a", "grpo")], {"groups": 0}, "groups must be at least 1"),
+        ([AlgorithmChoice("a", "grpo", {"seed": 3})], {}, "seed is no setting"),
+        ([AlgorithmChoice("a", "grpo", {"temperature": 0.7})], {}, "temperature changes the true values"),
         ([], {}, "at least one method"),
     ],
 )
-def test_bad_studies_are_refused(methods: list[Method], options: dict[str, Any], error: str) -> None:
+def test_bad_studies_are_refused(methods: list[AlgorithmChoice], options: dict[str, Any], error: str) -> None:
     with pytest.raises(ValueError, match=error):
         study(*methods, **options)
 
 
 def test_unknown_settings_are_named() -> None:
     with pytest.raises(ValueError, match="did you mean 'attribution'"):
-        judge_estimators(study(Method("a", "grpo", {"atribution": "fork"})))
+        judge_estimators(study(AlgorithmChoice("a", "grpo", {"atribution": "fork"})))
     with pytest.raises(ValueError, match="did you mean 'choices'"):
-        judge_estimators(study(Method("a", "grpo"), knobs={"choice": 3}))
+        judge_estimators(study(AlgorithmChoice("a", "grpo"), knobs={"choice": 3}))
 
 
 def test_a_policy_that_does_something_else_is_refused(tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(tmp_path)
     tiny_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="could not be enumerated"):
-        judge_estimators(study(Method("a", "grpo"), policy=tmp_path))
+        judge_estimators(study(AlgorithmChoice("a", "grpo"), policy=tmp_path))
