@@ -77,6 +77,9 @@ class WorldSettings:
         for name, high in highest.items():
             _check_range(name, getattr(self, name), lowest[name], high)
         _check_range("critical", self.critical, 0, self.decisions)
+        for name in ("shared_doors", "dense"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
         if not self.shared_doors and self.decisions * self.choices > len(DOORS):
             raise ValueError(
                 f"{self.decisions} decisions of {self.choices} choices need more than {len(DOORS)} doors; lower one of "
@@ -84,8 +87,6 @@ class WorldSettings:
             )
         for name in ("noise", "slip"):
             _check_range(name, getattr(self, name), 0.0, 1.0)
-        if not isinstance(self.dense, bool):
-            raise ValueError(f"dense must be true or false, not {self.dense!r}")
         for name, kinds in (("layout", Layout), ("rule", Rule), ("dead_ends", DeadEnds)):
             if getattr(self, name) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}; not {getattr(self, name)!r}")
@@ -244,9 +245,8 @@ def make_world(settings: WorldSettings, seed: int, name: str) -> DoorWorld:
             rooms.append(Room(rng.choice(DOORS), details=details))
             continue
         number = rng.randrange(settings.cues)
-        right = {"fixed": meaning[kind][0], "cue": meaning[kind][number], "chance": rng.choice(doors[kind])}[
-            settings.rule
-        ]
+        by_rule = {"fixed": meaning[kind][0], "cue": meaning[kind][number], "chance": rng.choice(doors[kind])}
+        right = by_rule[settings.rule]
         matters = settings.critical in (0, kind + 1)
         rooms.append(Room(doors[kind], right if matters else "", CUES[number], details))
     keys = rng.sample(KEYS, settings.mattering + 1 if settings.dense else 2)

@@ -245,6 +245,7 @@ def test_levels_load_and_knobs_replace_theirs(level: str) -> None:
         ({"noise": 1.5}, r"noise must be a number between 0.0 and 1.0"),
         ({"slip": "much"}, r"slip must be a number between 0.0 and 1.0, got 'much'"),
         ({"dense": "yes"}, "dense must be true or false, not 'yes'"),
+        ({"shared_doors": "no"}, "shared_doors must be true or false, not 'no'"),
         ({"layout": "last"}, "layout must be one of first, spread; not 'last'"),
         ({"rule": "none"}, "rule must be one of fixed, cue, chance"),
         ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'"),
