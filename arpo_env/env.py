@@ -42,10 +42,10 @@ from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
+from arpo_env.task_checks import check_task
 from arpo_env.text_space import UnicodeText
-from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools, seed_tools
+from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, default_tools, fork_tools, reset_tools, seed_tools
 from envs_registry import EnvSpec, Task, get_spec, load_source
-from envs_registry.answer_leak_check import check_setup
 from envs_registry.sources import UnknownOptionError
 from sandbox import Sandbox
 
@@ -62,7 +62,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         limit: maximum number of tasks.
         shuffle: shuffle the tasks with `seed` before the limit is applied (finite sources only).
         seed: seed of the shuffle, or of the generator if the tasks are generated.
-        tools: names ("python", "search", "mcp:SERVER"), typed functions, or factories of one or several `Tool` objects.
+        tools: names ("python", "search", "read_file", "browse", "mcp:SERVER"), typed functions, or factories of one or
+            several `Tool` objects. By default those of the environment, and "read_file" if tasks have files.
         protocol: the format of turns: "arpo-tags" ("arpo-tags-reference" uses the published code's white space), the
             model's own tool calls ("hermes" for Qwen, "llama3"), a name registered by `register_protocol`, or a
             `Protocol`.
@@ -79,11 +80,12 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
         options: options of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
-            pages, page_reader, page_model, judge_model, model_url), and of the task source, such as `level`.
+            pages, page_reader, browse, page_model, judge_model, model_url), and of the task source, such as `level`.
 
     Raises:
         UnknownEnvError: the id is not registered.
         ValueError: an option, split or limit is invalid, or the setup of a task contains its answer.
+        FileNotFoundError: a file of a task does not exist.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  (the form Gymnasium expects)
@@ -125,9 +127,10 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
         # The tasks of an endless source are checked one by one, at each reset.
         for index in range(self.tasks.size or 0):
-            check_setup(self.tasks.task(index))
+            check_task(self.tasks.task(index))
+        named = default_tools(spec, self.tasks) if tools is None else tools
         self._toolbox = Toolbox(
-            spec.tools if tools is None else tools,
+            (*named, "browse") if self.services.browse and "browse" not in named else named,
             check_positive("tool_timeout", tool_timeout, spec.tool_timeout),
             sandbox,
             self.services,
@@ -206,12 +209,11 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         """Asynchronous `reset`."""
         super().reset(seed=seed)
         task = self._choose(options or {})
-        check_setup(task)
+        check_task(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
         seed_tools(self.tools.values(), seed, lambda: int(self.np_random.integers(2**32)))
-        for tool in self.tools.values():
-            await tool.reset(task.setup)
+        await reset_tools(self.tools.values(), task)
         self._episode = Episode(task)
         return task.question, {
             "task": task,
@@ -309,17 +311,15 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         return self.episode
 
     def check(self) -> None:
-        """Check early that search, page reading and grading are configured and installed.
+        """Check early that search, page and file reading, and grading are configured and installed.
 
         Raises:
             ValueError: no judge model is configured.
             RuntimeError: no search backend is configured.
-            ModuleNotFoundError: the libraries for reading pages are not installed.
+            ModuleNotFoundError: the libraries for reading pages or files are not installed.
         """
         _ = self.grader
-        if "search" in self.tools:
-            self.services.backend(self._toolbox.source)
-            self.services.check_reader()
+        self._toolbox.check()
 
     @functools.cached_property
     def grader(self) -> Grader:

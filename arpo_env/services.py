@@ -37,14 +37,15 @@ class Services:
         search: a backend, or any argument of `open_search`; None means the corpus of the task source if it has one
             (MultiHop), else the environment variable `ARPO_SEARCH`.
         search_results: maximum number of results per search.
-        result_characters: maximum number of characters of a search result; later entries are dropped. Use less for a
-            model with a small context.
+        result_characters: maximum number of characters of a search result (later entries are dropped), and of a part
+            of a file or a browsed page (which have at most 8,000). Use less for a model with a small context.
         cache: file that records all external answers; None means no cache.
         cache_mode: "record" (the default), "replay" (no external request is made, no key is needed) or "live" (the
             cache is neither read nor written).
         pages: content of web pages in search results: "snippets" of the provider, "passages" around them, or
             "summaries" by `page_model` (the papers' browser agent).
-        page_reader: reads the pages; replaces a `PageReader` with its defaults.
+        page_reader: reads the pages; replaces a `PageReader` with its defaults. For `browse` it needs `links=True`.
+        browse: add the tool `browse`, which opens the task's start page (WebWalker), web addresses, and links.
         page_model: name of the model that summarises pages.
         judge_model: name of the model that judges answers.
         model_url: OpenAI-compatible server of both models; None means `OPENAI_BASE_URL`.
@@ -60,6 +61,7 @@ class Services:
     cache_mode: str | None = None
     pages: str = "snippets"
     page_reader: PageSource | None = None
+    browse: bool = False
     page_model: str = ""
     judge_model: str = ""
     model_url: str | None = field(default=None, repr=False)
@@ -78,8 +80,14 @@ class Services:
             raise ValueError("pages='summaries' needs page_model=..., the name of the model that reads the pages")
         if self.page_model and self.pages != "summaries":
             raise ValueError(f"page_model={self.page_model!r} reads for pages='summaries', not for {self.pages!r}")
-        if self.page_reader is not None and self.pages == "snippets":
-            raise ValueError("page_reader=... reads for pages='passages' or pages='summaries', not for 'snippets'")
+        if not isinstance(self.browse, bool):
+            raise ValueError(f"browse is True or False, not {self.browse!r}")
+        if self.page_reader is not None and self.pages == "snippets" and not self.browse:
+            raise ValueError(
+                "page_reader=... reads for pages='passages', pages='summaries' or browse=True, not for 'snippets'"
+            )
+        if self.browse and self.page_reader is not None and not getattr(self.page_reader, "links", False):
+            raise ValueError("browse=True follows links: give page_reader=PageReader(links=True, ...)")
         if self.model_url and not (self.page_model or self.judge_model):
             raise ValueError("model_url is the server of judge_model or page_model; name one of them")
         self.record = self._opened_cache()
@@ -149,6 +157,15 @@ class Services:
         reader = PageReader() if self.page_reader is None else self.page_reader
         return reader if self.record is None else CachedPages(reader, self.record)
 
+    @functools.cached_property
+    def link_reader(self) -> PageSource | CachedPages:
+        """The page reader of the tool `browse`, whose pages have links."""
+        from arpo_env.pages.cached_pages import CachedPages
+        from arpo_env.pages.reader import PageReader
+
+        reader = PageReader(links=True) if self.page_reader is None else self.page_reader
+        return reader if self.record is None else CachedPages(reader, self.record)
+
     def check_reader(self) -> None:
         """Check that the libraries for reading pages are installed, if pages are read.
 
@@ -157,7 +174,8 @@ class Services:
         """
         # A replay reads recorded pages only, and a reader of the user's own has its own needs.
         recorded = self.record is not None and self.record.mode == "replay"
-        if self.pages == "snippets" or self.page_reader is not None or recorded:
+        reads = self.browse or self.pages != "snippets"
+        if not reads or self.page_reader is not None or recorded:
             return
         from arpo_env.pages.parser_pool import check_libraries
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 Kind = Literal["math", "qa", "mcq"]
+_OPTIONAL = ("files", "start_url")  # left out of `as_dict` where they are empty, as in rows of older versions
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,13 @@ class Task:
         category: subject or type of question, if the source has one ("Algebra", "bridge", "Physics", ...), else "".
         setup: Python code that is run in a fresh interpreter before the first tool call, or "". The policy does not
             see the code, only the variables that it defines. It must not contain an answer (`answer_leak_check`).
+        files: paths of the attached files on this machine. An episode has them under their names in the working
+            directory of its interpreter. A question that does not name them gets a line that does.
+        start_url: address of the web page at which the tool `browse` starts, or "".
 
     Raises:
-        ValueError: the question or an answer is blank, `answers` is not a tuple, or the kind is unknown.
+        ValueError: the question or an answer is blank, `answers` or `files` is not a tuple, two files have the same
+            name, or the kind is unknown.
     """
 
     id: str
@@ -37,6 +44,8 @@ class Task:
     level: str = ""
     setup: str = ""
     category: str = ""
+    files: tuple[str, ...] = ()
+    start_url: str = ""
 
     def __post_init__(self) -> None:
         if not self.question.strip():
@@ -50,12 +59,28 @@ class Task:
             raise ValueError(f"task {self.id!r} has no answer: give at least one non-blank string in `answers`")
         if not all(answer.strip() for answer in self.answers):
             raise ValueError(f"task {self.id!r} has a blank answer, which an empty box would meet; leave it out")
+        self._check_files()
+        if unnamed := [name for name in self.file_names if name not in self.question]:
+            label = "Attached file" if len(unnamed) == 1 else "Attached files"
+            object.__setattr__(self, "question", f"{self.question}\n\n{label}: {', '.join(unnamed)}")
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Names of the attached files, without their folders."""
+        return tuple(PurePath(file).name for file in self.files)
+
+    def _check_files(self) -> None:
+        if not isinstance(self.files, tuple) or not all(isinstance(file, str) and file for file in self.files):
+            raise ValueError(f"task {self.id!r}: files is a tuple of paths, as in ('a.xlsx',); got {self.files!r:.80}")
+        if twice := [name for name, count in Counter(self.file_names).items() if count > 1]:
+            raise ValueError(f"task {self.id!r}: two files have the name {twice[0]!r}; rename one of them")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the task as plain data, `answers` as a list."""
-        return {**asdict(self), "answers": list(self.answers)}
+        """Return the task as plain data, `answers` and `files` as lists; `files` and `start_url` only where given."""
+        data = {**asdict(self), "answers": list(self.answers), "files": list(self.files)}
+        return {name: value for name, value in data.items() if value or name not in _OPTIONAL}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Task:
         """Read back what `as_dict` wrote."""
-        return cls(**{**data, "answers": tuple(data["answers"])})
+        return cls(**{**data, "answers": tuple(data["answers"]), "files": tuple(data.get("files", ()))})

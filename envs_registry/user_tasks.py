@@ -91,6 +91,8 @@ def _file(spec: EnvSpec, path: str | Path) -> Loader:
         kind=kind,
         kind_column="kind",
         kinds=_KINDS,
+        files=("files",),
+        start_url="start_url",
     )
 
     # Two functions, since options are read from the signature, and a single file has no splits.

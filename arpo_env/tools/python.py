@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
+from arpo_env.task_files.load_files import load_files
 from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Status, Tool, ToolResult, shorten
 from sandbox import Interpreter, Sandbox, SessionEnded, default_sandbox
@@ -23,7 +25,7 @@ class PythonTool(Tool):
     """A persistent Python session in the sandbox, opened at the first call.
 
     Whatever the code does to its session is a result. If the session was killed, or ended between two calls, it is
-    replaced by a new one and the model is told.
+    replaced by a new one and the model is told. The files of the task are in the session's directory from the start.
 
     Args:
         timeout: time limit of one call in seconds.
@@ -50,14 +52,13 @@ class PythonTool(Tool):
         self._setup = ""
         self._interpreter: Interpreter | None = None
         self._ended = False
+        self._note = ""
 
     async def call(self, **arguments: Any) -> ToolResult:
         """Run `code` and return its output."""
         started = time.perf_counter()
         if self._interpreter is None:
-            # looked up at each start, since the shared sandbox may have been replaced
-            sandbox = self._sandbox or default_sandbox()
-            self._interpreter = await sandbox.interpreter(self._setup, self._fresh)
+            self._interpreter = await self._open()
         try:
             execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
         except ValueError as error:  # the code is too long to send
@@ -70,6 +71,8 @@ class PythonTool(Tool):
             ended = True
         if ended:
             text += "\n(the Python session had to be restarted: all variables are lost)"
+        if self._note:
+            text, self._note = f"{text}\n{self._note}", ""
         status: Status = {"ok": "ok", "timeout": "timeout"}.get(execution.status, "error")  # type: ignore[assignment]
         return ToolResult(text, status, time.perf_counter() - started)
 
@@ -93,13 +96,21 @@ class PythonTool(Tool):
         copies: list[Tool] = []
         for session in sessions:
             copy = PythonTool(self._timeout, self._sandbox, self._max_characters, self._fresh)
-            copy._setup, copy._interpreter, copy._ended = self._setup, session, ended
+            copy._setup, copy._interpreter, copy._ended, copy.task = self._setup, session, ended, self.task
             copies.append(copy)
         return copies
 
     async def close(self) -> None:
         """Close the session."""
         await self._drop()
+
+    async def _open(self) -> Interpreter:
+        # looked up at each start, since the shared sandbox may have been replaced
+        sandbox = self._sandbox or default_sandbox()
+        paths = self.task.files if self.task is not None else ()
+        # on a thread only if there is something to read
+        files, self._note = await asyncio.to_thread(load_files, paths, sandbox.limits) if paths else ({}, "")
+        return await sandbox.interpreter(self._setup, self._fresh, dict(files))
 
     async def _drop(self) -> None:
         interpreter, self._interpreter = self._interpreter, None

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from arpo_env.episode import Call
 from arpo_env.tools.function_schema import JsonSchema
+from envs_registry import Task
 
 Status = Literal["ok", "error", "timeout", "refused"]
 
@@ -51,6 +52,8 @@ class Tool(ABC):
         keeps_time: `call` enforces its own time limit; the environment does not interrupt it.
         noisy: its results are random, from the seed of the episode. The environment then sets `seed` before `reset`.
         seed: seed of the episode.
+        task: task of the episode, for tools that need its files or start page; set by the environment before `reset`.
+            The tool must not show its answers.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Tool(ABC):
     keeps_time: bool = False
     noisy: bool = False
     seed: int = 0
+    task: Task | None = None
 
     @abstractmethod
     async def call(self, **arguments: Any) -> Any:

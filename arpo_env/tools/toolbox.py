@@ -14,12 +14,12 @@ from arpo_env.tools.bifurcation_tool import BifurcationTool
 from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import Tool
-from envs_registry import TaskSource
+from envs_registry import EnvSpec, Task, TaskSource
 from sandbox import Sandbox
 
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
-_NAMES = ("python", "search", "go")
+_NAMES = ("python", "search", "read_file", "browse", "go")
 _OUTSIDE_SECONDS = 60.0  # minimum time limit of a search or an MCP call
 
 
@@ -28,8 +28,9 @@ class Toolbox:
     """The tool configuration of an environment.
 
     Attributes:
-        tools: "python", "search", "go" (of `arpo/Bifurcation-v0`), "mcp:SERVER" (all tools of an MCP server, given as a
-            command line or a URL), typed functions, or factories of `Tool` objects (see `function_tool`).
+        tools: "python", "search", "read_file" (the files of the task), "browse" (web pages by their links), "go" (of
+            `arpo/Bifurcation-v0`), "mcp:SERVER" (all tools of an MCP server, given as a command line or a URL), typed
+            functions, or factories of `Tool` objects (see `function_tool`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
         sandbox: where Python runs; None uses the process-wide sandbox.
         services: search backend, page reader and cache.
@@ -69,6 +70,12 @@ class Toolbox:
             return [PythonTool(self.timeout, self.sandbox)]
         if entry == "search":
             return [self._search()]
+        if entry == "read_file":
+            from arpo_env.tools.read_file_tool import ReadFileTool
+
+            return [ReadFileTool(self.services.result_characters)]
+        if entry == "browse":
+            return [self._browse()]
         if entry == "go":
             return [BifurcationTool()]
         if entry.startswith(MCP):
@@ -90,6 +97,49 @@ class Toolbox:
             reader=services.reader,
             summariser=services.summariser,
         )
+
+    def _browse(self) -> Tool:
+        from arpo_env.tools.browse_tool import BrowseTool
+
+        services = self.services
+        return BrowseTool(lambda: services.link_reader, services.result_characters)
+
+    def check(self) -> None:
+        """Check early that search, page reading and file reading are configured and installed.
+
+        Raises:
+            RuntimeError: no search backend is configured.
+            ModuleNotFoundError: the libraries for reading pages or files are not installed.
+        """
+        if "search" in self.names:
+            self.services.backend(self.source)
+        if {"search", "browse"} & set(self.names):
+            self.services.check_reader()
+        if "read_file" in self.names:
+            from arpo_env.task_files.file_extractor import check_libraries
+
+            check_libraries()
+
+    @property
+    def names(self) -> list[str]:
+        """The entries of `tools` that are names."""
+        return [entry for entry in self.tools if isinstance(entry, str)]
+
+
+def default_tools(spec: EnvSpec, source: TaskSource) -> Sequence[ToolName]:
+    """Return the tools of an environment for which none were given: those of its spec, and `read_file` if needed.
+
+    It is needed if a task has files. The tasks of an endless source are not looked at; name the tool for those.
+    """
+    with_files = any(source.task(number).files for number in range(source.size or 0))
+    return (*spec.tools, "read_file") if with_files and "read_file" not in spec.tools else spec.tools
+
+
+async def reset_tools(tools: Iterable[Tool], task: Task) -> None:
+    """Begin an episode: each tool gets the task, and starts anew with its setup."""
+    for tool in tools:
+        tool.task = task
+        await tool.reset(task.setup)
 
 
 async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]:

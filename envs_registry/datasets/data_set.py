@@ -60,6 +60,10 @@ class DataSet:
         filters: options that are off by default, each with the step that drops rows while the option is off.
         reads: further columns that the steps need.
         known_as: accepted names of a local file or folder, besides the name of the source.
+        files: columns with the path of an attached file, or a list of them, relative to the folder of the data file or
+            of the set. The first column that names something is used. If there is an option `files`, they are loaded
+            only while it is on.
+        start_url: column with the page at which the tool `browse` starts, or "".
         drops: faulty rows that are dropped without an error: "no answer", "cut-off answer", "duplicate question".
     """
 
@@ -86,6 +90,8 @@ class DataSet:
     reads: tuple[str, ...] = ()
     known_as: tuple[str, ...] = ()
     drops: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    start_url: str = ""
 
     @property
     def source(self) -> str:
@@ -100,6 +106,7 @@ class DataSet:
     @property
     def columns(self) -> set[str]:
         """Columns that are needed to convert rows into tasks."""
-        named = {*self.question, *self.answers, *self.reads, self.row_id, self.level, self.category, self.kind_column}
+        named = {*self.question, *self.answers, *self.reads, *self.files, self.row_id, self.level, self.category}
+        named |= {self.kind_column, self.start_url}
         # A dotted name is a field of a column or a column of that name; both are read.
         return {name.partition(".")[0] for name in named if name} | named

@@ -27,12 +27,6 @@ PLAY = Play(
 )
 
 
-def name_file(row: Row, repairs: Repairs) -> Row:
-    """Name GAIA's attached file in the question: it is not loaded."""
-    file = str(row.get("file_name") or "").strip()
-    return {**row, "Question": f"{row.get('Question')}\n\nAttached file: {file}"} if file else row
-
-
 def without_file(row: Row, repairs: Repairs) -> Row | None:
     """Leave out GAIA's questions about an attached file."""
     if str(row.get("file_name") or "").strip():
@@ -83,11 +77,12 @@ DEEP_SEARCH_SETS = (
         level="info.difficulty_level",
         levels=("easy", "medium", "hard"),
         category="info.type",
+        start_url="root_url",
         known_as=("webwalkerqa",),
     ),
     DataSet(
         name="GAIA",
-        description="questions for general assistants, the 103 text-only ones of 165 (files=True: all)",
+        description="questions for general assistants, the 103 text-only ones of 165 (files=True: all, with files)",
         hub="gaia-benchmark/GAIA",
         configs=("2023_all",),
         splits=(("validation", "validation"),),
@@ -100,10 +95,10 @@ DEEP_SEARCH_SETS = (
         row_id="task_id",
         level="Level",
         levels=("1", "2", "3"),
-        # Has an effect with files=True only; otherwise the filter drops these rows.
-        steps=(name_file,),
         filters=(("files", without_file),),
         reads=("file_name",),
+        # The first is relative to the repository, the second to the folder of the data file.
+        files=("file_path", "file_name"),
     ),
     DataSet(
         name="HLE",

@@ -6,7 +6,9 @@ read: pictures and paragraphs stay where they are.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from envs_registry.datasets.data_files import Rows
@@ -45,6 +47,35 @@ def hub_rows(
             raise HubError(_explain(error, hub, split, source, gated)) from error
         rows += table.select_columns([name for name in table.column_names if name in columns]).to_list()
     return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
+
+
+def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "") -> Path:
+    """Download files of a data set's repository into the hub's cache, those that are not there yet.
+
+    Args:
+        hub: repository id, or a local folder of the same form.
+        paths: of the files, relative to the repository.
+        source: name of the task source, for error messages.
+        gated: URL of the page where the terms are accepted, or "".
+
+    Returns:
+        The folder of the repository; it holds the files that exist.
+
+    Raises:
+        HubError: `huggingface_hub` is missing, the set is gated, or the hub cannot be reached.
+    """
+    if Path(hub).is_dir():
+        return Path(hub)
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise HubError(f"loading {hub} needs `huggingface_hub`: pip install 'arpo-gym[data]'") from error
+    try:
+        # Names are patterns there.
+        escaped = [glob.escape(path) for path in paths]
+        return Path(snapshot_download(hub, repo_type="dataset", allow_patterns=escaped))
+    except Exception as error:  # as above
+        raise HubError(_explain(error, hub, "attached files", source, gated)) from error
 
 
 def _explain(error: Exception, hub: str, split: str, source: str, gated: str) -> str:

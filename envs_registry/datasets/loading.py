@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from envs_registry.contamination import question_key
-from envs_registry.datasets.data_files import DataFileError, Row, Rows, column, read_rows
+from envs_registry.datasets.attachments import attached_files, attached_on_hub
+from envs_registry.datasets.data_files import DataFileError, Row, column, read_rows
 from envs_registry.datasets.data_files import field as look_up
 from envs_registry.datasets.data_set import DataSet, Step
 from envs_registry.datasets.hub import hub_rows
@@ -97,7 +98,8 @@ def load(
             raise UnknownOptionError(data_set.name, name, ("split", "data", "level", *own))
     # A filter runs unless its option is on: the option admits the rows that the filter drops.
     steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
-    origin, rows = _read(data_set, split, data)
+    with_files = bool(data_set.files) and ("files" not in own or bool(options.get("files")))
+    origin, rows = _read(data_set, split, data, with_files)
     repairs: Repairs = Counter()
     tasks = list(_tasks(data_set, split, rows, steps, repairs))
     # After all rows were converted, so that a message can name the levels that exist.
@@ -107,27 +109,42 @@ def load(
     return DataSetSource(tasks, origin, len(rows), counts)
 
 
-def _read(data_set: DataSet, split: str, data: str | Path | None) -> tuple[str, Rows]:
+@dataclass(frozen=True)
+class _PlacedRow:
+    """A row, its place for messages, and the folders of its attached files (none if they are not loaded)."""
+
+    where: str
+    row: Row
+    folders: tuple[Path, ...] = ()
+
+
+def _read(data_set: DataSet, split: str, data: str | Path | None, with_files: bool) -> tuple[str, list[_PlacedRow]]:
     place = place_of(data_set.source, (data_set.source, *data_set.known_as), data)
     if place is None:
-        theirs = dict(data_set.splits)[split]
-        rows = hub_rows(data_set.hub, data_set.configs, theirs, data_set.columns, data_set.source, gated=data_set.gated)
-        return data_set.hub, [(f"{data_set.hub}, {where}", row) for where, row in rows]
-    files = files_of(place, split, data_set.split_names)
-    return str(place), [(f"{file}, {where}", row) for file in files for where, row in read_rows(file)]
+        hub, gated = data_set.hub, data_set.gated
+        rows = hub_rows(hub, data_set.configs, dict(data_set.splits)[split], data_set.columns, data_set.source, gated)
+        folder = attached_on_hub(rows, data_set.files, hub, data_set.source, gated) if with_files else None
+        return hub, [_PlacedRow(f"{hub}, {where}", row, (folder,) if folder else ()) for where, row in rows]
+    placed = []
+    for file in files_of(place, split, data_set.split_names):
+        folders = tuple(dict.fromkeys([place if place.is_dir() else file.parent, file.parent])) if with_files else ()
+        placed += [_PlacedRow(f"{file}, {where}", row, folders) for where, row in read_rows(file)]
+    return str(place), placed
 
 
-def _tasks(data_set: DataSet, split: str, rows: Rows, steps: tuple[Step, ...], repairs: Repairs) -> Iterator[Task]:
+def _tasks(
+    data_set: DataSet, split: str, rows: list[_PlacedRow], steps: tuple[Step, ...], repairs: Repairs
+) -> Iterator[Task]:
     ids: set[str] = set()
     seen: set[str] = set()
-    for number, (where, row) in enumerate(rows):
+    for number, placed in enumerate(rows):
         try:
-            task = _task(data_set, split, number, where, row, steps, repairs)
+            task = _task(data_set, split, number, placed, steps, repairs)
         except DataFileError:
             # It names the file and the row already.
             raise
         except ValueError as error:
-            raise DataFileError(f"{where}, {error}") from error
+            raise DataFileError(f"{placed.where}, {error}") from error
         if task is None:
             continue
         # The key of the comparison with other sets, so that punctuation alone makes no new question.
@@ -143,8 +160,9 @@ def _tasks(data_set: DataSet, split: str, rows: Rows, steps: tuple[Step, ...], r
 
 
 def _task(
-    data_set: DataSet, split: str, number: int, where: str, row: Row, steps: tuple[Step, ...], repairs: Repairs
+    data_set: DataSet, split: str, number: int, placed: _PlacedRow, steps: tuple[Step, ...], repairs: Repairs
 ) -> Task | None:
+    where, row = placed.where, placed.row
     for step in steps:
         changed = step(row, repairs)
         if changed is None:
@@ -175,6 +193,8 @@ def _task(
         source=data_set.source,
         level=_level(look_up(row, data_set.level)) if data_set.level else "",
         category=str(look_up(row, data_set.category) or "").strip() if data_set.category else "",
+        files=attached_files(row, data_set.files, placed.folders, where) if placed.folders else (),
+        start_url=str(look_up(row, data_set.start_url) or "").strip() if data_set.start_url else "",
     )
 
 

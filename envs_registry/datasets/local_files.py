@@ -60,7 +60,8 @@ def place_of(source: str, names: Sequence[str], data: str | Path | None) -> Path
 def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
     """Return the files of a split: the configured file, or the files of a folder that begin with the split's name.
 
-    If a folder holds a single data file, it is used unless it is named after another split.
+    A folder with attached files may instead have the file "metadata" in a folder that is named after the split, as
+    GAIA's repository has it. If a folder holds a single data file, it is used unless it is named after another split.
 
     Raises:
         DataFileError: the folder has no file for the split; the message lists its files.
@@ -72,6 +73,10 @@ def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
     # A split may consist of several files, as the shards of the hub do.
     if mine:
         return mine
+    # Attached files may be data files as well; "metadata" is the hub's name for the file that lists the others.
+    tables = [path for path in files if path.stem == "metadata" and path.parent.name.casefold() == split]
+    if tables:
+        return tables[:1]
     if len(files) == 1 and not any(_begins(files[0], other) for other in splits):
         return files
     listed = ", ".join(str(path.relative_to(place)) for path in files[:9]) or "none"

@@ -1,0 +1,24 @@
+"""`check_task`: whether a task can be played: its setup holds no answer, and its files exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envs_registry import Task
+from envs_registry.answer_leak_check import check_setup
+
+
+def check_task(task: Task) -> None:
+    """Check a task before it is played.
+
+    Raises:
+        ValueError: the setup contains an answer.
+        FileNotFoundError: a file of the task does not exist.
+    """
+    check_setup(task)
+    for file in task.files:
+        if not Path(file).is_file():
+            raise FileNotFoundError(
+                f"task {task.id!r}: its file {file!r} does not exist on this machine; put it there, or load the tasks "
+                "anew with data=... naming the folder that has the files now"
+            )

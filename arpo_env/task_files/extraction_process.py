@@ -1,0 +1,125 @@
+"""The child process that reads files as text, within limits that the kernel enforces.
+
+Files of tasks come from elsewhere: they may be broken, locked, or made so that a reader never ends or takes all memory.
+Here only a process is lost that has no keys and writes no files. Jobs arrive as `arpo_env.worker_pool` sends them: JSON
+{path, inside, part, line, characters}. A reply is JSON {label, text, part, line, note}, {fault} or {lacks}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from arpo_env.task_files.document import Document, view
+from arpo_env.task_files.file_kinds import LABELS, UnreadableFile, contradiction, kind_of
+from arpo_env.task_files.office_text import pdf_document, sheet_document, slide_document, word_document
+from arpo_env.task_files.plain_files import (
+    DEEPEST,
+    MOST_BYTES,
+    check_office_size,
+    image_document,
+    mp3_document,
+    text_document,
+    wav_document,
+    zip_document,
+    zip_member,
+)
+
+_READERS: dict[str, Callable[[bytes], Document]] = {
+    "pdf": pdf_document,
+    "docx": word_document,
+    "xlsx": sheet_document,
+    "pptx": slide_document,
+    "image": image_document,
+    "mp3": mp3_document,
+    "wav": wav_document,
+    "text": text_document,
+}
+
+
+def extract(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the wanted piece of a file, or a fault that the model reads."""
+    try:
+        return _extract(job)
+    except UnreadableFile as fault:
+        return {"fault": str(fault)}
+    except MemoryError:
+        return {"fault": "reading it needs too much memory"}
+    except ImportError as error:
+        return {"lacks": error.name or str(error)}
+    except RecursionError:
+        return {"fault": "it is nested too deeply"}
+    except Exception as error:  # readers raise anything about a broken file
+        if type(error).__name__ == "DependencyError":
+            return {"lacks": "cryptography"}
+        return {"fault": f"it is broken or cut off ({type(error).__name__})"}
+
+
+def _extract(job: dict[str, Any]) -> dict[str, Any]:
+    path = Path(job["path"])
+    if path.stat().st_size > MOST_BYTES:
+        raise UnreadableFile(f"it is too large: {path.stat().st_size:,} bytes, and at most {MOST_BYTES:,} are read")
+    data, name, full, inside = path.read_bytes(), path.name, path.name, job["inside"]
+    kind = kind_of(data)
+    for _ in range(DEEPEST):
+        if not inside:
+            break
+        if kind != "zip":
+            raise UnreadableFile(f"{full} is no archive, so that there is no {inside[:100]!r} in it")
+        data, rest = zip_member(data, inside)
+        name = inside[: len(inside) - len(rest)].rstrip("/")
+        full, inside, kind = f"{full}/{name}", rest, kind_of(data)
+    if inside:
+        raise UnreadableFile(f"archives within each other are read {DEEPEST} deep; unpack it with Python")
+    document = _document(kind, data, full)
+    shown = view(document, job["part"], job["line"], job["characters"])
+    note = contradiction(name, kind)
+    return {"label": document.label, "text": shown.text, "part": shown.part, "line": shown.line, "note": note}
+
+
+def _document(kind: str, data: bytes, name: str) -> Document:
+    if kind == "zip":
+        return zip_document(data, name)
+    if kind not in LABELS:
+        raise UnreadableFile(
+            f"its content cannot be read as text: {kind}, {len(data):,} bytes, begins {data[:16].hex(' ')}"
+        )
+    if kind in ("docx", "xlsx", "pptx"):
+        check_office_size(data)
+    return _READERS[kind](data)
+
+
+def main(seconds: float, memory: int) -> None:
+    """Serve jobs until standard input ends.
+
+    Args:
+        seconds: wall time of one job, after which the kernel ends this process.
+        memory: most bytes of address space.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(what, (most, most))
+    warnings.simplefilter("ignore")
+    jobs, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not get between the replies
+    _send(replies, b"")
+    while len(length := jobs.read(4)) == 4:
+        job = json.loads(jobs.read(struct.unpack("!I", length)[0]))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        reply = json.dumps(extract(job)).encode()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(replies, reply)
+
+
+def _send(replies: BinaryIO, reply: bytes) -> None:
+    replies.write(struct.pack("!I", len(reply)) + reply)
+    replies.flush()

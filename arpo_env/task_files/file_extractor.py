@@ -1,0 +1,145 @@
+"""`FileExtractor` reads files as text in child processes, so that a file which breaks its reader costs only itself."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import importlib.util
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from arpo_env.errors import ServiceError
+from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
+
+SECONDS = 20.0  # for one call
+MEMORY = 1 << 30  # bytes of address space of a process
+_GRACE = 2.0  # seconds after which a process should have ended itself
+_PATIENCE = 120.0  # seconds that a call waits for others
+_MOST_JOBS = 200  # per process; the readers do not give back all their memory
+_LIBRARIES = {"pypdf": "pypdf", "openpyxl": "openpyxl", "docx": "python-docx", "pptx": "python-pptx", "PIL": "pillow"}
+_CURE = "reading the files of tasks needs more packages: pip install 'arpo-gym[files]'"
+# A process that reads foreign files gets no keys from the environment.
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from arpo_env.task_files.extraction_process import main; main({}, {})"
+)
+
+
+class ExtractionFailed(Exception):
+    """Raised when a file cannot be read; the text is the reason, for the model."""
+
+
+@dataclass(frozen=True)
+class Extract:
+    """A piece of a file as text.
+
+    Attributes:
+        label: what the file is, as in "PDF, 12 pages".
+        text: the piece.
+        part: page, slide or sheet at which to go on, or "".
+        line: line at which to go on, from 1; 0 at the end of the file.
+        note: what contradicts the name, or "".
+    """
+
+    label: str
+    text: str
+    part: str
+    line: int
+    note: str
+
+
+def check_libraries() -> None:
+    """Check that the libraries are installed; nothing is imported.
+
+    Raises:
+        ModuleNotFoundError: a library is missing; says how to install it.
+    """
+    if lacking := [module for module in _LIBRARIES if importlib.util.find_spec(module) is None]:
+        raise _missing(lacking[0])
+
+
+def _missing(module: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"{_CURE} (without {_LIBRARIES.get(module, module)})", name=module)
+
+
+class FileExtractor:
+    """Reads files in a few processes, started when they are first needed.
+
+    Args:
+        processes: most at a time.
+        seconds: limit of one call.
+        memory: bytes of address space that one process may use.
+    """
+
+    def __init__(self, processes: int = 2, seconds: float = SECONDS, memory: int = MEMORY) -> None:
+        self._seconds = seconds
+        self._pool = WorkerPool(
+            [sys.executable, "-B", "-c", _PROGRAM.format(seconds, memory), json.dumps(sys.path)],
+            processes=processes,
+            seconds=seconds + _GRACE,
+            name="arpo-files",
+            environment={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+            | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            worn_out=lambda jobs, reply: jobs >= _MOST_JOBS or b"too much memory" in reply[:200],
+        )
+
+    async def extract(
+        self, path: str, inside: str = "", part: str = "", line: int = 1, characters: int = 8000
+    ) -> Extract:
+        """Return a piece of a file.
+
+        Args:
+            path: of the file on this machine.
+            inside: path of a member, if the file is an archive.
+            part: page, slide or sheet to begin with; "" for the first.
+            line: line to begin with, from 1.
+            characters: most characters.
+
+        Raises:
+            ExtractionFailed: the file cannot be read, or has no such part.
+            ModuleNotFoundError: a library is missing; the message says how to install it.
+            ServiceError: no process could be started, or too many files wait for one.
+        """
+        job = {"path": path, "inside": inside, "part": part, "line": line, "characters": characters}
+        reply = await self._reply(json.dumps(job).encode())
+        if "lacks" in reply:
+            raise _missing(reply["lacks"])
+        if "fault" in reply:
+            raise ExtractionFailed(reply["fault"])
+        return Extract(**reply)
+
+    async def _reply(self, job: bytes) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(_PATIENCE + self._seconds) as limit:
+                reply: dict[str, Any] = json.loads(await self._pool.run(job))
+                return reply
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise ServiceError("file reader", "too many files wait for it; read fewer at once") from error
+        except (WorkerStartError, PoolClosed) as error:
+            raise ServiceError("file reader", str(error)) from error
+        except WorkerError as error:
+            reason = f"reading it takes longer than {self._seconds:g} s or too much memory, or breaks the reader"
+            raise ExtractionFailed(reason) from error
+
+    def close(self) -> None:
+        """End the processes; may be called twice."""
+        self._pool.close()
+
+
+@functools.cache
+def shared_extractor() -> FileExtractor:
+    """Return the extractor of this process, started at first use and closed at exit."""
+    extractor, owner = FileExtractor(), os.getpid()
+    atexit.register(lambda: extractor.close() if os.getpid() == owner else None)
+    return extractor
+
+
+# In a forked process its threads do not exist, and its processes belong to the parent.
+os.register_at_fork(after_in_child=shared_extractor.cache_clear)

@@ -1,0 +1,147 @@
+"""Text of PDF, Word, Excel and PowerPoint files, as documents of pages, slides and sheets. Runs in the child.
+
+The libraries are pypdf, python-docx, openpyxl and python-pptx, each imported when the first such file is read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from arpo_env.task_files.document import Document
+from arpo_env.task_files.file_kinds import UnreadableFile
+
+_LONGEST_CELL = 1000  # characters
+_DEEPEST_GROUP = 20
+
+
+def pdf_document(data: bytes) -> Document:
+    """Return the pages of a PDF.
+
+    Raises:
+        UnreadableFile: it is locked with a password.
+    """
+    from pypdf import PdfReader
+
+    reader = PdfReader(io.BytesIO(data), strict=False)
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise UnreadableFile("it is locked with a password")
+    count = len(reader.pages)
+
+    def lines(index: int) -> list[str]:
+        return [line.rstrip() for line in reader.pages[index].extract_text().splitlines()]
+
+    return Document(f"PDF, {_counted(count, 'page')}", lines, [str(n + 1) for n in range(count)], "page")
+
+
+def word_document(data: bytes) -> Document:
+    """Return the paragraphs and tables of a Word document in their order."""
+    import docx
+
+    document = docx.Document(io.BytesIO(data))
+    return Document("Word document", lambda _: list(_word_blocks(document)))
+
+
+def _word_blocks(document: Any) -> Iterator[str]:
+    from docx.table import Table
+
+    for block in document.iter_inner_content():
+        if isinstance(block, Table):
+            yield from (_row(cell.text for cell in row.cells) for row in block.rows)
+        elif block.text.strip():
+            style = (block.style.name or "") if block.style is not None else ""
+            level = style.removeprefix("Heading ")
+            mark = "#" * int(level) + " " if style != level and level.isdecimal() else ""
+            yield from (mark + line for line in block.text.splitlines())
+
+
+def slide_document(data: bytes) -> Document:
+    """Return the slides of a PowerPoint presentation: texts, tables, names of pictures and charts, notes."""
+    import pptx
+
+    slides = list(pptx.Presentation(io.BytesIO(data)).slides)
+    names = [str(number + 1) for number in range(len(slides))]
+    label = f"PowerPoint presentation, {_counted(len(slides), 'slide')}"
+    return Document(label, lambda index: list(_slide_lines(slides[index])), names, "slide")
+
+
+def _slide_lines(slide: Any) -> Iterator[str]:
+    yield from _shape_lines(slide.shapes, 0)
+    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+        notes = slide.notes_slide.notes_text_frame.text.strip()
+        yield from (f"Notes: {line}" for line in notes.splitlines())
+
+
+def _shape_lines(shapes: Any, depth: int) -> Iterator[str]:
+    for shape in shapes:
+        if hasattr(shape, "shapes") and depth < _DEEPEST_GROUP:
+            yield from _shape_lines(shape.shapes, depth + 1)
+        elif getattr(shape, "has_table", False) and shape.has_table:
+            yield from (_row(cell.text for cell in row.cells) for row in shape.table.rows)
+        elif getattr(shape, "has_chart", False) and shape.has_chart:
+            yield from _chart_lines(shape.chart)
+        elif getattr(shape, "has_text_frame", False) and shape.has_text_frame:
+            yield from (line for line in shape.text_frame.text.splitlines() if line.strip())
+        elif hasattr(shape, "image"):
+            yield f"[picture: {shape.name}]"
+
+
+def _chart_lines(chart: Any) -> Iterator[str]:
+    yield "[chart]"
+    for plot in chart.plots:
+        yield _row(["", *map(str, plot.categories)])
+        for series in plot.series:
+            yield _row([str(series.name), *(_cell(value) for value in series.values)])
+
+
+def sheet_document(data: bytes) -> Document:
+    """Return the sheets of an Excel workbook: a line per row that is not empty, with its number.
+
+    A formula is shown where the file has no value for it, as in files that no spreadsheet program has saved.
+    """
+    from openpyxl import load_workbook
+
+    values = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+    formulas = load_workbook(io.BytesIO(data), read_only=True, data_only=False)
+
+    def lines(index: int) -> Iterator[str]:
+        sheet, twin = values.worksheets[index], formulas.worksheets[index]
+        for each in (sheet, twin):
+            each.reset_dimensions()  # what a file says of its size may be wrong
+        rows = zip(sheet.iter_rows(values_only=True), twin.iter_rows(values_only=True), strict=False)
+        for number, (row, written) in enumerate(rows, start=1):
+            cells = [_cell(value if value is not None else formula) for value, formula in _pairs(row, written)]
+            if any(cells):
+                yield f"{number}: {_row(cells)}"
+
+    names = [sheet.title for sheet in values.worksheets]
+    hidden = [sheet.title for sheet in values.worksheets if sheet.sheet_state != "visible"]
+    label = f"Excel workbook, {_counted(len(names), 'sheet')}: {', '.join(names[:30])}"
+    return Document(f"{label}; hidden: {', '.join(hidden[:30])}" if hidden else label, lines, names, "sheet")
+
+
+def _pairs(row: tuple[Any, ...], written: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+    for index, value in enumerate(row):
+        yield value, written[index] if index < len(written) else None
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    # dates at midnight are dates
+    text = (
+        value.isoformat(" ").removesuffix(" 00:00:00") if hasattr(value, "hour") and hasattr(value, "year") else value
+    )
+    return str(text)[:_LONGEST_CELL]
+
+
+def _row(cells: Iterable[str]) -> str:
+    texts = [" / ".join(cell.split("\n")).strip() for cell in cells]
+    while texts and not texts[-1]:
+        texts.pop()
+    return " | ".join(texts)
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit}{'' if number == 1 else 's'}"

@@ -1,0 +1,139 @@
+"""Text files, ZIP archives, pictures and sounds as documents. Runs in the child process.
+
+Of pictures and sounds only the facts are told (format, size, length): observations of the environments are text.
+"""
+
+from __future__ import annotations
+
+import io
+import wave
+import zipfile
+
+from arpo_env.task_files.document import Document
+from arpo_env.task_files.file_kinds import UnreadableFile, decoded
+
+MOST_BYTES = 64 << 20  # of a member of an archive
+DEEPEST = 3  # archives within each other
+_MOST_MEMBERS = 2000
+_BITRATES = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # kbit/s, MPEG-1 layer 3
+_BITRATES_2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)  # MPEG-2 and 2.5
+_RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}  # Hz, by version bits
+_TEXT_ONLY = "Tools answer with text only, so that {what} itself cannot be {done} here."
+
+
+def text_document(data: bytes) -> Document:
+    """Return the lines of a text file."""
+    lines = decoded(data).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
+    return Document(f"text, {len(lines):,} line{'' if len(lines) == 1 else 's'}", lambda _: lines)
+
+
+def zip_document(data: bytes, name: str) -> Document:
+    """Return the list of an archive's members; they are read by their path behind the archive's name."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = [member for member in archive.infolist() if not member.is_dir()]
+    lines = [
+        f"{name}/{member.filename} ({member.file_size:,} bytes{', locked with a password' * (member.flag_bits & 1)})"
+        for member in members[:_MOST_MEMBERS]
+    ]
+    if len(members) > _MOST_MEMBERS:
+        lines.append(f"... and {len(members) - _MOST_MEMBERS:,} more")
+    return Document(f"ZIP archive, {len(members):,} files, each read by its path below", lambda _: lines)
+
+
+def zip_member(data: bytes, path: str) -> tuple[bytes, str]:
+    """Return the content of the member with which a path begins, and the rest of the path (inside that archive).
+
+    Nothing is written anywhere, so that names with ".." lead nowhere.
+
+    Raises:
+        UnreadableFile: there is no such member, or it is locked, too large or broken.
+    """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        member = _find(archive, path)
+        if member.flag_bits & 1:
+            raise UnreadableFile(f"{member.filename[:100]} in the archive is locked with a password")
+        if member.file_size > MOST_BYTES:
+            raise UnreadableFile(
+                f"{member.filename[:100]} in the archive is too large: {member.file_size:,} bytes unpacked, and at "
+                f"most {MOST_BYTES:,} are read"
+            )
+        try:
+            with archive.open(member) as file:
+                content = file.read(MOST_BYTES + 1)
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
+            raise UnreadableFile(f"{member.filename[:100]} in the archive is broken") from error
+        except Exception as error:  # zlib, bz2 and lzma have errors of their own
+            raise UnreadableFile(f"{member.filename[:100]} in the archive cannot be unpacked") from error
+    return content, path[len(member.filename) :].lstrip("/")
+
+
+def check_office_size(data: bytes) -> None:
+    """Refuse an Office file, which is an archive, whose unpacked members are too large.
+
+    Raises:
+        UnreadableFile: it is too large.
+    """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        total = sum(member.file_size for member in archive.infolist())
+    if total > 4 * MOST_BYTES:
+        raise UnreadableFile(f"it is too large: {total:,} bytes unpacked, and at most {4 * MOST_BYTES:,} are read")
+
+
+def _find(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
+    for member in archive.infolist():
+        if path == member.filename or (path.startswith(f"{member.filename}/") and not member.is_dir()):
+            return member
+    names = [member.filename for member in archive.infolist() if not member.is_dir()]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    raise UnreadableFile(f"the archive has no file {path[:100]!r}; it has {', '.join(names[:20])[:1000]}{more}")
+
+
+def image_document(data: bytes) -> Document:
+    """Return format, size and colours of a picture, without decoding it."""
+    from PIL import Image
+
+    try:
+        # Only the header is read. The limit of pixels is for decoding, which does not happen.
+        Image.MAX_IMAGE_PIXELS = None
+        with Image.open(io.BytesIO(data)) as image:
+            facts = f"{image.format} picture, {image.width} x {image.height} pixels, mode {image.mode}"
+            frames = getattr(image, "n_frames", 1) if image.format in ("GIF", "TIFF") else 1
+    except Exception as error:  # Pillow raises many types for broken files
+        raise UnreadableFile("it is a picture that is broken or cut off") from error
+    lines = [f"{frames} frames"] if frames > 1 else []
+    lines.append(_TEXT_ONLY.format(what="the picture", done="seen"))
+    return Document(facts, lambda _: lines)
+
+
+def wav_document(data: bytes) -> Document:
+    """Return channels, sample rate and length of a WAV file."""
+    try:
+        with wave.open(io.BytesIO(data)) as sound:
+            rate, count, channels = sound.getframerate(), sound.getnframes(), sound.getnchannels()
+    except (wave.Error, EOFError, ValueError, ZeroDivisionError) as error:
+        raise UnreadableFile("it is a WAV file that is broken or of an unknown coding") from error
+    facts = f"WAV audio, {count / max(1, rate):.1f} seconds, {rate} Hz, {channels} channel{'s' * (channels > 1)}"
+    return Document(facts, lambda _: [_TEXT_ONLY.format(what="the sound", done="heard")])
+
+
+def mp3_document(data: bytes) -> Document:
+    """Return sample rate, bit rate and estimated length of an MP3 file, from its first frame."""
+    start = 0
+    if data.startswith(b"ID3") and len(data) >= 10:  # the size has seven bits a byte
+        start = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
+    facts = next((facts for at in range(start, min(len(data) - 4, start + 8192)) if (facts := _frame(data, at))), None)
+    if facts is None:
+        raise UnreadableFile("it is an MP3 file that is broken or cut off: no sound in it was found")
+    bitrate, rate = facts
+    seconds = (len(data) - start) * 8 / (bitrate * 1000)
+    label = f"MP3 audio, about {seconds:.1f} seconds (if the bit rate is constant), {rate} Hz, {bitrate} kbit/s"
+    return Document(label, lambda _: [_TEXT_ONLY.format(what="the sound", done="heard")])
+
+
+def _frame(data: bytes, at: int) -> tuple[int, int] | None:
+    """Return bit rate in kbit/s and sample rate in Hz of an MPEG layer 3 frame at this place, or None."""
+    first, second, third = data[at : at + 3]
+    version, layer, bitrate, rate = second >> 3 & 3, second >> 1 & 3, third >> 4, third >> 2 & 3
+    if first != 0xFF or second >> 5 != 7 or version == 1 or layer != 1 or not 0 < bitrate < 15 or rate == 3:
+        return None
+    return (_BITRATES if version == 3 else _BITRATES_2)[bitrate], _RATES[version][rate]

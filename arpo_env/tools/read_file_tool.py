@@ -1,0 +1,104 @@
+"""The tool `read_file`: the files of the task as text, by pages, slides, sheets and lines.
+
+It reads the files that are attached to the task, and members of attached ZIP archives. Files that the model's code has
+made are read by code. Nothing changes between calls, so that copies of forks share everything.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+from arpo_env.nearest_name import nearest_hint
+from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor, shared_extractor
+from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import Tool, ToolResult
+
+MOST_CHARACTERS = 8000  # of one result; what follows is read by further calls
+_FRAME = 300  # characters kept for the lines around the text
+
+
+def read_file(file: str, part: str = "", line: int = 1) -> str:
+    """Read an attached file as text. Long files are read in pieces.
+
+    Args:
+        file: Name of the file; a file in a ZIP archive is archive.zip/path.
+        part: Page, slide or sheet to begin with.
+        line: Line to begin with.
+    """
+    raise NotImplementedError(file, part, line)  # only the schema is used; `ReadFileTool.call` reads the file
+
+
+class ReadFileTool(Tool):
+    """Reads the files of the task.
+
+    Args:
+        max_characters: most characters of a result; at most `MOST_CHARACTERS`.
+        extractor: reads the files; None uses the one of this process.
+    """
+
+    name = "read_file"
+    schema = function_schema(read_file)
+    repeatable = voids = keeps_time = True
+
+    def __init__(self, max_characters: int = MOST_CHARACTERS, extractor: FileExtractor | None = None) -> None:
+        self._characters = max(200, min(max_characters, MOST_CHARACTERS) - _FRAME)
+        self._extractor = extractor
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        """Return a piece of `file`; a file that cannot be read is an error that the model reads.
+
+        Raises:
+            ModuleNotFoundError: a library is missing.
+            ServiceError: the processes that read files cannot be started.
+        """
+        wanted = str(arguments["file"]).strip().strip("\"'")
+        part, line = str(arguments.get("part") or ""), int(arguments.get("line") or 1)
+        path, inside = self._find(wanted)
+        if path is None:
+            return ToolResult(self._unknown(wanted), "error")
+        extractor = self._extractor or shared_extractor()
+        try:
+            found = await extractor.extract(path, inside, part, max(1, line), self._characters)
+        except ExtractionFailed as fault:
+            return ToolResult(f"Error: {wanted[:200]}: {fault}.", "error")
+        return ToolResult(_shown(wanted, found))
+
+    async def reset(self, setup: str) -> None:
+        """Do nothing: the files are those of `task`."""
+
+    async def fork(self, n: int) -> list[Tool]:
+        """Return n tools that read the same files."""
+        return [copy.copy(self) for _ in range(n)]
+
+    async def close(self) -> None:
+        """Do nothing, since all episodes share the processes."""
+
+    def _find(self, wanted: str) -> tuple[str | None, str]:
+        """Return the path of the file that is named, and what follows its name."""
+        files = {PurePosixPath(file).name: file for file in (self.task.files if self.task is not None else ())}
+        # Models also name it by a path such as ./a.csv or /home/user/a.csv.
+        parts = wanted.split("/")
+        for start in range(len(parts)):
+            for name, file in files.items():
+                if parts[start].casefold() == name.casefold():
+                    return file, "/".join(parts[start + 1 :])
+        return None, ""
+
+    def _unknown(self, wanted: str) -> str:
+        names = self.task.file_names if self.task is not None else ()
+        if not names:
+            return "Error: no file is attached to this question."
+        hint = nearest_hint(wanted[:100], names, "did you mean {!r}? ")
+        return f"Error: there is no attached file {wanted[:100]!r}; {hint}the files are: {', '.join(names)}."
+
+
+def _shown(wanted: str, found: Extract) -> str:
+    note = f" ({found.note})" if found.note else ""
+    lines = [f"{wanted}: {found.label}{note}", found.text or "(no text)"]
+    if found.line:
+        arguments = {"file": wanted, **({"part": found.part} if found.part else {}), "line": found.line}
+        lines.append(f"(continues; go on with {json.dumps(arguments, ensure_ascii=False)})")
+    return "\n".join(lines)
