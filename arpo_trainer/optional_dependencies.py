@@ -38,6 +38,14 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
     "math": {"mpmath": "mpmath"},
     "mcp": {"mcp": "mcp"},
     "plot": {"matplotlib": "matplotlib"},
+    "files": {
+        "pypdf": "pypdf",
+        "cryptography": "cryptography",
+        "openpyxl": "openpyxl",
+        "python-docx": "docx",
+        "python-pptx": "pptx",
+        "pillow": "PIL",
+    },
 }
 
 

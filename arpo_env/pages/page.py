@@ -19,6 +19,7 @@ class Page:
         text: its main text.
         date: of publication, as YYYY-MM-DD, or "" if the page does not tell it.
         kind: "html", "pdf" or "text".
+        links: text and address of each link, in order, if the reader collects them.
     """
 
     url: str
@@ -26,15 +27,17 @@ class Page:
     text: str
     date: str
     kind: Kind
+    links: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON data."""
-        return asdict(self)
+        """Return the fields as JSON data; `links` only where there are some."""
+        data = asdict(self)
+        return {name: value for name, value in data.items() if name != "links" or value}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Page:
         """Make a page from the result of `as_dict`."""
-        return cls(**data)
+        return cls(**{**data, "links": tuple((text, url) for text, url in data.get("links", ()))})
 
 
 class PageError(Exception):

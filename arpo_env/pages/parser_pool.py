@@ -8,6 +8,7 @@ import os
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 from arpo_env.errors import ServiceError
 from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
@@ -56,22 +57,23 @@ class PageParser:
             worn_out=_worn_out,
         )
 
-    async def parse(self, kind: str, body: bytes, max_characters: int) -> dict[str, str]:
-        """Return {title, date, text} of a page.
+    async def parse(self, kind: str, body: bytes, max_characters: int, base: str = "") -> dict[str, Any]:
+        """Return {title, date, text} of a page, and its links if a base is given.
 
         Args:
             kind: "html" (the body is UTF-8) or "pdf".
             body: of the page.
             max_characters: number of characters after which a parser may stop.
+            base: address of the page, to which its links are relative; "" does not collect links.
 
         Raises:
             ParsingFailed: the page cannot be parsed.
             ImportError: a library is missing.
             ServiceError: no process could be started, or the parser was closed.
         """
-        head = json.dumps({"kind": kind, "max_characters": max_characters}).encode()
+        head = json.dumps({"kind": kind, "max_characters": max_characters, "base": base}).encode()
         try:
-            reply: dict[str, str] = json.loads(await self._pool.run(struct.pack("!I", len(head)) + head + body))
+            reply: dict[str, Any] = json.loads(await self._pool.run(struct.pack("!I", len(head)) + head + body))
         except WorkerStartError as error:
             if error.lacks:
                 raise ImportError(f"{_CURE} ({error.lacks})") from error

@@ -5,7 +5,8 @@ is lost that has no keys, uses no network and parses one page at a time. `parser
 this project, so that it starts fast.
 
 Jobs arrive as `arpo_env.worker_pool` sends them. A job is four bytes (length of the head), a JSON head
-{kind, max_characters}, and the body. A reply is JSON {title, date, text} or {fault}.
+{kind, max_characters, base}, and the body. A reply is JSON {title, date, text}, with links if there is a base, or
+{fault}.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import struct
 import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
+from urllib.parse import urldefrag, urljoin
 
 SHORT = 200  # characters; less than that is not taken for the main text
 MAX_PAGES = 100
 MAX_TAGS = 30_000  # of a page; the rest is not read
+MAX_LINKS = 500
+_LONGEST_LABEL = 100  # characters of a link's text
 _LINE_BREAKING = re.compile(
     "address|article|aside|blockquote|body|br|caption|d[dlt]|div|figcaption|figure|form|h[1-6]|header|hr|li|main|ol"
     "|option|p|pre|section|summary|table|tbody|thead|tr|ul"
@@ -97,6 +101,43 @@ def _pieces(soup: Any) -> Iterator[str]:
             yield str(node)
 
 
+def page_links(markup: str, base: str) -> list[tuple[str, str]]:
+    """Return text and address of the links of a page in order, each address once; those within the page are left out.
+
+    Args:
+        markup: of the page.
+        base: its address.
+    """
+    from lxml import html
+
+    try:
+        tree = html.fromstring(_start(markup))
+    except Exception:  # the text may still be found by the other parsers
+        return []
+    start = next((each.get("href") for each in tree.iter("base") if each.get("href")), "")
+    base_url = _joined(base, start) or base
+    found: dict[str, str] = {}
+    for anchor in tree.iter("a", "area"):
+        address = _joined(base_url, (anchor.get("href") or "").strip())
+        if not address or address == base.partition("#")[0]:
+            continue
+        images = " ".join(image.get("alt") or "" for image in anchor.iter("img"))
+        label = anchor.text_content().strip() or images.strip() or anchor.get("title") or anchor.get("alt") or ""
+        found[address] = found.get(address) or " ".join(label.split())[:_LONGEST_LABEL]
+        if len(found) == MAX_LINKS:
+            break
+    return [(label or address[:_LONGEST_LABEL], address) for address, label in found.items()]
+
+
+def _joined(base: str, address: str) -> str:
+    """Return an address relative to another one, without its fragment; "" if it leads to no page."""
+    try:
+        joined = urldefrag(urljoin(base, address)).url
+    except ValueError:
+        return ""
+    return joined if joined.startswith(("http://", "https://")) and len(joined) <= 2000 else ""
+
+
 def parse_pdf(body: bytes, max_characters: int) -> dict[str, str]:
     """Return the text of the first pages of a PDF: as many as fit into the time and the characters.
 
@@ -138,9 +179,12 @@ def _pdf_metadata(reader: Any) -> tuple[str, str]:
         return "", ""
 
 
-def parse(kind: str, body: bytes, max_characters: int) -> dict[str, str]:
+def parse(kind: str, body: bytes, max_characters: int, base: str = "") -> dict[str, Any]:
     """Parse one page; a fault of the page becomes {"fault": reason}."""
+    links: list[tuple[str, str]] = []
     try:
+        # before the text, whose parsers may use up the time
+        links = page_links(body.decode("utf-8"), base) if base and kind == "html" else []
         found = parse_pdf(body, max_characters) if kind == "pdf" else parse_html(body.decode("utf-8"))
     except MemoryError:
         return {"fault": "reading it needs too much memory"}
@@ -149,7 +193,8 @@ def parse(kind: str, body: bytes, max_characters: int) -> dict[str, str]:
     except Exception as error:  # parsers raise anything about a broken page
         locked = str(error) if "password" in str(error) else f"it is broken ({type(error).__name__})"
         return {"fault": locked[:100]}
-    return {"title": found["title"][:300], "date": found["date"][:10], "text": found["text"][: 2 * max_characters]}
+    reply = {"title": found["title"][:300], "date": found["date"][:10], "text": found["text"][: 2 * max_characters]}
+    return {**reply, "links": links} if links else reply
 
 
 def _alarm(seconds: float) -> None:
@@ -205,7 +250,7 @@ def main(seconds: float, memory: int) -> None:
         head, body = json.loads(jobs.read(head_length)), jobs.read(length - 4 - head_length)
         _alarm(seconds)
         try:
-            reply = parse(head["kind"], body, head["max_characters"])
+            reply = parse(head["kind"], body, head["max_characters"], head["base"])
         except SlowParser:
             reply = {"fault": "reading it takes too long"}
         _calm()

@@ -62,6 +62,10 @@ class PageReader:
         jina: read through Jina's reader service.
         jina_address: of the service, or of a copy that the user runs.
         parse_seconds: for parsing one page.
+        links: collect the links of pages in HTML (`Page.links`), as the tool `browse` needs them; not with `jina`.
+
+    Raises:
+        ValueError: `links` and `jina` are given together.
     """
 
     name = "web"
@@ -83,7 +87,11 @@ class PageReader:
         jina: bool = False,
         jina_address: str = jina_service.ADDRESS,
         parse_seconds: float = 15.0,
+        links: bool = False,
     ) -> None:
+        if links and jina:
+            raise ValueError("links=True reads pages itself: leave out jina=True, whose service tells no links")
+        self.links = links
         self.timeout, self.max_characters = timeout, max_characters
         self._ports, self._concurrency, self._obeys_robots = ports, concurrency, robots
         self._per_host_per_second, self._parse_seconds = per_host_per_second, parse_seconds
@@ -107,7 +115,9 @@ class PageReader:
         sizes = {"max_characters": self.max_characters, "max_bytes": self._limits.max_bytes}
         if self._jina is not None:
             return {**sizes, "jina": without_login(self._jina.address)}
-        return {**sizes, "robots": self._obeys_robots, "user_agent": self._limits.user_agent}
+        # Named only where it is on, so that records of readers without it stay valid.
+        links = {"links": True} if self.links else {}
+        return {**sizes, "robots": self._obeys_robots, "user_agent": self._limits.user_agent, **links}
 
     async def read(self, url: str) -> Page:
         """Fetch a page and return its text.
@@ -125,9 +135,10 @@ class PageReader:
         kind = _kind(url, fetched)
         found = await self._parse(url, kind, fetched)
         text = _clean(found["text"])[: self.max_characters].rstrip()
-        if not text:
+        links = tuple((_clean(label), address) for label, address in found.get("links", ()))
+        if not text and not links:
             raise PageError(url, "the page holds no text (it may be pictures, or be written by scripts)")
-        return Page(fetched.url, " ".join(_clean(found["title"]).split()), text, found["date"], kind)
+        return Page(fetched.url, " ".join(_clean(found["title"]).split()), text, found["date"], kind, links)
 
     async def close(self) -> None:
         """End threads and processes; may be called twice."""
@@ -212,7 +223,7 @@ class PageReader:
             address, min(self.timeout, _ROBOTS_SECONDS), replace(self._limits, max_bytes=MAX_BYTES, any_body=True)
         )
 
-    async def _parse(self, url: str, kind: Kind, fetched: FetchResult) -> dict[str, str]:
+    async def _parse(self, url: str, kind: Kind, fetched: FetchResult) -> dict[str, Any]:
         body = fetched.body
         if kind != "pdf":
             loop = asyncio.get_running_loop()
@@ -223,7 +234,8 @@ class PageReader:
             body = markup.encode("utf-8", "replace")
         try:
             async with asyncio.timeout(_PARSER_PATIENCE + self._parse_seconds) as limit:
-                return await self._parser.parse(kind, body, self.max_characters)
+                base = fetched.url if self.links else ""
+                return await self._parser.parse(kind, body, self.max_characters, base)
         except TimeoutError as error:
             if not limit.expired():
                 raise

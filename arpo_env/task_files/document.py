@@ -56,7 +56,8 @@ def view(document: Document, part: str, line: int, characters: int) -> View:
         UnreadableFile: there is no such part or line; the message says what there is.
     """
     first = _index(document, part)
-    shown, left = [], characters
+    shown: list[str] = []
+    left = characters
     for index in range(first, len(document.names)):
         start = line if index == first else 1
         heading = f"--- {document.unit} {document.names[index]} ---" if document.unit else ""

@@ -20,7 +20,14 @@ MEMORY = 1 << 30  # bytes of address space of a process
 _GRACE = 2.0  # seconds after which a process should have ended itself
 _PATIENCE = 120.0  # seconds that a call waits for others
 _MOST_JOBS = 200  # per process; the readers do not give back all their memory
-_LIBRARIES = {"pypdf": "pypdf", "openpyxl": "openpyxl", "docx": "python-docx", "pptx": "python-pptx", "PIL": "pillow"}
+_LIBRARIES = {  # imported module -> name for pip
+    "pypdf": "pypdf",
+    "cryptography": "cryptography",
+    "openpyxl": "openpyxl",
+    "docx": "python-docx",
+    "pptx": "python-pptx",
+    "PIL": "pillow",
+}
 _CURE = "reading the files of tasks needs more packages: pip install 'arpo-gym[files]'"
 # A process that reads foreign files gets no keys from the environment.
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")

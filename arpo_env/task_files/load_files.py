@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from sandbox import Limits
+from sandbox.files.initial_files import Files
 
 
-def load_files(paths: Sequence[str], limits: Limits) -> tuple[dict[str, bytes], str]:
+def load_files(paths: Sequence[str], limits: Limits) -> tuple[Files, str]:
     """Return the contents by name, and a note for the model about files that are too large ("" if there are none).
 
     Args:
@@ -18,7 +19,7 @@ def load_files(paths: Sequence[str], limits: Limits) -> tuple[dict[str, bytes], 
     Raises:
         OSError: a file cannot be read.
     """
-    contents: dict[str, bytes] = {}
+    contents: dict[str | PurePath, bytes | str | Path] = {}
     left_out, room = [], limits.disk
     for path in map(Path, paths):
         size = path.stat().st_size

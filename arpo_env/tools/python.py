@@ -110,7 +110,7 @@ class PythonTool(Tool):
         paths = self.task.files if self.task is not None else ()
         # on a thread only if there is something to read
         files, self._note = await asyncio.to_thread(load_files, paths, sandbox.limits) if paths else ({}, "")
-        return await sandbox.interpreter(self._setup, self._fresh, dict(files))
+        return await sandbox.interpreter(self._setup, self._fresh, files)
 
     async def _drop(self) -> None:
         interpreter, self._interpreter = self._interpreter, None

@@ -34,7 +34,7 @@ def attached_files(row: Row, columns: Sequence[str], folders: Sequence[Path], wh
     raise DataFileError(
         f"{where}: the attached file {lacking!r} was not found in {' or '.join(map(str, folders))}. Put it there, at "
         "that path (data from the hub: download the whole repository, as `hf download REPOSITORY --repo-type dataset "
-        "--local-dir FOLDER` does, and give data=FOLDER), or correct the row"
+        "--local-dir FOLDER` does, and give data=FOLDER), or take it out of the row"
     )
 
 

@@ -123,6 +123,7 @@ def test_gaia_s_attached_files_and_the_columns_of_both_publishers(tmp_path: Path
     source = load_rows(tmp_path, "GAIA", rows)
     assert [task.id for task in source.tasks][-2:] == ["gaia-validation-gaia-3", "gaia-validation-p"]
     assert source.repairs["left out: attached file"] == 1
+    (tmp_path / "x.xlsx").write_bytes(b"x")
     everything = load_rows(tmp_path, "GAIA", rows, files=True)
     assert everything.size == 5
     assert "Attached file: x.xlsx" in everything.tasks[3].question

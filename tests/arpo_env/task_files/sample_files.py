@@ -1,0 +1,124 @@
+"""Small files of every type, made by the libraries that also read them, and broken ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import wave
+import zipfile
+from collections.abc import Callable
+
+import docx
+import openpyxl
+import pptx
+from PIL import Image
+
+
+def pdf(*pages: str) -> bytes:
+    """A PDF with one line of text on each page, written by hand (pypdf cannot write text)."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for number, text in enumerate(pages):
+        box = "/MediaBox [0 0 600 800] /Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {box} /Contents {5 + 2 * number} 0 R >>")
+        stream = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET"
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    body, places = "%PDF-1.4\n", []
+    for number, content in enumerate(objects, start=1):
+        places.append(len(body))
+        body += f"{number} 0 obj\n{content}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    start = len(body)
+    body += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}"
+    return (body + f"trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n").encode()
+
+
+def locked_pdf(password: str) -> bytes:
+    from pypdf import PdfReader, PdfWriter
+
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf("secret"))))
+    writer.encrypt(password, algorithm="RC4-128")
+    return saved(writer.write)
+
+
+def saved(save: Callable[[io.BytesIO], object]) -> bytes:
+    file = io.BytesIO()
+    save(file)
+    return file.getvalue()
+
+
+def xlsx() -> bytes:
+    book = openpyxl.Workbook()
+    first = book.active
+    assert first is not None
+    first.title = "Sales"
+    for row in (["city", "sold"], ["Oslo", 17], [], ["Rome", 25]):
+        first.append(row)
+    book.create_sheet("Sums").append(["all", "=SUM(Sales!B2:B4)"])
+    return saved(book.save)
+
+
+def word() -> bytes:
+    document = docx.Document()
+    document.add_heading("Report", 1)
+    document.add_paragraph("The bridge was built in 1907.")
+    cells = document.add_table(1, 2).rows[0].cells
+    cells[0].text, cells[1].text = "length", "81 m"
+    return saved(document.save)
+
+
+def slides() -> bytes:
+    presentation = pptx.Presentation()
+    for number in (1, 2):
+        slide = presentation.slides.add_slide(presentation.slide_layouts[1])
+        slide.shapes.title.text = f"Animal {number}"
+        slide.placeholders[1].text = ["a crab", "a heron"][number - 1]
+    slide.notes_slide.notes_text_frame.text = "speak slowly"
+    return saved(presentation.save)
+
+
+def png(width: int = 30, height: int = 20) -> bytes:
+    return saved(lambda file: Image.new("RGB", (width, height), (0, 128, 255)).save(file, "PNG"))
+
+
+def mp3(frames: int = 40) -> bytes:
+    """Frames of silence: MPEG-1 layer 3 of 128 kbit/s at 44,100 Hz has 417 bytes a frame."""
+    return b"ID3\x03\0\0\0\0\0\0" + (b"\xff\xfb\x90\x00" + bytes(413)) * frames
+
+
+def wav() -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(bytes(16000))
+    return file.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("__", "/").replace("_dot_", "."), content)
+    return file.getvalue()
+
+
+FILES: dict[str, bytes] = {
+    "report.pdf": pdf("The tower is 324 metres high.", "The bridge is 81 metres long."),
+    "sales.xlsx": xlsx(),
+    "rows.csv": b"name,age\nAnn,31\nBob,44\n",
+    "letter.docx": word(),
+    "talk.pptx": slides(),
+    "photo.png": png(),
+    "sound.mp3": mp3(),
+    "sound.wav": wav(),
+    "program.py": b"def f(n):\n    return n * 7\n\nprint(f(6))\n",
+    "notes.txt": "Der Schlüssel liegt unter der Matte.\n".encode(),
+    "data.json": json.dumps({"planets": ["Aru", "Belo", "Cyx"]}).encode(),
+    "box.zip": zipped(deep__inner_dot_txt=b"the word is marzipan\n", book_dot_xlsx=xlsx()),
+}

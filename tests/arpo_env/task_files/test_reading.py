@@ -1,0 +1,205 @@
+"""Reading files: text by parts for every type, and a clear fault for whatever cannot be read; nothing crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env.errors import ServiceError
+from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor
+from arpo_env.task_files.file_kinds import contradiction
+from arpo_env.tools.read_file_tool import ReadFileTool
+from envs_registry import Task
+from tests.arpo_env.task_files import sample_files
+from tests.arpo_env.task_files.sample_files import FILES, zipped
+
+
+@pytest.fixture(scope="module")
+def extractor() -> Iterator[FileExtractor]:
+    made = FileExtractor(processes=1, seconds=10)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def read(extractor: FileExtractor, tmp_path: Path) -> Any:
+    """Reads a file of this content; the arguments are those of `extract`."""
+
+    def once(content: bytes, name: str = "file", **arguments: Any) -> Extract:
+        (tmp_path / name).write_bytes(content)
+        return asyncio.run(extractor.extract(str(tmp_path / name), **arguments))
+
+    return once
+
+
+def fault(read: Any, content: bytes, name: str = "file", **arguments: Any) -> str:
+    with pytest.raises(ExtractionFailed) as failed:
+        read(content, name, **arguments)
+    return str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "text"),
+    [
+        ("report.pdf", "PDF, 2 pages", "--- page 1 ---\nThe tower is 324 metres high.\n--- page 2 ---\nThe bridge"),
+        ("sales.xlsx", "2 sheets: Sales, Sums", "--- sheet Sales ---\n1: city | sold\n2: Oslo | 17\n4: Rome | 25\n---"),
+        ("rows.csv", "text, 3 lines", "name,age\nAnn,31"),
+        ("letter.docx", "Word document", "# Report\nThe bridge was built in 1907.\nlength | 81 m"),
+        ("talk.pptx", "2 slides", "--- slide 2 ---\nAnimal 2\na heron\nNotes: speak slowly"),
+        ("photo.png", "PNG picture, 30 x 20 pixels, mode RGB", "cannot be seen here"),
+        ("sound.mp3", "MP3 audio, about 1.0 seconds (if the bit rate is constant), 44100 Hz, 128 kbit/s", "be heard"),
+        ("sound.wav", "WAV audio, 1.0 seconds, 8000 Hz, 1 channel", "cannot be heard"),
+        ("program.py", "text, 4 lines", "return n * 7"),
+        ("notes.txt", "text, 1 line", "Der Schlüssel"),
+        ("data.json", "text, 1 line", '"Cyx"'),
+        ("box.zip", "ZIP archive, 2 files", "box.zip/deep/inner.txt (21 bytes)"),
+    ],
+)
+def test_each_type_is_read(read: Any, name: str, label: str, text: str) -> None:
+    found = read(FILES[name], name)
+    assert label in found.label
+    assert text in found.text
+    assert (found.line, found.note) == (0, "")
+
+
+def test_the_type_is_that_of_the_content_and_a_name_that_lies_is_noted(read: Any) -> None:
+    found = read(FILES["photo.png"], "report.pdf")
+    assert "PNG picture" in found.label
+    assert found.note == "the name ends in .pdf, but the content is: picture"
+    assert "Excel" in read(FILES["sales.xlsx"], "sales.txt").label
+    assert contradiction("a.xlsx", "xlsx") == contradiction("no ending", "pdf") == ""
+
+
+def test_reading_piece_by_piece_gives_every_line_once(read: Any) -> None:
+    random_lines = random.Random(0)
+    lines = [f"{n}:" + "x" * random_lines.randrange(300) for n in range(200)]
+    seen, line = [], 1
+    while line:
+        found = read("\n".join(lines).encode(), line=line, characters=1000)
+        seen += found.text.split("\n")
+        assert len(found.text) <= 1000
+        line = found.line
+    assert seen == lines
+
+
+def test_parts_are_asked_for_by_number_or_name(read: Any) -> None:
+    assert read(FILES["report.pdf"], part="2").text == "--- page 2 ---\nThe bridge is 81 metres long."
+    assert read(FILES["report.pdf"], part="page 2").text.startswith("--- page 2")
+    assert read(FILES["sales.xlsx"], part="sums").text == "--- sheet Sums ---\n1: all | =SUM(Sales!B2:B4)"
+    assert read(FILES["report.pdf"], characters=30).part == "2"
+    assert "there is no page '7'; there are pages 1 to 2" in fault(read, FILES["report.pdf"], part="7")
+    assert "there are 'Sales', 'Sums'" in fault(read, FILES["sales.xlsx"], part="Costs")
+    assert "there are only 3 lines" in fault(read, FILES["rows.csv"], line=9)
+
+
+def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any) -> None:
+    assert read(FILES["box.zip"], inside="deep/inner.txt").text == "the word is marzipan"
+    assert "Excel" in read(FILES["box.zip"], inside="book.xlsx").label
+    assert read(zipped(box_dot_zip=FILES["box.zip"]), inside="box.zip/deep/inner.txt").text == "the word is marzipan"
+    assert "it has deep/inner.txt, book.xlsx" in fault(read, FILES["box.zip"], inside="../../etc/passwd")
+    nested = FILES["box.zip"]
+    for _ in range(4):
+        nested = zipped(a=nested)
+    assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the file is empty"),
+        (FILES["report.pdf"][:200], "it is broken or cut off"),
+        (FILES["sales.xlsx"][:3000], "broken or cut off"),
+        (FILES["letter.docx"][:-40], "broken or cut off"),
+        (FILES["photo.png"][:20], "a picture that is broken"),
+        (b"\xff\xd8\xff\xe0" + b"x" * 50, "a picture that is broken"),
+        (FILES["sound.wav"][:20], "a WAV file that is broken"),
+        (b"ID3\x03\0\0\0\0\0\0" + bytes(500), "an MP3 file that is broken"),
+        (sample_files.locked_pdf("pw"), "it is locked with a password"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "EncryptedPackage".encode("utf-16-le"), "locked with"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "Office file of the old binary format"),
+        (b"\x00\x01\x02\x03" * 100, "unknown binary file, 400 bytes, begins 00 01 02 03"),
+        (b"\x1f\x8b" + bytes(100), "gzip archive"),
+    ],
+)
+def test_what_cannot_be_read_says_why(read: Any, content: bytes, reason: str) -> None:
+    assert reason in fault(read, content, "file.xlsx")
+
+
+def test_a_locked_member_of_an_archive(read: Any) -> None:
+    content = bytearray(zipped(a_dot_txt=b"secret"))
+    # the flag of encryption, in the member's head and in the directory
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(signature) + offset] |= 1
+    assert "a.txt (6 bytes, locked with a password)" in read(bytes(content)).text
+    assert "locked with a password" in fault(read, bytes(content), inside="a.txt")
+
+
+def test_a_zip_bomb_is_refused_by_its_size(read: Any, tmp_path: Path) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("bomb.txt", "w", force_zip64=True) as member,
+    ):
+        for _ in range(65):
+            member.write(bytes(1 << 20))
+    content = (tmp_path / "bomb.zip").read_bytes()
+    assert "bomb.txt in the archive is too large" in fault(read, content, inside="bomb.txt")
+    # One that understates its size is cut there, and fails its checksum.
+    small = zipped(x=bytes(3000)).replace((3000).to_bytes(4, "little"), (30).to_bytes(4, "little"))
+    assert "x in the archive is broken" in fault(read, small, inside="x")
+
+
+def test_cut_and_mixed_up_files_give_text_or_a_fault(read: Any) -> None:
+    rng = random.Random(1)
+    for name, content in FILES.items():
+        for _ in range(4):
+            broken = bytearray(content[: rng.randrange(1, len(content) + 1)])
+            for _ in range(rng.randrange(4)):
+                broken[rng.randrange(len(broken))] = rng.randrange(256)
+            # any other exception fails the test
+            with contextlib.suppress(ExtractionFailed):
+                assert isinstance(read(bytes(broken), name).text, str)
+
+
+def test_a_reader_that_takes_too_long_or_dies_costs_only_the_call(tmp_path: Path) -> None:
+    # a FIFO has no content until somebody writes, so that reading it never ends
+    (tmp_path / "ok.txt").write_text("fine")
+    os.mkfifo(tmp_path / "never.txt")
+    slow = FileExtractor(processes=1, seconds=0.3)
+    try:
+        assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
+        with pytest.raises(ExtractionFailed, match=r"longer than 0\.3 s"):
+            asyncio.run(slow.extract(str(tmp_path / "never.txt")))
+        assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
+    finally:
+        slow.close()
+    with pytest.raises(ServiceError):  # closed: a failure on our side, not of the file
+        asyncio.run(slow.extract(str(tmp_path / "ok.txt")))
+
+
+def test_the_tool_names_the_files_there_are_and_how_to_go_on(extractor: FileExtractor, tmp_path: Path) -> None:
+    for name in ("rows.csv", "report.pdf"):
+        (tmp_path / name).write_bytes(FILES[name])
+    tool = ReadFileTool(extractor=extractor)
+    tool.task = Task("t", "q?", ("1",), files=tuple(str(tmp_path / name) for name in ("rows.csv", "report.pdf")))
+
+    def call(**arguments: Any) -> str:
+        return asyncio.run(tool.call(**arguments)).text
+
+    assert call(file="./ROWS.csv").startswith("./ROWS.csv: text, 3 lines\nname,age")
+    assert call(file="row.csv") == (
+        "Error: there is no attached file 'row.csv'; did you mean 'rows.csv'? the files are: rows.csv, report.pdf."
+    )
+    (tmp_path / "rows.csv").write_text("long line\n" * 2000)
+    assert '(continues; go on with {"file": "rows.csv", "line": ' in call(file="rows.csv")
+    [copy] = asyncio.run(tool.fork(1))
+    assert "324 metres" in asyncio.run(copy.call(file="report.pdf")).text  # type: ignore[attr-defined]
+    tool.task = None
+    assert call(file="rows.csv") == "Error: no file is attached to this question."
