@@ -26,6 +26,7 @@ from arpo_trainer.optional_dependencies import EXTRAS
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(tempfile.mkdtemp(prefix="arpo-extras-"))
 BASE = {"requests", "urllib3"}  # Docker's SDK needs them
+OF_FILES = {"openpyxl", "docx", "pptx"}
 OF_ENVS = ("data", "search", "math", "mcp")
 OF_TRAIN = {"safetensors", "tokenizers", "huggingface_hub", "packaging"} | {
     module for extra in ("train", "lora", "vllm", "demo") for module in EXTRAS[extra].values()
@@ -35,10 +36,13 @@ HIDDEN = {
         OF_TRAIN
         | {module for extra in OF_ENVS for module in EXTRAS[extra].values()}
         | {"lxml", "pyarrow"}
+        | OF_FILES
         | {"pandas", "sympy", "math_verify", "latex2sympy2_extended", "uvicorn", "starlette", "ddgs", "matplotlib"}
     )
     - BASE,
-    "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"} | {"ddgs", "matplotlib"},
+    "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"}
+    | OF_FILES
+    | {"ddgs", "matplotlib"},
     "train": {"peft", "vllm", "gguf"},
 }
 
@@ -161,6 +165,10 @@ CODE: dict[str, tuple[str, dict[str, str]]] = {
     "pages": (
         f"import arpo_env, gymnasium as g\ng.make({HOTPOT}).unwrapped.check()",
         {"base": "search"},
+    ),
+    "files of tasks": (
+        "import arpo_env, gymnasium as g; g.make('arpo/MultiHop-v0', tools=['read_file']).unwrapped.check()",
+        {"*": "files"},
     ),
     "the demo model": (
         "from arpo_trainer.run.demo_model import *; ensure_model(Path('/nonexistent/x'))",
