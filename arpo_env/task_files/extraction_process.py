@@ -2,7 +2,8 @@
 
 Files of tasks come from elsewhere: they may be broken, locked, or made so that a reader never ends or takes all memory.
 Here only a process is lost that has no keys and writes no files. Jobs arrive as `arpo_env.worker_pool` sends them: JSON
-{path, inside, part, line, characters}. A reply is JSON {label, text, part, line, note}, {fault} or {lacks}.
+{path, inside, part, line, characters}. A reply is JSON {label, text, part, line, note}, or {fault} for what the model
+reads, or {lacks} and {lost} for a library and a file that are not there.
 """
 
 from __future__ import annotations
@@ -46,9 +47,17 @@ _READERS: dict[str, Callable[[bytes], Document]] = {
 
 
 def extract(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the wanted piece of a file, or a fault that the model reads."""
+    """Return the wanted piece of a file, or why there is none."""
+    path = Path(job["path"])
     try:
-        return _extract(job)
+        size = path.stat().st_size
+        data = path.read_bytes() if size <= MOST_BYTES else b""
+    except OSError as error:
+        return {"lost": error.strerror or type(error).__name__}
+    if size > MOST_BYTES:
+        return {"fault": f"it is too large: {size:,} bytes, and at most {MOST_BYTES:,} are read"}
+    try:
+        return _extract(path.name, data, job)
     except UnreadableFile as fault:
         return {"fault": str(fault)}
     except MemoryError:
@@ -63,11 +72,8 @@ def extract(job: dict[str, Any]) -> dict[str, Any]:
         return {"fault": f"it is broken or cut off ({type(error).__name__})"}
 
 
-def _extract(job: dict[str, Any]) -> dict[str, Any]:
-    path = Path(job["path"])
-    if path.stat().st_size > MOST_BYTES:
-        raise UnreadableFile(f"it is too large: {path.stat().st_size:,} bytes, and at most {MOST_BYTES:,} are read")
-    data, name, full, inside = path.read_bytes(), path.name, path.name, job["inside"]
+def _extract(name: str, data: bytes, job: dict[str, Any]) -> dict[str, Any]:
+    full, inside = name, job["inside"]
     kind = kind_of(data)
     for _ in range(DEEPEST):
         if not inside:

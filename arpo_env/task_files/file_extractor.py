@@ -110,12 +110,14 @@ class FileExtractor:
         Raises:
             ExtractionFailed: the file cannot be read, or has no such part.
             ModuleNotFoundError: a library is missing; the message says how to install it.
-            ServiceError: no process could be started, or too many files wait for one.
+            ServiceError: the file is not there any more, no process could be started, or too many files wait for one.
         """
         job = {"path": path, "inside": inside, "part": part, "line": line, "characters": characters}
         reply = await self._reply(json.dumps(job).encode())
         if "lacks" in reply:
             raise _missing(reply["lacks"])
+        if "lost" in reply:
+            raise ServiceError("file reader", f"{path} cannot be opened: {reply['lost']}")
         if "fault" in reply:
             raise ExtractionFailed(reply["fault"])
         return Extract(**reply)

@@ -107,6 +107,8 @@ def _zip_kind(data: bytes) -> str:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
         raise UnreadableFile("it is a ZIP or Office file that is broken or cut off") from error
+    if "xl/workbook.bin" in names:
+        return "Excel workbook of the binary format (.xlsb)"
     if "[Content_Types].xml" in names:
         for folder, kind in OFFICE.items():
             if any(name.startswith(folder) for name in names):

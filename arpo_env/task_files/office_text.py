@@ -96,7 +96,7 @@ def _chart_lines(chart: Any) -> Iterator[str]:
 
 
 def sheet_document(data: bytes) -> Document:
-    """Return the sheets of an Excel workbook: a line per row that is not empty, with its number.
+    """Return the sheets of an Excel workbook: a line per row that is not empty, with its number and filled colours.
 
     A formula is shown where the file has no value for it, as in files that no spreadsheet program has saved.
     """
@@ -109,9 +109,9 @@ def sheet_document(data: bytes) -> Document:
         sheet, twin = values.worksheets[index], formulas.worksheets[index]
         for each in (sheet, twin):
             each.reset_dimensions()  # what a file says of its size may be wrong
-        rows = zip(sheet.iter_rows(values_only=True), twin.iter_rows(values_only=True), strict=False)
+        rows = zip(sheet.iter_rows(values_only=True), twin.iter_rows(), strict=False)
         for number, (row, written) in enumerate(rows, start=1):
-            cells = [_cell(value if value is not None else formula) for value, formula in _pairs(row, written)]
+            cells = [_sheet_cell(value, cell) for value, cell in zip(row, written, strict=False)]
             if any(cells):
                 yield f"{number}: {_row(cells)}"
 
@@ -121,9 +121,27 @@ def sheet_document(data: bytes) -> Document:
     return Document(f"{label}; hidden: {', '.join(hidden[:30])}" if hidden else label, lines, names, "sheet")
 
 
-def _pairs(row: tuple[Any, ...], written: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-    for index, value in enumerate(row):
-        yield value, written[index] if index < len(written) else None
+def _sheet_cell(value: Any, cell: Any) -> str:
+    """Return a cell's value, or its formula where the file has no value, and its colour in brackets if it is filled."""
+    text, colour = _cell(cell.value if value is None else value), _fill(cell)
+    return f"{text} [{colour}]".lstrip() if colour else text
+
+
+def _fill(cell: Any) -> str:
+    """Return the colour of a filled cell, as in "#00FF00" or "theme colour 4"; "" for white and none."""
+    from openpyxl.styles.colors import COLOR_INDEX
+
+    fill = cell.fill
+    if fill is None or fill.fill_type != "solid":
+        return ""
+    colour = fill.fgColor
+    if colour.type == "theme":
+        return "" if colour.theme == 0 else f"theme colour {colour.theme}"
+    if colour.type == "indexed":
+        code = COLOR_INDEX[colour.indexed] if colour.indexed < len(COLOR_INDEX) else ""
+    else:
+        code = str(colour.rgb)
+    return f"#{code[-6:]}" if len(code) == 8 and code[-6:].upper() != "FFFFFF" else ""
 
 
 def _cell(value: Any) -> str:

@@ -32,7 +32,8 @@ def zip_document(data: bytes, name: str) -> Document:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
     lines = [
-        f"{name}/{member.filename} ({member.file_size:,} bytes{', locked with a password' * (member.flag_bits & 1)})"
+        f"{name}/{_printable(member.filename)} ({member.file_size:,} bytes"
+        f"{', locked with a password' * (member.flag_bits & 1)})"
         for member in members[:_MOST_MEMBERS]
     ]
     if len(members) > _MOST_MEMBERS:
@@ -50,20 +51,21 @@ def zip_member(data: bytes, path: str) -> tuple[bytes, str]:
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         member = _find(archive, path)
+        name = _printable(member.filename)
         if member.flag_bits & 1:
-            raise UnreadableFile(f"{member.filename[:100]} in the archive is locked with a password")
+            raise UnreadableFile(f"{name} in the archive is locked with a password")
         if member.file_size > MOST_BYTES:
             raise UnreadableFile(
-                f"{member.filename[:100]} in the archive is too large: {member.file_size:,} bytes unpacked, and at "
+                f"{name} in the archive is too large: {member.file_size:,} bytes unpacked, and at "
                 f"most {MOST_BYTES:,} are read"
             )
         try:
             with archive.open(member) as file:
                 content = file.read(MOST_BYTES + 1)
         except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
-            raise UnreadableFile(f"{member.filename[:100]} in the archive is broken") from error
+            raise UnreadableFile(f"{name} in the archive is broken") from error
         except Exception as error:  # zlib, bz2 and lzma have errors of their own
-            raise UnreadableFile(f"{member.filename[:100]} in the archive cannot be unpacked") from error
+            raise UnreadableFile(f"{name} in the archive cannot be unpacked") from error
     return content, path[len(member.filename) :].lstrip("/")
 
 
@@ -83,9 +85,13 @@ def _find(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
     for member in archive.infolist():
         if path == member.filename or (path.startswith(f"{member.filename}/") and not member.is_dir()):
             return member
-    names = [member.filename for member in archive.infolist() if not member.is_dir()]
+    names = [_printable(member.filename) for member in archive.infolist() if not member.is_dir()]
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     raise UnreadableFile(f"the archive has no file {path[:100]!r}; it has {', '.join(names[:20])[:1000]}{more}")
+
+
+def _printable(name: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in name)[:300]
 
 
 def image_document(data: bytes) -> Document:

@@ -20,7 +20,7 @@ MOST_CHARACTERS = 8000  # of one result; what follows is read by further calls
 _FRAME = 300  # characters kept for the lines around the text
 
 
-def read_file(file: str, part: str = "", line: int = 1) -> str:
+def read_file(file: str, part: str | int = "", line: int = 1) -> str:
     """Read an attached file as text. Long files are read in pieces.
 
     Args:

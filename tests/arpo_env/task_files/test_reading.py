@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pytest
+from openpyxl.styles import Color, PatternFill
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor
@@ -100,6 +102,17 @@ def test_parts_are_asked_for_by_number_or_name(read: Any) -> None:
     assert "there are only 3 lines" in fault(read, FILES["rows.csv"], line=9)
 
 
+def test_filled_cells_have_their_colour(read: Any) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    sheet["A1"], sheet["B1"] = "start", "plain"
+    sheet["A1"].fill = PatternFill("solid", fgColor="00FF00")
+    sheet["C1"].fill = PatternFill("solid", fgColor="FFFFFF")
+    sheet["B2"].fill = PatternFill("solid", fgColor=Color(indexed=10))
+    assert read(sample_files.saved(book.save)).text.split("\n")[1:] == ["1: start [#00FF00] | plain", "2:  | [#FF0000]"]
+
+
 def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any) -> None:
     assert read(FILES["box.zip"], inside="deep/inner.txt").text == "the word is marzipan"
     assert "Excel" in read(FILES["box.zip"], inside="book.xlsx").label
@@ -125,6 +138,7 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
         (sample_files.locked_pdf("pw"), "it is locked with a password"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "EncryptedPackage".encode("utf-16-le"), "locked with"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "Office file of the old binary format"),
+        (zipped(xl__workbook_dot_bin=b"x"), r"Excel workbook of the binary format (.xlsb)"),
         (b"\x00\x01\x02\x03" * 100, "unknown binary file, 400 bytes, begins 00 01 02 03"),
         (b"\x1f\x8b" + bytes(100), "gzip archive"),
     ],
@@ -178,6 +192,8 @@ def test_a_reader_that_takes_too_long_or_dies_costs_only_the_call(tmp_path: Path
         with pytest.raises(ExtractionFailed, match=r"longer than 0\.3 s"):
             asyncio.run(slow.extract(str(tmp_path / "never.txt")))
         assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
+        with pytest.raises(ServiceError, match=r"gone\.txt cannot be opened: No such file"):  # no fault of the policy
+            asyncio.run(slow.extract(str(tmp_path / "gone.txt")))
     finally:
         slow.close()
     with pytest.raises(ServiceError):  # closed: a failure on our side, not of the file

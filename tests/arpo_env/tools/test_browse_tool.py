@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from arpo_env import CacheMiss, PageReader, ToolEnv
+from arpo_env import CacheMiss, PageReader, ServiceError, ToolEnv
 from arpo_env.pages import Page, PageError
 from arpo_env.tools.browse_tool import BrowseTool
 from envs_registry import Task
@@ -83,7 +83,7 @@ def test_a_question_is_answered_by_following_links_from_the_root_page(conference
 
 
 def test_back_and_what_cannot_be_read(conference: Site, tmp_path: Path) -> None:
-    env = walker(conference, tmp_path, page_reader=PageReader(links=True, ports=None, allow_private=True))
+    env = walker(conference, tmp_path)
     env.reset(seed=0)
     assert "no page is open yet; write start first" in env.step(go("1"))[0]
     env.step(go("start"))
@@ -97,6 +97,18 @@ def test_back_and_what_cannot_be_read(conference: Site, tmp_path: Path) -> None:
     before = len(conference.requests)
     assert "\nRoot\n" in env.step(go("back"))[0]
     assert len(conference.requests) == before  # pages on the way are kept
+    env.close()
+
+
+def test_a_start_page_that_is_down_voids_the_sample(conference: Site, tmp_path: Path) -> None:
+    env = walker(conference, tmp_path)
+    conference.pages["/"] = lambda handler: answer(handler, b"busy", status=503)
+    env.reset(seed=0)
+    with pytest.raises(ServiceError, match=r"the start page .*the site failed \(status 503\)"):
+        env.step(go("start"))
+    conference.pages["/"] = lambda handler: answer(handler, b"gone", status=410)
+    env.reset(seed=0)
+    assert "the page is gone (status 410)" in env.step(go("start"))[0]
     env.close()
 
 
