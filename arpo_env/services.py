@@ -166,15 +166,18 @@ class Services:
         reader = PageReader(links=True) if self.page_reader is None else self.page_reader
         return reader if self.record is None else CachedPages(reader, self.record)
 
-    def check_reader(self) -> None:
+    def check_reader(self, browses: bool = False) -> None:
         """Check that the libraries for reading pages are installed, if pages are read.
+
+        Args:
+            browses: the tool `browse` reads pages.
 
         Raises:
             ModuleNotFoundError: a library is missing; the message says how to install it.
         """
         # A replay reads recorded pages only, and a reader of the user's own has its own needs.
         recorded = self.record is not None and self.record.mode == "replay"
-        reads = self.browse or self.pages != "snippets"
+        reads = browses or self.pages != "snippets"
         if not reads or self.page_reader is not None or recorded:
             return
         from arpo_env.pages.parser_pool import check_libraries

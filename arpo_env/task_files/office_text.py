@@ -6,6 +6,7 @@ The libraries are pypdf, python-docx, openpyxl and python-pptx, each imported wh
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from arpo_env.task_files.file_kinds import UnreadableFile
 
 _LONGEST_CELL = 1000  # characters
 _DEEPEST_GROUP = 20
+_LONGEST_GAP = 20  # empty cells in a row that are shown as such
 
 
 def pdf_document(data: bytes) -> Document:
@@ -113,12 +115,21 @@ def sheet_document(data: bytes) -> Document:
         for number, (row, written) in enumerate(rows, start=1):
             cells = [_sheet_cell(value, cell) for value, cell in zip(row, written, strict=False)]
             if any(cells):
-                yield f"{number}: {_row(cells)}"
+                yield f"{number}: {_row(_without_gaps(cells))}"
 
     names = [sheet.title for sheet in values.worksheets]
     hidden = [sheet.title for sheet in values.worksheets if sheet.sheet_state != "visible"]
     label = f"Excel workbook, {_counted(len(names), 'sheet')}: {', '.join(names[:30])}"
     return Document(f"{label}; hidden: {', '.join(hidden[:30])}" if hidden else label, lines, names, "sheet")
+
+
+def _without_gaps(cells: list[str]) -> Iterator[str]:
+    """Yield the cells of a row up to its last; a long run of empty ones becomes one that says how many there are."""
+    while cells and not cells[-1]:
+        cells.pop()
+    for filled, run in itertools.groupby(cells, bool):
+        group = list(run)
+        yield from group if filled or len(group) <= _LONGEST_GAP else [f"({len(group):,} empty cells)"]
 
 
 def _sheet_cell(value: Any, cell: Any) -> str:

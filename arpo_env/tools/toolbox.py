@@ -114,7 +114,7 @@ class Toolbox:
         if "search" in self.names:
             self.services.backend(self.source)
         if {"search", "browse"} & set(self.names):
-            self.services.check_reader()
+            self.services.check_reader(browses="browse" in self.names)
         if "read_file" in self.names:
             from arpo_env.task_files.file_extractor import check_libraries
 

@@ -102,7 +102,7 @@ def test_parts_are_asked_for_by_number_or_name(read: Any) -> None:
     assert "there are only 3 lines" in fault(read, FILES["rows.csv"], line=9)
 
 
-def test_filled_cells_have_their_colour(read: Any) -> None:
+def test_filled_cells_have_their_colour_and_empty_ones_are_counted(read: Any) -> None:
     book = openpyxl.Workbook()
     sheet = book.active
     assert sheet is not None
@@ -110,7 +110,12 @@ def test_filled_cells_have_their_colour(read: Any) -> None:
     sheet["A1"].fill = PatternFill("solid", fgColor="00FF00")
     sheet["C1"].fill = PatternFill("solid", fgColor="FFFFFF")
     sheet["B2"].fill = PatternFill("solid", fgColor=Color(indexed=10))
-    assert read(sample_files.saved(book.save)).text.split("\n")[1:] == ["1: start [#00FF00] | plain", "2:  | [#FF0000]"]
+    sheet["ZZ3"] = "far"
+    assert read(sample_files.saved(book.save)).text.split("\n")[3:] == ["3: (701 empty cells) | far"]
+    assert read(sample_files.saved(book.save)).text.split("\n")[1:3] == [
+        "1: start [#00FF00] | plain",
+        "2:  | [#FF0000]",
+    ]
 
 
 def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any) -> None:

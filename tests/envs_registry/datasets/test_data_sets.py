@@ -340,6 +340,15 @@ def test_the_hub_s_names_of_splits_and_columns(tmp_path: Path, datasets: Any) ->
     assert source.tasks[0].answers == ("New Ford", "N.F.")
 
 
+def test_attached_files_of_the_hub_s_repository(tmp_path: Path, datasets: Any) -> None:
+    table = "2023/validation/metadata.jsonl"
+    rows = [{**rows_of("GAIA")[0], "file_name": "x.csv", "file_path": "2023/validation/x.csv"}, rows_of("GAIA")[1]]
+    folder = hub_folder(tmp_path / "hub", {table: rows}, {"2023_all": {"validation": table}})
+    (folder / "2023" / "validation" / "x.csv").write_text("a,b")
+    source = load(dataclasses.replace(BY_NAME["GAIA"], hub=str(folder)), files=True)
+    assert [task.files for task in source.tasks] == [(str(folder / "2023" / "validation" / "x.csv"),), ()]
+
+
 def test_parquet_of_the_hub_with_pictures_that_are_not_read(tmp_path: Path, datasets: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
