@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import pickle
 from collections.abc import Iterator
@@ -44,8 +45,16 @@ def conference() -> Iterator[Site]:
     made.close()
 
 
+@functools.cache  # one for all tests, since its parser takes a second to start
 def local_reader() -> PageReader:
     return PageReader(links=True, allow_private=True, ports=None, per_host_per_second=1000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reader() -> Iterator[None]:
+    yield
+    asyncio.run(local_reader().close())
+    local_reader.cache_clear()
 
 
 def walker(site: Site, folder: Path, **options: Any) -> ToolEnv:
