@@ -38,10 +38,10 @@ class LinkReader(Protocol):
 
 
 def browse(action: str | int) -> str:
-    """Read web pages and follow their links. It begins at the start page of the question.
+    """Read web pages; action is start (the question's start page), the number of a link, next, back, or an address.
 
     Args:
-        action: start, the number of a link, part 2 (a further part of the page), back, or a web address.
+        action: start, the number of a link, next or part 2 (a further part of the page), back, or a web address.
     """
     raise NotImplementedError(action)  # only the schema is used; `BrowseTool.call` reads the pages
 

@@ -21,7 +21,7 @@ _FRAME = 300  # characters kept for the lines around the text
 
 
 def read_file(file: str, part: str | int = "", line: int = 1) -> str:
-    """Read an attached file as text. Long files are read in pieces.
+    """Read an attached file as text; part is the page, slide or sheet and line the line to begin with.
 
     Args:
         file: Name of the file; a file in a ZIP archive is archive.zip/path.
