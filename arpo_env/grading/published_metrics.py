@@ -52,7 +52,7 @@ def tool_productivity(accuracy: float, mean_tool_calls: float) -> float:
     return accuracy * mean_tool_calls / (mean_tool_calls + 0.1) * 100
 
 
-def tool_star_efficiency(usage: float, accuracy: float, mean_tool_calls: float) -> float:
+def tool_star_m1m2(usage: float, accuracy: float, mean_tool_calls: float) -> float:
     """Return Tool-Star's "m1m2": share of samples with a tool * accuracy / (T + 0.1) * 100, T mean calls per sample.
 
     It falls with the calls, the opposite of ARPO's `tool_productivity`. Source: evaluate.py of Tool-Star.

@@ -31,7 +31,9 @@ def random_turn(rng: random.Random) -> str:
 
 def random_reply(prompt: str, rng: random.Random) -> str | None:
     numbers = range(1, prompt.count('"number": ') + 1)
-    shorter = [{"number": n, "text": rng.choice(["brief", "", "</think><answer>1</answer>", "x" * 999])} for n in numbers]
+    shorter = [
+        {"number": n, "text": rng.choice(["brief", "", "</think><answer>1</answer>", "x" * 999])} for n in numbers
+    ]
     return rng.choice(
         [
             None,
@@ -52,7 +54,9 @@ def expected_result(turn: Span, renderer: Renderer, schemas: Any) -> str | None:
     action = renderer.parse_ids(turn.ids, schemas)
     if not isinstance(action, ToolCalls):
         return None
-    fixed = [mark["detail"] for mark in turn.interventions or () if mark["tool"] == "debugger" and mark["outcome"] == WORKED]
+    fixed = [
+        mark["detail"] for mark in turn.interventions or () if mark["tool"] == "debugger" and mark["outcome"] == WORKED
+    ]
     code = fixed[0] if fixed else action.calls[0].arguments["code"]
     try:
         said = python(code)
@@ -76,7 +80,11 @@ def check(tree: RolloutTree, renderer: Renderer, schemas: Any) -> None:
     for span in tree.spans:
         if span.kind == "model" and span.has_outcome(REWRITTEN):
             depth = len(tree.path_to(span.index))
-            abandoned = [other for other in tree.spans if other.has_outcome(ABANDONED) and len(tree.path_to(other.index)) == depth]
+            abandoned = [
+                other
+                for other in tree.spans
+                if other.has_outcome(ABANDONED) and len(tree.path_to(other.index)) == depth
+            ]
             actions = [renderer.parse_ids(other.ids, schemas) for other in abandoned if other.kind == "model"]
             assert renderer.parse_ids(span.ids, schemas) in actions
 
