@@ -185,7 +185,8 @@ def _span_lines(span: Span) -> Iterator[str]:
     mean = sum(span.entropies) / len(span.entropies) if span.entropies else 0.0
     about = f"{len(span.ids)} tokens, entropy {mean:.2f}"
     for mark in span.interventions or ():
-        yield from _box(f"{mark['tool']} {mark['outcome']}", "", mark.get("detail") or "")
+        name = f"{mark['tool']} {mark['outcome']}"
+        yield from _box(name, "", mark["detail"]) if mark.get("detail") else ("", visible(f"-- {name}"))
     for part in turn_parts(span.text):
         yield from _box(f"{part.kind} {part.label}".strip(), about, span.text[part.start : part.end])
         about = ""

@@ -95,11 +95,13 @@ function treeHead(tree) {
   const deviation = rewards.length ? Math.sqrt(mean(rewards.map((reward) => (reward - mean(rewards)) ** 2))) : null;
   const origins = ["root", "branch", "top-up"].filter(from)
     .map((origin) => many(from(origin), origin, origin === "branch" ? "branches" : undefined)).join(", ");
+  const left = tree.spans.filter(isAbandoned).reduce((sum, span) => sum + span.n, 0);
   const stats = [
     `${many(all.length, "trajectory", "trajectories")}: ${origins}`,
     decided ? `branched at ${num(points)} of ${many(decided, "tool result")}` : null,
     tree.contrasts.length ? `branches differ in reward at ${num(tree.contrasts.filter(Boolean).length)} of ${many(tree.contrasts.length, "fork")}` : null,
-    `${num(tree.unique)} tokens sampled once, ${num(tree.copied)} if copied out: sharing ×${fixed(tree.copied / Math.max(1, tree.unique))}`,
+    `${num(tree.unique - left)} tokens sampled once, ${num(tree.copied)} if copied out: sharing ×${fixed(tree.copied / Math.max(1, tree.unique - left))}`,
+    left ? `${num(left)} tokens abandoned` : null,
     rewards.length ? `reward ${fixed(mean(rewards))} ± ${fixed(deviation)}` : "no reward",
   ];
   const answers = [].concat(tree.task.answers ?? []);
@@ -249,7 +251,7 @@ function verdict(trajectory) {
 const VERDICTS = { right: ["✓", "right"], wrong: ["✗", "wrong"], void: ["!", "not scored"] };
 
 function leafRow(trajectory) {
-  if (!trajectory) return h("li", {}, h("span", { class: "leaf muted" }, "abandoned: no trajectory ends here"));
+  if (!trajectory) return h("li", {}, h("span", { class: "leaf muted" }, "abandoned"));
   const [sign, word] = VERDICTS[verdict(trajectory)], chosen = view.kind === "leaf" && view.at === trajectory.number;
   const origin = originOf(trajectory);
   return h("li", {}, h("button", { type: "button", class: `leaf ${verdict(trajectory)}`, "aria-pressed": chosen ? "true" : "false",
