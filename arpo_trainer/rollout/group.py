@@ -20,56 +20,24 @@ import contextlib
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from arpo_env import ToolEnv
 from arpo_env.budget import NO_ROOM
 from arpo_trainer.algorithms.budgets import probed_roots, split_budget
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
-from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
-from arpo_trainer.inference_tools.helper_model import InferenceTools
+from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
-from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
 from arpo_trainer.rollout.lookahead import Lookahead
-from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.rollout.turn_tools import TurnTools
-from arpo_trainer.timeline import Event, Stopwatch
+from arpo_trainer.timeline import Event
 from arpo_trainer.tree import Origin, RolloutTree, Span, Trajectory
 from envs_registry import Task
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RolloutContext:
-    """What all groups of one rollout share.
-
-    Attributes:
-        backend: generates the turns.
-        tokenizer: of the model.
-        env: the environment whose copies are played.
-        settings: how trees are grown.
-        renderer: between texts and token ids.
-        limits: on what runs at once.
-        tool_time: runs while at least one environment is busy.
-        on_trajectory: called when a trajectory has ended.
-        inference: tools at inference time; None without any.
-    """
-
-    backend: Backend
-    tokenizer: Any
-    env: ToolEnv
-    settings: RolloutSettings
-    renderer: Renderer
-    limits: ConcurrencyLimits
-    tool_time: Stopwatch
-    on_trajectory: Callable[[], object] | None = None
-    inference: InferenceTools | None = None
 
 
 class Group:
@@ -112,7 +80,9 @@ class Group:
         self.lookahead: Lookahead | None = None
         if parts.method is not None and parts.method.prune:
             self.lookahead = Lookahead(self.tree, self.settings.branch_distance)
-        self.turn_tools = self._turn_tools()
+        self.turn_tools: TurnTools | None = None
+        if context.inference is not None:
+            self.turn_tools = TurnTools(context.inference, self.environments, self.tree, context.renderer, self._seed)
         self._started = 0
         self._orders: list[tuple[float, ...]] = []
         self._tasks: asyncio.TaskGroup
@@ -129,12 +99,6 @@ class Group:
             "temperature": settings.temperature,
             **settings.filters,
         }
-
-    def _turn_tools(self) -> TurnTools | None:
-        inference, renderer = self.context.inference, self.context.renderer
-        if inference is None or inference.helper is None:
-            return None
-        return TurnTools(inference.settings, inference.helper, self.environments, self.tree, renderer, self._seed)
 
     async def grow(self) -> None:
         """Play until the tree has all its trajectories."""

@@ -20,8 +20,8 @@ from arpo_env.protocols.protocol import ToolCalls
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools.chain_refiner import shortened_turns
 from arpo_trainer.inference_tools.code_debugger import corrected_code
-from arpo_trainer.inference_tools.helper_model import Helper, HelperFailed
-from arpo_trainer.inference_tools.inference_settings import BACKTRACER, DEBUGGER, REFINER, InferenceSettings
+from arpo_trainer.inference_tools.helper_model import HelperFailed, InferenceTools
+from arpo_trainer.inference_tools.inference_settings import BACKTRACER, DEBUGGER, REFINER
 from arpo_trainer.rollout.corrected_code import CODE, PYTHON, Correction
 from arpo_trainer.rollout.environments import EnvironmentPool, StepResult
 from arpo_trainer.rollout.live_trajectory import REPLAYED_ERRORS, LiveEpisode, LiveTrajectory
@@ -37,8 +37,7 @@ class TurnTools:
     """The tools of one group.
 
     Args:
-        settings: which tools, and how often in a sample.
-        helper: the model that helps.
+        tools: which tools, how often in a sample, and the model that helps.
         environments: of the group.
         tree: of the group.
         renderer: of the model.
@@ -47,14 +46,15 @@ class TurnTools:
 
     def __init__(
         self,
-        settings: InferenceSettings,
-        helper: Helper,
+        tools: InferenceTools,
         environments: EnvironmentPool,
         tree: RolloutTree,
         renderer: Renderer,
         seed: Callable[[str], int],
     ) -> None:
-        self.settings, self.helper, self.environments = settings, helper, environments
+        if tools.helper is None:
+            raise ValueError("tools at inference time need a helper here: `InferenceTools.with_helper`")
+        self.settings, self.helper, self.environments = tools.settings, tools.helper, environments
         self.tree, self.renderer, self._seed = tree, renderer, seed
         self._marks: dict[str, list[dict[str, Any]]] = {}  # by trajectory, for the turn that it generates next
 
@@ -95,8 +95,8 @@ class TurnTools:
 
     async def _shorten(self, trajectory: LiveTrajectory) -> None:
         path, turns = self.tree.path_to(trajectory.node), trajectory.env.episode.turns
-        if len(turns) != sum(span.kind == "model" for span in path):
-            raise HelperFailed("the turns of the episode are not those of the tree")
+        if [span.kind for span in path] != ["model", "environment"] * len(turns):
+            raise HelperFailed("the chain is not one of turns and results alone")  # such as after a fold
         texts, question = [turn.text for turn in turns], self.environments.task.question
         async with self._timed(trajectory, REFINER):
             chain = [(turn.text, turn.result) for turn in turns]

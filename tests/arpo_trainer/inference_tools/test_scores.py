@@ -98,11 +98,11 @@ def compared(
     env: ToolEnv, tokenizer: Any, call: Turn, tools: InferenceSettings, calls: int = 1, **settings: Any
 ) -> PairedComparison:
     """Play without and with the tools."""
-    sides = [
+    first, second = [
         scores(play(env, policy(tokenizer, call, calls), ScriptedHelper(helper), TASKS, each, **settings))
         for each in (InferenceSettings(), tools)
     ]
-    return compare_paired(*sides)
+    return compare_paired(first, second)
 
 
 @pytest.mark.parametrize(

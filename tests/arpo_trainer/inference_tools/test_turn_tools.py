@@ -76,9 +76,14 @@ def test_how_often_is_a_setting(tokenizer: Any) -> None:
 
 
 def test_no_session_is_copied_without_need(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    env, forks = toy_env(), []
+    env, forks = toy_env(), list[int]()
     original = type(env).afork
-    monkeypatch.setattr(type(env), "afork", lambda self, n=1: forks.append(n) or original(self, n))
+
+    async def counted(self: Any, n: int = 1) -> Any:
+        forks.append(n)
+        return await original(self, n)
+
+    monkeypatch.setattr(type(env), "afork", counted)
     play(env, after(tokenizer, 3), None, [TASK], InferenceSettings())
     assert not forks
     play(env, after(tokenizer, 3), ScriptedHelper(lambda *_: "1"), [TASK], InferenceSettings(debugger=1))
