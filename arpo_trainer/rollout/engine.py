@@ -167,7 +167,7 @@ def _with_helper(engine: Engine) -> InferenceTools | None:
     tools = engine.inference
     if not (tools and tools.settings):
         return None
-    most = min(tools.settings.helper_tokens, engine.settings.max_completion_length)
+    most = min(tools.settings.helper_tokens, engine.settings.max_turn_length or tools.settings.helper_tokens)
     render = functools.partial(engine.renderer.prompt_ids, tools=())
     return tools.with_helper(PolicyHelper(engine.backend, engine.tokenizer, render, most))
 

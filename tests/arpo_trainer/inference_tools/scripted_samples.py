@@ -54,7 +54,8 @@ class ScriptedTurns:
         self.seen.append(request)
         await asyncio.sleep(0)
         ids = self.tokenizer(self.turn(request), add_special_tokens=False)["input_ids"]
-        finish: Any = "stop" if len(ids) <= request.max_tokens else "length"
+        ended = "eos" if ids and ids[-1] == self.tokenizer.eos_token_id else "stop"
+        finish: Any = ended if len(ids) <= request.max_tokens else "length"
         ids = ids[: request.max_tokens]
         return Generation(ids, [-0.5] * len(ids), [0.3] * len(ids), finish)
 

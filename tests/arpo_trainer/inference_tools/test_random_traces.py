@@ -7,20 +7,35 @@ import random
 import re
 from typing import Any
 
+import pytest
+
 from arpo_env.protocols.protocol import Answer, ToolCalls
 from arpo_trainer.inference_tools.inference_settings import REFINER, InferenceSettings
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.tree import ABANDONED, REWRITTEN, WORKED, RolloutTree, Span
 from envs_registry import Task
 from tests.arpo_trainer.inference_tools.scripted_samples import ScriptedHelper, ScriptedTurns, play, python, toy_env
+from tests.arpo_trainer.rollout.test_rendering import QWEN3, small_tokenizer, template
 
 WORDS = ("so", "wait", "perhaps", "the sum", "é", "again", "<b>", "7", "\n", "P", "<result>", "</result>")
-RESULT = re.compile(r"\n<result>\n(.*)\n</result>\n", re.DOTALL)
+RESULT = re.compile(r"\n<(result|tool_response)>\n(?P<inner>.*)\n</\1>\n?", re.DOTALL)
 
 
-def random_turn(rng: random.Random) -> str:
+def random_call(rng: random.Random) -> tuple[str, str]:
     thought = " ".join(rng.choices(WORDS, k=rng.choice([1, 5, 30, 80])))
-    code = rng.choice(["1 + 1", "bad()", "x = 'bad'", "print('<think>é</think>')", "bad\n# <python>"])
+    return thought, rng.choice(["1 + 1", "bad()", "x = 'bad'", "print('<think>é</think>')", "bad\n# <python>"])
+
+
+def native_turn(rng: random.Random) -> str:
+    """A turn as Qwen3 writes it."""
+    thought, code = random_call(rng)
+    call = json.dumps({"name": "python", "arguments": {"code": code}})
+    end = rng.choice([f"<tool_call>\n{call}\n</tool_call>"] * 6 + ["So it is \\boxed{2}", "<tool_call>{</tool_call>"])
+    return f"<think>\n{thought}\n</think>\n\n{end}<|im_end|>"
+
+
+def tagged_turn(rng: random.Random) -> str:
+    thought, code = random_call(rng)
     end = rng.choice(
         [f"<python>{code}</python>"] * 6
         + [f"<answer>\\boxed{{{rng.randrange(9)}}}</answer>"] * 2
@@ -69,13 +84,16 @@ def check(tree: RolloutTree, renderer: Renderer, schemas: Any) -> None:
     path = tree.path(0)
     for turn, result in zip(path[::2], path[1::2], strict=False):
         assert (turn.kind, result.kind) == ("model", "environment")
-        inner = RESULT.fullmatch(result.text)
-        assert inner
-        assert result.ids == renderer.result_ids([inner[1]], turn.finish == "eos", schemas)
-        assert renderer.tokenizer.decode(result.ids) == result.text
+        found = RESULT.fullmatch(result.text)
+        assert found
+        inner = found["inner"]
+        assert result.ids == renderer.result_ids([inner], turn.finish == "eos", schemas)
+        assert renderer.protocol.native or renderer.tokenizer.decode(result.ids) == result.text
         wanted = expected_result(turn, renderer, schemas)
-        assert wanted is None or wanted in inner[1] or "No tool calls are left" in inner[1] or "no room" in inner[1]
-    last = renderer.parse_ids(path[-1].ids, schemas) if path[-1].kind == "model" else None
+        assert wanted is None or wanted in inner or "No tool calls are left" in inner or "no room" in inner
+    # a native turn that was cut is not read
+    unread = path[-1].kind != "model" or (renderer.protocol.native and path[-1].finish == "length")
+    last = None if unread else renderer.parse_ids(path[-1].ids, schemas)
     assert tree.trajectories[0].answer == (last.value if isinstance(last, Answer) else None)
     for span in tree.spans:
         if span.kind == "model" and span.has_outcome(REWRITTEN):
@@ -89,10 +107,14 @@ def check(tree: RolloutTree, renderer: Renderer, schemas: Any) -> None:
             assert renderer.parse_ids(span.ids, schemas) in actions
 
 
-def test_nothing_of_prompt_template_and_results_is_lost_or_altered(tokenizer: Any) -> None:
-    env = toy_env(max_turns=8, max_tool_calls=5)
-    tasks = [Task(f"t{n}", f"What is {n} + {n}?", (str(2 * n),), kind="math") for n in range(1000)]
-    policy = ScriptedTurns(tokenizer, lambda request: random_turn(random.Random(request.seed)))
+@pytest.mark.parametrize(("protocol", "count"), [("arpo-tags", 700), ("hermes", 300)])
+def test_nothing_of_prompt_template_and_results_is_lost_or_altered(protocol: str, count: int, tokenizer: Any) -> None:
+    env = toy_env(max_turns=8, max_tool_calls=5, protocol=protocol)
+    if env.protocol.native:
+        tokenizer = small_tokenizer(QWEN3, template("qwen3"))
+    write = native_turn if env.protocol.native else tagged_turn
+    tasks = [Task(f"t{n}", f"What is {n} + {n}?", (str(2 * n),), kind="math") for n in range(count)]
+    policy = ScriptedTurns(tokenizer, lambda request: write(random.Random(request.seed)))
     helper = ScriptedHelper(lambda prompt, seed: random_reply(prompt, random.Random(seed)))
     tools = InferenceSettings(debugger=1, backtracer=2, refiner=1, refine_above=150)
     trees = play(env, policy, helper, tasks, tools, max_completion_length=500)
