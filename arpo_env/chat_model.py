@@ -144,13 +144,14 @@ class ChatModel:
         except (KeyError, IndexError, TypeError) as error:
             said = redact(self._http.secrets, str(reply))[:200]
             raise ServiceError(self._http.service, f"answered without a message: {said}") from error
-        text = _without_thoughts(content) if isinstance(content, str) else ""
+        text = without_thoughts(content) if isinstance(content, str) else ""
         if not text:
             raise ServiceError(self._http.service, _why_empty(choice))
         return text
 
 
-def _without_thoughts(text: str) -> str:
+def without_thoughts(text: str) -> str:
+    """Return a reply without the thought at its beginning."""
     return _THOUGHT.sub("", text, count=1).strip()
 
 

@@ -15,7 +15,8 @@ class Event:
     Attributes:
         trajectory: its number in the tree.
         kind: "start" (waiting for a place among the running trajectories), "reset", "generate", "tool", "answer"
-            (grading), "fork", "settle" (a branch that waits until earlier requests are settled), "retry".
+            (grading), "fork", "settle" (a branch that waits until earlier requests are settled), "retry", "helper" (the
+            model of a tool at inference time).
         start: seconds since the rollout began.
         end: seconds since the rollout began.
         waited: seconds of waiting from `start` on: behind a limit, or in the queue of the backend.

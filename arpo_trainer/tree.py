@@ -31,6 +31,8 @@ SPENT, QUOTA, FORK_FAILED, PRUNED = REFUSALS = (
 DISCARDED = (
     "discarded_tokens"  # of `RolloutTree.meta`: tokens of the model that are in no span, because they were dropped
 )
+# outcomes of what tools at inference time did to a turn, see `Span.interventions`
+WORKED, FAILED, ABANDONED, REWRITTEN = "worked", "failed", "abandoned", "rewritten"
 Kind = Literal["model", "environment"]
 Origin = Literal["root", "branch", "top-up"]
 
@@ -84,6 +86,9 @@ class Span:
         tool: of an environment span: {"name", "status", "seconds"} of the call it answers; "withheld" if its result did
             not fit and the model was only told so.
         decision: of an environment span: the branching decision taken after it.
+        interventions: what tools at inference time did here: {"tool", "outcome", "detail"}, with "outcome" "worked",
+            "failed", "abandoned" (the sample went on elsewhere: no trajectory passes) or "rewritten" (a turn of a
+            chain that was shortened).
     """
 
     index: int
@@ -96,6 +101,20 @@ class Span:
     finish: str = ""
     tool: dict[str, Any] | None = None
     decision: Decision | None = None
+    interventions: list[dict[str, Any]] | None = None
+
+    def mark(self, tool: str, outcome: str, detail: str = "") -> None:
+        """Note what a tool at inference time did here."""
+        self.interventions = [*(self.interventions or ()), {"tool": tool, "outcome": outcome, "detail": detail}]
+
+    def has_outcome(self, outcome: str) -> bool:
+        """Return whether a tool at inference time left this outcome here."""
+        return any(mark["outcome"] == outcome for mark in self.interventions or ())
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the policy generated it; the turns of a chain that was shortened are written by another model."""
+        return self.kind == "model" and not self.has_outcome(REWRITTEN)
 
     @property
     def is_result(self) -> bool:
@@ -249,6 +268,8 @@ class RolloutTree:
         place = {old: new for new, old in enumerate(order)}
         self.trajectories = [self.trajectories[old] for old in order]
         walked = [span.index for number in range(len(order)) for span in self.path(number)]
+        # no trajectory reaches what was abandoned; its parents were made before it
+        walked += [span.index for span in self.spans if span.has_outcome(ABANDONED)]
         # a shared span is reached several times; `dict.fromkeys` keeps the place of the first time
         spans = {old: new for new, old in enumerate(dict.fromkeys(walked))}
         self.spans = [self.spans[old] for old in spans]

@@ -32,6 +32,7 @@ FLOORS: dict[str, list[str]] = {
         "costs report sft",
         "training adapters",
         "rollout",
+        "inference_tools",
         "backends",
         "algorithms packing",
         "tree",

@@ -18,6 +18,7 @@ from arpo_trainer.algorithms import published_code as rollout
 from arpo_trainer.algorithms.branching import BRANCHES, Point, chain_length
 from arpo_trainer.algorithms.budgets import balanced_roots, generated_tokens, probed_roots
 from arpo_trainer.algorithms.entropy import segment_entropy, token_entropy
+from arpo_trainer.inference_tools.published_rollback import documented_rollback, effective_rollback
 
 Vector = dict[str, Any]
 
@@ -193,3 +194,10 @@ def test_masks_as_published(vectors: list[Vector]) -> None:
             "reward_position": rollout.reward_position(given["response"], given["eos"]),
         }
         assert {key: got[key] for key in expected} == expected, vector["id"]
+
+
+def test_published_rollback(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "toolstar", start="toolstar.rollback"):
+        text, want = vector["inputs"]["text"], vector["expected"]
+        assert documented_rollback(text) == want["kept_tools_version"]
+        assert effective_rollback(text) == want["kept_effective"]

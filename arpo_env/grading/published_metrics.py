@@ -52,6 +52,19 @@ def tool_productivity(accuracy: float, mean_tool_calls: float) -> float:
     return accuracy * mean_tool_calls / (mean_tool_calls + 0.1) * 100
 
 
+def tool_star_m1m2(usage: float, accuracy: float, mean_tool_calls: float) -> float:
+    """Return Tool-Star's "m1m2": share of samples with a tool * accuracy / (T + 0.1) * 100, T mean calls per sample.
+
+    It falls with the calls, the opposite of ARPO's `tool_productivity`. Source: evaluate.py of Tool-Star.
+    """
+    return usage * accuracy / (mean_tool_calls + 0.1) * 100
+
+
+def answers_per_call(correct: float, tool_calls: float) -> float:
+    """Return what Tool-Star's evaluate.py calls tool productivity: right answers per call; 0 without calls."""
+    return correct / tool_calls if tool_calls > 0 else 0.0
+
+
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Return the unbiased estimate of pass@k from `c` correct of `n` samples; for n = k, "any was correct".
 

@@ -23,6 +23,7 @@ from arpo_trainer.cli.command_options import (
     read_settings_options,
 )
 from arpo_trainer.cli.eval_actions import add_eval_actions
+from arpo_trainer.cli.eval_inference import add_inference_options, read_inference
 from arpo_trainer.cli.eval_summary import eval_table
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
@@ -96,6 +97,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="of all random choices (default 0)")
     add_set_option(parser, "other settings, with values in YAML: top_p=1, repetition_penalty=1, branch_quota=0")
+    add_inference_options(parser)
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -179,6 +181,7 @@ def _begun(arguments: argparse.Namespace) -> tuple[EvalSettings, list[EvalModel]
         raise ValueError("name the models: --model FOLDER_OR_HUB_ID ..., or --preset NAME of a published one")
     given = {name: getattr(arguments, name) for name in ("tasks", "samples", "algorithm", "seed")}
     settings = {name: value for name, value in given.items() if value is not None} | _running(arguments)
+    settings["inference"] = read_inference(arguments)
     return EvalSettings(tuple(arguments.names), **decided, **settings), models
 
 
@@ -211,6 +214,8 @@ def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings,
             changed[name] = getattr(arguments, name)
     if getattr(arguments, "names", []):
         changed["environments"] = tuple(arguments.names)
+    if inference := read_inference(arguments):
+        changed["inference"] = {**settings.inference, **inference}
     for name, given in _deciding(arguments).items():
         changed[name] = {**getattr(settings, name), **given}
     if arguments.model or arguments.endpoint_model:

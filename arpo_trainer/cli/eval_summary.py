@@ -29,7 +29,8 @@ def eval_table(results: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], list[
                 f"{entry['tokens']:,.0f}" if entry["tokens"] is not None else "-",
             )
         )
-        notes.append("; ".join([*_passes(entry["pass"]), *_published(entry["published"])]))
+        helped = _inference_tools(entry.get("inference_tools", {}), entry["scored"])
+        notes.append("; ".join([*_passes(entry["pass"]), *helped, *_published(entry["published"])]))
     return rows, notes
 
 
@@ -44,6 +45,14 @@ def _interval(score: Mapping[str, Any]) -> str:
 def _passes(passes: Mapping[str, float]) -> list[str]:
     """Return pass@k and pass^k; for k = 1 both are the accuracy."""
     return [f"{name} {100 * value:.1f}" for name, value in passes.items() if not name.endswith(("@1", "^1"))]
+
+
+def _inference_tools(tools: Mapping[str, Mapping[str, int]], scored: int) -> list[str]:
+    """Return how often each tool at inference time was used."""
+    return [
+        f"{name} in {each['episodes']} of {scored} episodes" + (f", failed {each['failed']}x" if each["failed"] else "")
+        for name, each in tools.items()
+    ]
 
 
 def _published(published: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_env.grading.published_metrics import tool_productivity
+from arpo_env.grading.published_metrics import answers_per_call, tool_productivity, tool_star_m1m2
 from arpo_trainer.evaluation.episode_store import RESULTS, in_order
 from arpo_trainer.evaluation.episode_values import (
     ACCURACY,
@@ -153,13 +153,29 @@ def _tool_use(episodes: Sequence[EpisodeEntry], score: MeanInterval | None) -> d
     for entry in episodes:
         calls.update(entry.calls)
     users = [entry for entry in episodes if sum(entry.calls.values())]
+    right = [episode_value(entry) or 0.0 for entry in episodes]
     each = sum(calls.values()) / len(episodes) if episodes else 0.0
+    share = len(users) / len(episodes) if episodes else 0.0
     return {
         "calls": {tool: _rounded(count / len(episodes)) for tool, count in sorted(calls.items())},
-        "tasks_with_tools": _rounded(len(users) / len(episodes)) if episodes else None,
+        "average_actions": _rounded(each) if episodes else None,
+        "tasks_with_tools": _rounded(share) if episodes else None,
         "tool_productivity": _rounded(tool_productivity(score.mean, each)) if score else None,
         "tool_efficiency": _mean(episode_value(entry) or 0.0 for entry in users),
+        "m1m2": _rounded(tool_star_m1m2(share, statistics.fmean(right), each)) if episodes else None,
+        "answers_per_call": _rounded(answers_per_call(sum(right), calls.total())) if episodes else None,
+        "inference_tools": _inference_tools(episodes),
     }
+
+
+def _inference_tools(episodes: Sequence[EpisodeEntry]) -> dict[str, dict[str, int]]:
+    """Return for each tool at inference time how often it was used, how often it failed, and in how many episodes."""
+    found = {}
+    for name in sorted({name.removesuffix(" failed") for entry in episodes for name in entry.inference}):
+        used, failed = (sum(entry.inference.get(key, 0) for entry in episodes) for key in (name, f"{name} failed"))
+        helped = sum(name in entry.inference for entry in episodes)
+        found[name] = {"used": used, "failed": failed, "episodes": helped}
+    return found
 
 
 def interval_data(interval: MeanInterval | None) -> dict[str, Any] | None:

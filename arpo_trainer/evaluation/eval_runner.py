@@ -16,7 +16,8 @@ from arpo_trainer.evaluation.episode_store import EpisodeStore
 from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow
 from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.engine import Engine, first_error, rollout_context
-from arpo_trainer.rollout.group import Group, RolloutContext
+from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 

@@ -38,6 +38,7 @@ from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
 from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
 from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.live_display import LiveDisplay
+from arpo_trainer.inference_tools.open_tools import open_inference_tools
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.run.recorder import versions
@@ -154,8 +155,11 @@ def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: L
     context = None if model.kind == "endpoint" else context_length(model.model_id)
     rollout = sitting.settings.rollout_settings(context, endpoint=model.kind == "endpoint")
     backend, template = _backend(sitting, model, tokenizer), sitting.settings.chat_template_kwargs
-    engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template) for one in sitting.planned}
     settings = sitting.settings
+    tools = open_inference_tools(settings.inference_settings, sitting.cache)
+    engines = {
+        one.label: Engine(backend, tokenizer, one.env, rollout, template, inference=tools) for one in sitting.planned
+    }
     sitting.playing = EvalRunner(backend, engines, sitting.store, settings.concurrency, settings.limits, shown.add)
     try:
         run(sitting.playing.play(units))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env.net.redaction import redact_urls
+from arpo_trainer.inference_tools.inference_settings import InferenceSettings
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.validation import check_types, nearest_names
 
@@ -43,6 +44,7 @@ class EvalSettings:
         max_broken: largest share of episodes that may break before the command ends with an error status.
         cache: file that records what was generated and asked outside.
         cache_mode: "record" or "replay"; a replay needs no network and no weights.
+        inference: fields of `InferenceSettings`: tools at inference time, such as {"debugger": 1, "backtracer": 1}.
 
     Raises:
         ValueError: a setting is unknown, has the wrong type, or cannot work.
@@ -62,6 +64,7 @@ class EvalSettings:
     max_broken: float = 0.02
     cache: str | None = None
     cache_mode: str | None = None
+    inference: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_types(self, EvalSettings.__annotations__)
@@ -83,11 +86,20 @@ class EvalSettings:
             )
         if not self.branches and "num_generations" in self.rollout:
             raise ValueError("independent samples are set with samples, not with num_generations")
+        if self.inference and not self.inference_settings:
+            raise ValueError(f"no tool at inference time for {self.inference}: name them with --with debugger,...")
+        temperature = {**PAPER_SAMPLING, **self.rollout}["temperature"]
+        self.inference_settings.check(temperature, self.branches)
 
     @property
     def branches(self) -> bool:
         """Whether a task is played as a tree."""
         return self.algorithm != "grpo"
+
+    @property
+    def inference_settings(self) -> InferenceSettings:
+        """The tools at inference time."""
+        return InferenceSettings.of(self.inference)
 
     def rollout_settings(self, context: int | None = None, endpoint: bool = False) -> RolloutSettings:
         """Return the settings of the engine.
@@ -151,5 +163,7 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     models = {
         label: {name: model.get(name) for name in ("path", "name")} for label, model in settings["models"].items()
     }
-    # a default that is given differs in nothing
-    return {**settings, "models": models, "rollout": {**PAPER_SAMPLING, **settings["rollout"]}}
+    # a default that is given differs in nothing; where the helping model runs decides nothing
+    inference = {name: value for name, value in settings.get("inference", {}).items() if name != "url"}
+    rollout = {**PAPER_SAMPLING, **settings["rollout"]}
+    return {**settings, "models": models, "rollout": rollout, "inference": inference}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import FAILED, WORKED, RolloutTree, Span
 
 # by the name of the error's class; what is not listed has its own name as its cause
 _CAUSES = {
@@ -57,6 +57,7 @@ class EpisodeEntry:
         context: tokens of context that its requests had, those from a cache included.
         cached: of them, tokens that came from a cache.
         seconds: from its start to its end.
+        inference: uses of tools at inference time by name, and failures of them, as in "debugger failed".
     """
 
     reward: float | None
@@ -70,6 +71,7 @@ class EpisodeEntry:
     context: int = 0
     cached: int = 0
     seconds: float = 0.0
+    inference: dict[str, int] = field(default_factory=dict)
 
     @property
     def cause(self) -> str:
@@ -146,7 +148,7 @@ def unit_row(key: UnitKey, index: int, attempt: int, tree: RolloutTree) -> UnitR
         level=task.get("level", ""),
         episodes=[_entry(tree, number) for number in range(len(tree.trajectories))],
         category=task.get("category", ""),
-        generated=sum(len(span.ids) for span in tree.spans if span.kind == "model"),
+        generated=sum(len(span.ids) for span in tree.spans if span.sampled),
     )
 
 
@@ -180,4 +182,14 @@ def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
         sum(event.context for event in requests),
         sum(event.cached for event in requests),
         round(max((e.end for e in events), default=0.0) - min((e.start for e in events), default=0.0), 3),
+        _interventions(turns),
     )
+
+
+def _interventions(turns: Sequence[Span]) -> dict[str, int]:
+    """Count what tools at inference time did along a path."""
+    counts = Counter[str]()
+    for mark in (mark for span in turns for mark in span.interventions or ()):
+        counts[mark["tool"]] += mark["outcome"] in (WORKED, FAILED)
+        counts[f"{mark['tool']} failed"] += mark["outcome"] == FAILED
+    return {name: count for name, count in sorted(counts.items()) if count}

@@ -50,6 +50,8 @@ def span_data(span: Span) -> dict[str, Any]:
         entry["tool"] = span.tool
     if span.decision:
         entry["decision"] = asdict(span.decision)
+    if span.interventions:
+        entry["interventions"] = span.interventions
     return entry
 
 

@@ -13,7 +13,7 @@ import re
 import statistics
 from xml.sax.saxutils import escape
 
-from arpo_trainer.tree import RolloutTree, Span
+from arpo_trainer.tree import ABANDONED, RolloutTree, Span
 
 ROW, BOX, TOP, LEFT, RIGHT = 34, 22, 44, 34, 150
 CHARACTER = 6.2  # mean width of a character of 11 px text, in pixels
@@ -34,7 +34,7 @@ def tree_svg(tree: RolloutTree, width: int = 800) -> str:
     rows = _rows(tree)
     ends = {span.index: sum(len(one.ids) for one in tree.path_to(span.index)) for span in tree.spans}
     scale = (width - LEFT - RIGHT) / max(ends.values(), default=1)
-    height = TOP + ROW * len(tree.trajectories) + 30
+    height = TOP + ROW * (max(rows.values(), default=0) + 1) + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
         f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>',
@@ -50,11 +50,17 @@ def tree_svg(tree: RolloutTree, width: int = 800) -> str:
 
 
 def _rows(tree: RolloutTree) -> dict[int, int]:
-    """Return the row of each span: that of the first trajectory which goes through it."""
+    """Return the row of each span: that of the first trajectory which goes through it, then those of what was left."""
     rows: dict[int, int] = {}
     for number in range(len(tree.trajectories)):
         for span in tree.path(number):
             rows.setdefault(span.index, number)
+    last = len(tree.trajectories) - 1
+    for span in tree.spans:
+        if span.index not in rows:
+            begins = span.parent is None or rows[span.parent] < len(tree.trajectories)
+            last += begins
+            rows[span.index] = last if begins else rows[span.parent or 0]
     return rows
 
 
@@ -63,9 +69,12 @@ def _box(span: Span, x: float, y: float, wide: float) -> str:
     # where at most two characters fit, a cut text would tell nothing
     label = shown if len(shown) <= room else f"{shown[: room - 1]}…" if room > 2 else ""
     fill = _colour(statistics.fmean(span.entropies)) if span.kind == "model" else _RESULT
-    title = f"{span.kind}, {len(span.ids)} tokens\n{span.text.strip()}"
+    helped = "".join(f", {mark['tool']} {mark['outcome']}" for mark in span.interventions or ())
+    title = f"{span.kind}, {len(span.ids)} tokens{helped}\n{span.text.strip()}"
     # at least 2 pixels, so that a span of few tokens stays visible
     box = f'x="{x:.1f}" y="{y}" width="{max(2, wide - 2):.1f}" height="{BOX}" rx="3" fill="{fill}"'
+    if span.has_outcome(ABANDONED):
+        box += ' stroke="#66707a" stroke-dasharray="2 3" fill-opacity="0.4"'
     return f'<g><title>{escape(title)}</title><rect class="{span.kind}" {box}/>{_text(x + 4, y + 15, label)}</g>'
 
 

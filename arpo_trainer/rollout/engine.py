@@ -16,9 +16,11 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.backends.base import Backend
+from arpo_trainer.inference_tools.helper_model import InferenceTools, PolicyHelper
 from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES, ConcurrencyLimits, check_limits
-from arpo_trainer.rollout.group import Group, RolloutContext
+from arpo_trainer.rollout.group import Group
 from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
@@ -42,10 +44,11 @@ class Engine:
         limits: most operations of one kind at once; see `ConcurrencyLimits`.
         tool_time: runs while at least one environment is busy.
         on_tree: called with each tree when it is complete, in the order of completion.
+        inference: tools that help the policy at inference time, for evaluation only; None without any.
 
     Raises:
         ValueError: a limit names an unknown kind, is below 1, or allows fewer trajectories than a group that branches
-            has.
+            has; or the tools at inference time cannot work with the settings.
     """
 
     backend: Backend
@@ -57,8 +60,11 @@ class Engine:
     limits: Mapping[str, int] = field(default_factory=dict)
     tool_time: Stopwatch = field(default_factory=Stopwatch)
     on_tree: Callable[[RolloutTree], object] | None = None
+    inference: InferenceTools | None = None
 
     def __post_init__(self) -> None:
+        if self.inference is not None:
+            self.inference.settings.check(self.settings.temperature, self.settings.parts.method is not None)
         # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)
         check_limits(self.limits, list(self.env.tools))
@@ -152,7 +158,18 @@ def rollout_context(engine: Engine, limits: ConcurrencyLimits | None = None) -> 
         limits or ConcurrencyLimits(most),
         engine.tool_time,
         engine.on_trajectory,
+        _with_helper(engine),
     )
+
+
+def _with_helper(engine: Engine) -> InferenceTools | None:
+    """Return the tools at inference time with a helper, which is the policy itself where none was given."""
+    tools = engine.inference
+    if not (tools and tools.settings):
+        return None
+    most = min(tools.settings.helper_tokens, engine.settings.max_turn_length or tools.settings.helper_tokens)
+    render = functools.partial(engine.renderer.prompt_ids, tools=())
+    return tools.with_helper(PolicyHelper(engine.backend, engine.tokenizer, render, most))
 
 
 def first_error(error: BaseException) -> BaseException:

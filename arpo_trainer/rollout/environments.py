@@ -16,6 +16,7 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
 from arpo_trainer.rollout.concurrency import ConcurrencyLimits
+from arpo_trainer.rollout.corrected_code import running_instead
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory, replay
 from arpo_trainer.timeline import Event, Stopwatch
 from envs_registry import Task
@@ -81,7 +82,8 @@ class EnvironmentPool:
                 async with self._timed(event, *(tools or ["answer"])):
                     # at each try: a replayed episode still has the room of its last replayed turn
                     episode.env.episode.tokens_left = room
-                    result = await (episode.env.atruncate(text) if cut else episode.env.astep(text))
+                    with running_instead(episode.env, episode.correction):
+                        result = await (episode.env.atruncate(text) if cut else episode.env.astep(text))
                     event.status = result[4].get("tool", {}).get("status", "") if tool else result[4]["outcome"]
                 return result
             except Exception as error:

@@ -20,52 +20,24 @@ import contextlib
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from arpo_env import ToolEnv
 from arpo_env.budget import NO_ROOM
 from arpo_trainer.algorithms.budgets import probed_roots, split_budget
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
-from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
+from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
-from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
 from arpo_trainer.rollout.lookahead import Lookahead
-from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.timeline import Event, Stopwatch
+from arpo_trainer.rollout.rollout_context import RolloutContext
+from arpo_trainer.rollout.turn_tools import TurnTools
+from arpo_trainer.timeline import Event
 from arpo_trainer.tree import Origin, RolloutTree, Span, Trajectory
 from envs_registry import Task
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RolloutContext:
-    """What all groups of one rollout share.
-
-    Attributes:
-        backend: generates the turns.
-        tokenizer: of the model.
-        env: the environment whose copies are played.
-        settings: how trees are grown.
-        renderer: between texts and token ids.
-        limits: on what runs at once.
-        tool_time: runs while at least one environment is busy.
-        on_trajectory: called when a trajectory has ended.
-    """
-
-    backend: Backend
-    tokenizer: Any
-    env: ToolEnv
-    settings: RolloutSettings
-    renderer: Renderer
-    limits: ConcurrencyLimits
-    tool_time: Stopwatch
-    on_trajectory: Callable[[], object] | None = None
 
 
 class Group:
@@ -108,6 +80,9 @@ class Group:
         self.lookahead: Lookahead | None = None
         if parts.method is not None and parts.method.prune:
             self.lookahead = Lookahead(self.tree, self.settings.branch_distance)
+        self.turn_tools: TurnTools | None = None
+        if context.inference is not None:
+            self.turn_tools = TurnTools(context.inference, self.environments, self.tree, context.renderer, self._seed)
         self._started = 0
         self._orders: list[tuple[float, ...]] = []
         self._tasks: asyncio.TaskGroup
@@ -248,7 +223,12 @@ class Group:
 
     async def _turn(self, trajectory: LiveTrajectory) -> bool:
         """Play one turn; return whether there is another."""
+        tools = self.turn_tools
+        if tools is not None:
+            await tools.before_turn(trajectory)
         generation = await self._generate(trajectory)
+        if tools is not None and await tools.takes_back_cut(trajectory, generation, self._room(trajectory)):
+            return True
         if self.lookahead is not None and await self.lookahead.drops(trajectory, generation.ids):
             await self._start_over(trajectory)
             return True
@@ -257,7 +237,10 @@ class Group:
         text = self.context.renderer.turn_text(generation.ids, first=trajectory.turn == 0)
         # a native protocol reads an incomplete turn as an answer, so such a turn must not reach it
         cut, room = generation.finish == "length" and trajectory.env.protocol.native, self._room(trajectory)
-        _, reward, terminated, truncated, info = await self.environments.act(trajectory, text, room, cut)
+        step = await (tools.play if tools else self.environments.act)(trajectory, text, room, cut)
+        if step is None:  # the turn was taken back
+            return True
+        _, reward, terminated, truncated, info = step
         trajectory.turn += 1
         if terminated or truncated:
             short = generation.finish == "length" and info["outcome"] == "no answer"
@@ -299,7 +282,7 @@ class Group:
             tuple(trajectory.ids),
             min(self.settings.max_turn_length or room, room),
             tuple(trajectory.env.protocol.stop_strings(trajectory.env.schemas)),
-            self._seed(f"{trajectory.name}/{trajectory.turn}"),
+            self._seed(trajectory.place),
             self.settings.temperature,
             self.scheduler.window(trajectory),
             self.seed_name,

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from arpo_env import ServiceError, ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
+from arpo_trainer.inference_tools.inference_settings import BACKTRACER
+from arpo_trainer.rollout.corrected_code import Correction, running_instead
 from envs_registry import Task
 from sandbox import SandboxError
 
@@ -22,12 +24,16 @@ REPLAYED_ERRORS = (SandboxError, ServiceError, TimeoutError, OSError)
 
 @dataclass(frozen=True)
 class PlayedTurn:
-    """A turn that was played: its text, the tokens left before it, its result, and whether the result was withheld."""
+    """A turn that was played: its text, the tokens left before it, its result, and whether the result was withheld.
+
+    `correction` is what ran in the place of the turn's own code.
+    """
 
     text: str
     room: int
     result: str
     withheld: bool = False
+    correction: Correction | None = None
 
 
 @dataclass
@@ -40,6 +46,7 @@ class LiveEpisode:
         seed: of tools with noise.
         begun: whether the episode has been started.
         history: the turns that were played.
+        correction: what runs in the place of the code of the turn that is played now.
     """
 
     env: ToolEnv
@@ -47,11 +54,13 @@ class LiveEpisode:
     seed: int | None = None
     begun: bool = False
     history: list[PlayedTurn] = field(default_factory=list)
+    correction: Correction | None = None
 
     def record(self, withheld: bool) -> None:
         """Add the last turn to the history."""
-        turn = self.env.episode.turns[-1]
-        self.history.append(PlayedTurn(turn.text, self.env.episode.tokens_left or 0, turn.result, withheld))
+        turn, room = self.env.episode.turns[-1], self.env.episode.tokens_left or 0
+        self.history.append(PlayedTurn(turn.text, room, turn.result, withheld, self.correction))
+        self.correction = None
 
     def may_replay(self, error: BaseException) -> bool:
         """Return whether the environment may be made again after this error."""
@@ -79,6 +88,7 @@ class LiveTrajectory:
         node: index of the last span, None at the prompt.
         number: of its trajectory in the tree.
         turn: number of turns played.
+        used: tools at inference time that were used, one entry for each use.
     """
 
     name: str
@@ -87,6 +97,13 @@ class LiveTrajectory:
     node: int | None = None
     number: int = -1
     turn: int = 0
+    used: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where its next turn begins, for seeds; a turn that is generated again has another."""
+        again = self.used.count(BACKTRACER)
+        return f"{self.name}/{self.turn}" + (f"/{again}" if again else "")
 
     @property
     def env(self) -> ToolEnv:
@@ -106,12 +123,12 @@ class LiveTrajectory:
     def branch(self, name: str, env: ToolEnv, retries: int) -> LiveTrajectory:
         """Return a new trajectory that continues from here in `env`, a fork of this one's environment."""
         episode = LiveEpisode(env, retries, self.episode.seed, begun=True, history=list(self.episode.history))
-        return LiveTrajectory(name, episode, list(self.ids), self.node, turn=self.turn)
+        return LiveTrajectory(name, episode, list(self.ids), self.node, turn=self.turn, used=self.used)
 
     def restart(self, name: str, episode: LiveEpisode, prompt_ids: list[int]) -> None:
         """Begin again at the prompt, under another name and in another episode; the number stays."""
         self.name, self.episode, self.ids = name, episode, prompt_ids
-        self.node, self.turn = None, 0
+        self.node, self.turn, self.used = None, 0, ()
 
 
 class ReplayError(RuntimeError):
@@ -127,7 +144,8 @@ async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn], seed: int 
     await env.areset(seed=seed, options={"task": task})
     for number, turn in enumerate(history):
         env.episode.tokens_left = turn.room  # tools see how much room is left, so results may depend on it
-        result, _, terminated, truncated, _ = await env.astep(turn.text)
+        with running_instead(env, turn.correction):
+            result, _, terminated, truncated, _ = await env.astep(turn.text)
         if turn.withheld and not (terminated or truncated):
             env.withhold_result()
             result = env.episode.turns[-1].result

@@ -45,6 +45,7 @@ class ScoreLine:
         metrics: further metrics by name.
         productivity: tool productivity, as the papers define it.
         published: the papers' numbers for the whole set, see `published_numbers`; None if they do not use it.
+        inference: {"used", "failed", "episodes"} of each tool at inference time.
     """
 
     model: str
@@ -65,6 +66,7 @@ class ScoreLine:
     metrics: dict[str, Any] = field(default_factory=dict)
     productivity: float | None = None
     published: dict[str, Any] | None = None
+    inference: dict[str, Any] = field(default_factory=dict)
 
 
 def score_lines(run: EvalRun) -> list[ScoreLine]:
@@ -185,6 +187,7 @@ def _line(entry: Mapping[str, Any], seconds: float | None, planned: int | None) 
         _table(entry.get("metrics")),
         _number(entry.get("tool_productivity")),
         None,
+        _table(entry.get("inference_tools")),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.unit_row import UnitRow
-from arpo_trainer.tree import Span
+from arpo_trainer.tree import ABANDONED, Span
 from arpo_trainer.views.run_page import comparisons, unique_names
 from arpo_trainer.views.run_summary import ScoreLine, is_right, score_lines
 from arpo_trainer.views.turn_parts import turn_parts
@@ -167,6 +167,11 @@ def conversation_lines(run: EvalRun, row: UnitRow, number: int, *, prompt: bool 
         yield from _box("prompt", f"{len(tree.prompt_ids)} tokens", tree.prompt)
     for turn in tree.path(number):
         yield from _span_lines(turn)
+    left = [span for span in tree.spans if span.has_outcome(ABANDONED)]
+    if left:
+        yield from ("", f"{len(left)} spans were abandoned by tools at inference time:")
+    for span in left:
+        yield from _span_lines(span)
     if entry.error:
         yield from _box("broke", "", entry.error)
 
@@ -179,6 +184,9 @@ def _span_lines(span: Span) -> Iterator[str]:
         return
     mean = sum(span.entropies) / len(span.entropies) if span.entropies else 0.0
     about = f"{len(span.ids)} tokens, entropy {mean:.2f}"
+    for mark in span.interventions or ():
+        name = f"{mark['tool']} {mark['outcome']}"
+        yield from _box(name, "", mark["detail"]) if mark.get("detail") else ("", visible(f"-- {name}"))
     for part in turn_parts(span.text):
         yield from _box(f"{part.kind} {part.label}".strip(), about, span.text[part.start : part.end])
         about = ""

@@ -30,6 +30,7 @@ function prepare(tree) {
     item.items.forEach(place);
   };
   tree.items.forEach(place);
+  tree.helped = tree.spans.some((span) => span.interventions);
   const entropies = tree.spans.flatMap((span) => span.entropies || []).filter(known).sort((a, b) => a - b);
   tree.most = Math.max(100, entropies[Math.floor(0.98 * entropies.length)] || 0) / 1000;
   return tree;

@@ -38,9 +38,12 @@ function spanPanel(tree, span) {
     ["took", span.tool && known(span.tool.seconds) ? `${num(span.tool.seconds)} s` : null], ["shared by", sharedBy(span)]];
   return [
     h("h3", {}, h("span", { class: `tag ${model ? "model" : "environment"}` }, model ? "model" : "environment"), model ? ` turn ${span.turn}` : ` after turn ${span.turn}`),
-    pairs(rows), model && span.n > 1 ? spark(span) : null, span.decision ? decisionBox(span.decision, tree) : null, prose(span.text),
+    pairs(rows), helpBox(span), model && span.n > 1 ? spark(span) : null, span.decision ? decisionBox(span.decision, tree) : null, prose(span.text),
   ].filter(Boolean);
 }
+
+const helpBox = (span) => helped(span).length ? h("ul", { class: "help-box" }, helped(span).map((mark) =>
+  h("li", {}, h("b", {}, helpedText(mark)), mark.detail ? h("pre", { class: "text", dir: "auto" }, plain(mark.detail)) : null))) : null;
 
 function spark(span) {
   const width = 360, height = 74, left = 26, usable = (span.entropies || []).filter(known).map((value) => value / 1000);

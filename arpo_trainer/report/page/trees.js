@@ -95,11 +95,13 @@ function treeHead(tree) {
   const deviation = rewards.length ? Math.sqrt(mean(rewards.map((reward) => (reward - mean(rewards)) ** 2))) : null;
   const origins = ["root", "branch", "top-up"].filter(from)
     .map((origin) => many(from(origin), origin, origin === "branch" ? "branches" : undefined)).join(", ");
+  const left = tree.spans.filter(isAbandoned).reduce((sum, span) => sum + span.n, 0);
   const stats = [
     `${many(all.length, "trajectory", "trajectories")}: ${origins}`,
     decided ? `branched at ${num(points)} of ${many(decided, "tool result")}` : null,
     tree.contrasts.length ? `branches differ in reward at ${num(tree.contrasts.filter(Boolean).length)} of ${many(tree.contrasts.length, "fork")}` : null,
-    `${num(tree.unique)} tokens sampled once, ${num(tree.copied)} if copied out: sharing ×${fixed(tree.copied / Math.max(1, tree.unique))}`,
+    `${num(tree.unique - left)} tokens sampled once, ${num(tree.copied)} if copied out: sharing ×${fixed(tree.copied / Math.max(1, tree.unique - left))}`,
+    left ? `${num(left)} tokens abandoned` : null,
     rewards.length ? `reward ${fixed(mean(rewards))} ± ${fixed(deviation)}` : "no reward",
   ];
   const answers = [].concat(tree.task.answers ?? []);
@@ -201,17 +203,26 @@ function node(kind, at, label, classes) {
 function drawSpan(span, y, bright, tree) {
   const model = span.kind === "model", chosen = view.kind === "span" && view.at === span.index;
   const bad = !model && span.tool && span.tool.status && span.tool.status !== "ok";
-  const classes = [model ? "model" : "environment", bright ? "" : "dim", chosen ? "chosen" : "", bad ? "bad" : "", span.finish === "length" ? "cut" : ""];
+  const classes = [model ? "model" : "environment", bright ? "" : "dim", chosen ? "chosen" : "", bad ? "bad" : "", span.finish === "length" ? "cut" : "", isAbandoned(span) ? "abandoned" : ""];
   const said = model ? `Model, turn ${span.turn}, ${num(span.n)} tokens, mean entropy ${num(average(span.entropies))} nats`
     : `${toolName(span)}${span.tool ? ` (${plain(span.tool.status)})` : ""}, ${num(span.n)} tokens`;
-  const label = `${said}${span.through.length > 1 ? `, shared by ${num(span.through.length)} trajectories` : ""}`;
+  const helps = helped(span).length ? `, ${helped(span).map(helpedText).join(", ")}` : "";
+  const label = `${said}${helps}${span.through.length > 1 ? `, shared by ${num(span.through.length)} trajectories` : ""}`;
   const short = model ? null : clip((bad ? "! " : "") + toolName(span), Math.floor((span.w - 12) / 6.6));
   return s("g", node("span", span.index, label, classes.join(" ")), s("title", {}, label),
     s("path", { class: "body", d: model ? pebble(span.x, y, span.w) : hexagon(span.x, y, span.w) }),
     model ? s("path", { class: "profile", d: profile(span.entropies || [], span.x + 3, y + 3, span.w - 6, BAR - 6, tree.most) })
       : s("text", { x: span.x + span.w / 2, y: y + BAR / 2 + 4, "text-anchor": "middle" }, span.w >= 44 ? short : bad ? "!" : ""),
-    model && span.finish === "length" ? s("path", { class: "cut-mark", d: `M${span.x + span.w - 5},${y - 3}v${BAR + 6}` }) : null);
+    model && span.finish === "length" ? s("path", { class: "cut-mark", d: `M${span.x + span.w - 5},${y - 3}v${BAR + 6}` }) : null,
+    model && helped(span).some((mark) => mark.outcome !== "abandoned") ? s("text", { class: "helped", x: span.x + 7, y: y - 4 }, helpSign(span)) : null);
 }
+
+/* What tools at inference time did to a turn: D debugger, B backtracer, R refiner; small letters where they failed. */
+const helped = (span) => span.interventions || [];
+const isAbandoned = (span) => helped(span).some((mark) => mark.outcome === "abandoned");
+const helpedText = (mark) => `${plain(mark.tool)}: ${plain(mark.outcome)}`;
+const helpLetter = (mark) => mark.outcome === "failed" ? plain(mark.tool)[0] : plain(mark.tool)[0].toUpperCase();
+const helpSign = (span) => [...new Set(helped(span).filter((mark) => mark.outcome !== "abandoned").map(helpLetter))].join(" ");
 
 function fork(span, x, bright) {
   const decision = span.decision, y = middle(span.row), grew = decision.branches > 0;
@@ -240,7 +251,7 @@ function verdict(trajectory) {
 const VERDICTS = { right: ["✓", "right"], wrong: ["✗", "wrong"], void: ["!", "not scored"] };
 
 function leafRow(trajectory) {
-  if (!trajectory) return h("li", {}, h("span", { class: "leaf muted" }, "no trajectory ends here"));
+  if (!trajectory) return h("li", {}, h("span", { class: "leaf muted" }, "abandoned"));
   const [sign, word] = VERDICTS[verdict(trajectory)], chosen = view.kind === "leaf" && view.at === trajectory.number;
   const origin = originOf(trajectory);
   return h("li", {}, h("button", { type: "button", class: `leaf ${verdict(trajectory)}`, "aria-pressed": chosen ? "true" : "false",
@@ -266,8 +277,10 @@ function legendList(tree) {
     entry("wrong", s("g", { class: "leaf-mark wrong" }, s("path", { class: "glyph", d: outcomeShape({ outcome: "answered" }, 17, 12) }))),
     entry("no answer or cut", s("g", { class: "leaf-mark wrong" }, s("path", { class: "glyph", d: outcomeShape({ outcome: "truncated" }, 17, 12) }))),
     entry("failed: not scored", s("g", { class: "leaf-mark void" }, s("path", { class: "glyph", d: outcomeShape({ outcome: "failed" }, 17, 12) }))),
+    tree.helped ? entry("abandoned: taken back, or shortened since", s("g", { class: "node model abandoned" }, s("path", { class: "body", d: pebble(0, 0, 34) }))) : null,
+    tree.helped ? h("li", {}, "D debugger, B backtracer, R refiner; small where it failed") : null,
     h("li", { class: "keys" }, "← → other trees; inside the tree the arrows walk, Enter opens"),
-  ];
+  ].filter(Boolean);
 }
 
 function select(kind, at) {

@@ -71,13 +71,14 @@ function brokenCell(line) {
   return all ? h("span", { class: "alarm-text" }, `! ${num(all)} `, h("span", { class: "muted" }, causes.map(([cause, count]) => `${cause} ${num(count)}`).join(", "))) : "0";
 }
 function moreOf(line) {
-  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.calls), categories = Object.entries(line.categories), published = line.published ? line.published.rows : [];
-  if (![levels, categories, metrics, tools, published].some((list) => list.length)) return null;
+  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.calls), categories = Object.entries(line.categories), published = line.published ? line.published.rows : [], helped = Object.entries(line.inference);
+  if (![levels, categories, metrics, tools, published, helped].some((list) => list.length)) return null;
   const list = (title, entries) => entries.length ? h("div", {}, h("h4", {}, title), h("table", { class: "facts" }, h("tbody", {}, entries))) : null;
   const scored = ([name, score]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(name) || "–")), h("td", {}, known(score) ? fixed(score, 3) : `${scoreText(score)} `, h("span", { class: "muted" }, known(score) ? "" : rangeText(score), score && known(score.tasks) ? `, ${many(score.tasks, "task")}` : "")));
   return h("div", {}, h("h3", {}, h("bdi", {}, plain(line.model)), " · ", h("bdi", {}, plain(line.env))),
     h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Categories", categories.map(scored)), list("Metrics", metrics.map(scored)),
       list("Published", published.map((row) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, `${plain(row.model)} ${plain(row.method)}`)), h("td", {}, fixed(row.value, 3), h("span", { class: "muted" }, ` ${plain(row.source)}`))))),
+      list("Tools at inference time", helped.map(([tool, count]) => h("tr", {}, h("th", { scope: "row" }, plain(tool)), h("td", {}, `${num(count.used)} in ${many(count.episodes, "episode")}`, h("span", { class: "muted" }, count.failed ? `, failed ${num(count.failed)}` : ""))))),
       list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value)))))));
 }
 

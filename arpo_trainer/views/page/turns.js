@@ -28,6 +28,7 @@ function turn(span, tree) {
   const heat = reading.heat && (span.entropies || []).length;
   const shown = parts.length ? parts : [["text", "", 0, span.text.length]];
   return [
+    ...helped(span).filter((mark) => mark.outcome !== "abandoned").map((mark) => h("p", { class: "hint helped-turn" }, h("b", {}, helpedText(mark)), mark.detail ? ` · ${clip(plain(mark.detail), 300)}` : "")),
     ...shown.map(([kind, label, start, end], number) => h("section", { class: `part ${kind}`, "aria-label": `${NAMES[kind]}, turn ${span.turn}` },
       h("h4", {}, h("span", { class: "kind" }, NAMES[kind]), label ? h("bdi", { class: "tool-name" }, ` ${label}`) : null,
         number ? null : h("span", { class: "about" }, [`turn ${span.turn}`, `${num(span.n)} tokens`, `entropy ${num(average(span.entropies), 2)}`, span.finish === "length" ? "cut at the token limit" : null].filter(Boolean).join(" · "))),
@@ -43,6 +44,16 @@ function result(span) {
     textBox("result", (span.inner && !reading.raw ? span.text.slice(...span.inner) : span.text) || "(empty)"));
 }
 
+/* What was taken back, or written longer before, where the conversation left it. */
+function abandonedAt(tree, parent) {
+  const first = tree.spans.filter((span) => isAbandoned(span) && (tree.spans[span.parent] || null) === parent);
+  const below = (span) => [span, ...span.children.filter(isAbandoned).flatMap(below)];
+  return first.map((span) => h("details", { class: "abandoned-part" },
+    h("summary", {}, "Abandoned ", h("span", { class: "muted" }, `by the ${plain(helped(span).find((mark) => mark.outcome === "abandoned").tool)}`)),
+    below(span).flatMap((one) => one.kind === "model" ? turn(one, tree) : [result(one)])));
+}
+const partsOf = (tree, span) => [...abandonedAt(tree, tree.spans[span.parent] || null).filter(() => span.kind === "model"), ...(span.kind === "model" ? turn(span, tree) : [result(span)])];
+
 function conversation(tree, number) {
   const trajectory = tree.trajectories[number];
   if (!trajectory) return [nothing("This episode has no trajectory in the trace.")];
@@ -51,7 +62,7 @@ function conversation(tree, number) {
     h("details", { class: "prompt-part" }, h("summary", {}, "Prompt ", h("span", { class: "muted" }, `${num(tree.prompt_tokens)} tokens`)), h("pre", { class: "text", dir: "auto" }, tree.prompt || "(empty)")),
     heatless ? h("p", { class: "hint" }, "Which token wrote which characters is not known here (no tokenizer: give --tokenizer FOLDER), so entropies are drawn below the turns.") : null,
     reading.heat && trajectory.path.some((span) => span.widths) ? h("p", { class: "hint heat-key" }, "entropy 0 ", Array.from({ length: HEATS }, (_, at) => h("span", { class: `heat heat-${at + 1}` }, " ")), ` ${num(tree.most, 2)} nats and more`) : null,
-    ...trajectory.path.flatMap((span) => span.kind === "model" ? turn(span, tree) : [result(span)]),
+    ...trajectory.path.flatMap((span) => partsOf(tree, span)),
     trajectory.error ? h("p", { class: "note alarm" }, plain(trajectory.error)) : null,
   ].filter(Boolean);
 }

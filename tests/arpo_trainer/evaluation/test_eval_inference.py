@@ -1,0 +1,94 @@
+"""`arpo eval --with`: what is stored, counted and replayed, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation.episode_store import load_eval_run
+from arpo_trainer.evaluation.eval_metrics import results
+from arpo_trainer.report.tree_svg import tree_svg
+from arpo_trainer.views.page_rows import view_tree
+from arpo_trainer.views.terminal_view import conversation_lines
+from tests.arpo_env.chat_server import chat_server, reply
+from tests.arpo_trainer.evaluation import made_rows
+
+
+def fails_once(body: dict[str, Any]) -> tuple[int, Any]:
+    """A policy whose cells fail, and which answers what it reads."""
+    said = body["messages"][-1]["content"]
+    if len(body["messages"]) == 2:
+        return 200, reply("<think>I compute.</think><python>print(6 * sevn)</python>")
+    return 200, reply(f"<think>so</think><answer>\\boxed{{{42 if '42' in said else 0}}}</answer>")
+
+
+def mends_even(body: dict[str, Any]) -> tuple[int, Any]:
+    """A helper that answers every second question."""
+    mends_even.asked += 1  # type: ignore[attr-defined]
+    return (200, reply("```python\nprint(6 * 7)\n```")) if mends_even.asked % 2 else (400, {"error": "no"})  # type: ignore[attr-defined]
+
+
+def command(folder: Path, model: Path, *more: str) -> list[str]:
+    plan = ["--env-set", "level=3", "--tasks", "4", "--output", str(folder), "--plain", "--model", str(model)]
+    return ["eval", "arpo/Arithmetic-v0", *plan, *more]
+
+
+@pytest.mark.usefixtures("isolation")
+def test_uses_and_failures_are_counted_drawn_and_replayed(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mends_even.asked = 0  # type: ignore[attr-defined]
+    with chat_server(fails_once) as policy, chat_server(mends_even) as helper:
+        asked = ["--endpoint", policy.address, "--endpoint-model", "stub", "--cache", str(tmp_path / "record.sqlite")]
+        asked += ["--with", "debugger", "--with-model", "fixer", "--with-url", helper.address, "--concurrency", "1"]
+        assert main(command(tmp_path / "one", model_folder, *asked)) == 0
+    assert "debugger in 4 of 4 episodes, failed 2x" in capsys.readouterr().out
+    assert main(command(tmp_path / "two", model_folder, *asked, "--cache-mode", "replay")) == 0
+    assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
+    run = load_eval_run(tmp_path / "one")
+    assert run.facts["settings"]["inference"]["debugger"] == 1
+    found = results(run.rows, run.facts)["scores"][0]
+    assert found["inference_tools"] == {"debugger": {"used": 4, "failed": 2, "episodes": 4}}
+    counted = [row.episodes[0].inference for row in run.rows]
+    assert counted.count({"debugger": 1}) == counted.count({"debugger": 1, "debugger failed": 1}) == 2
+    right = next(row for row in run.rows if row.episodes[0].inference == {"debugger": 1})
+    assert right.episodes[0].answer == "42"
+    lines = "\n".join(conversation_lines(run, right, 0))
+    assert "-- debugger worked" in lines
+    assert view_tree(run.tree(right))["spans"][0]["interventions"][0]["tool"] == "debugger"
+    assert "debugger worked" in tree_svg(run.tree(right))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--with", "debuger"], "did you mean 'debugger'"),
+        (["--with-model", "x"], "name them with --with"),
+        (["--with", "backtracer", "--temperature", "0"], "temperature above 0"),
+        (["--with", "refiner", "--algorithm", "arpo"], "take algorithm 'grpo'"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    more: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(tmp_path / "run", Path("M"), *more)) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_tool_star_and_deepagent_metrics(shared: Path) -> None:
+    vectors = json.loads((shared / "spec" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
+    [vector] = [each for each in vectors if each["id"] == "toolstar.m1m2"]
+    episodes = [(1.0, 2), (1.0, 0), (0.0, 1), (1.0, 3)]
+    rows = [
+        made_rows.row(f"t{n}", [], episodes=[made_rows.entry(right, calls={"python": calls} if calls else {})])
+        for n, (right, calls) in enumerate(episodes)
+    ]
+    [score] = results(rows, made_rows.FACTS)["scores"]
+    given = vector["inputs"]
+    assert (score["tasks_with_tools"], score["average_actions"]) == (given["usage_rate"], given["mean_calls"])
+    assert score["m1m2"] == pytest.approx(vector["expected"]["value"], abs=vector["tol"])
+    assert score["answers_per_call"] == 0.5

@@ -1,0 +1,162 @@
+"""What happens after a failed cell, in which order, how often, and what a helper that fails changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from arpo_trainer.inference_tools.code_debugger import read_code
+from arpo_trainer.inference_tools.helper_model import HelperFailed
+from arpo_trainer.inference_tools.inference_settings import InferenceSettings, read_tools
+from arpo_trainer.rollout.corrected_code import Correction
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
+from arpo_trainer.tree import ABANDONED, RolloutTree
+from envs_registry import Task
+from sandbox import ForkError
+from tests.arpo_trainer.inference_tools.scripted_samples import ScriptedHelper, ScriptedTurns, play, toy_env
+
+TASK = Task("t", "What is 1 + 1?", ("2",), kind="math")
+BAD, DONE = "<think>c</think><python>bad()</python>", "<think>d</think><answer>\\boxed{2}</answer>"
+
+
+def after(tokenizer: Any, results: int = 1, bad: str = BAD) -> ScriptedTurns:
+    """A policy that fails until it has seen so many results, and answers then."""
+    return ScriptedTurns(tokenizer, lambda r: DONE if tokenizer.decode(r.ids).count("\n</result>") >= results else bad)
+
+
+def one(
+    tokenizer: Any, tools: InferenceSettings, reply: Callable[[str, int], str | None], results: int = 1
+) -> RolloutTree:
+    [tree] = play(toy_env(), after(tokenizer, results), ScriptedHelper(reply), [TASK], tools)
+    assert tree.trajectories[0].answer == "2"
+    return tree
+
+
+def shown(tree: RolloutTree) -> list[str]:
+    return [span.text for span in tree.path(0) if span.kind == "environment"]
+
+
+def marks(tree: RolloutTree) -> list[str]:
+    found = [mark for span in tree.path(0) for mark in span.interventions or ()]
+    return [f"{mark['tool']} {mark['outcome']}" for mark in found]
+
+
+def test_debugger_then_backtracer_then_the_error(tokenizer: Any) -> None:
+    tools = InferenceSettings(debugger=1, backtracer=1)
+    tree = one(tokenizer, tools, lambda *_: "```python\n1 + 1\n```", results=2)
+    first, second = shown(tree)
+    assert "The code failed: Error: ValueError: line 1 of bad()" in first
+    assert "\n1 + 1\n(Result:)\nvalue of 1 + 1" in first
+    assert second == "\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"
+    assert marks(tree) == ["debugger worked", "backtracer worked"]
+    abandoned = [span for span in tree.spans if span.has_outcome(ABANDONED)]
+    assert [span.kind for span in abandoned] == ["model", "environment"]
+    assert abandoned[0].parent == tree.path(0)[1].index
+    assert RolloutTree.from_json(tree.to_json()) == tree
+
+
+@pytest.mark.parametrize(
+    "reply", [None, "I am sorry.", "bad()", "```python\nbad(2)\n```", "```python\n(\n```", "x = 1\n" * 9999]
+)
+def test_a_helper_that_fails_leaves_the_error_and_is_noted(reply: str | None, tokenizer: Any) -> None:
+    tree = one(tokenizer, InferenceSettings(debugger=1, backtracer=1), lambda *_: reply)
+    assert shown(tree) == ["\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"]
+    assert marks(tree) == ["debugger failed"]
+    assert not any(span.has_outcome(ABANDONED) for span in tree.spans)
+
+
+def test_how_often_is_a_setting(tokenizer: Any) -> None:
+    tree = one(tokenizer, InferenceSettings(debugger=2), lambda *_: "1", results=3)
+    assert marks(tree) == ["debugger worked"] * 2
+    assert [("corrected" in text) for text in shown(tree)] == [True, True, False]
+
+
+def test_no_session_is_copied_without_need(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, forks = toy_env(), list[int]()
+    original = type(env).afork
+
+    async def counted(self: Any, n: int = 1) -> Any:
+        forks.append(n)
+        return await original(self, n)
+
+    monkeypatch.setattr(type(env), "afork", counted)
+    play(env, after(tokenizer, 3), None, [TASK], InferenceSettings())
+    assert not forks
+    play(env, after(tokenizer, 3), ScriptedHelper(lambda *_: "1"), [TASK], InferenceSettings(debugger=1))
+    assert forks == [1]
+
+
+def test_a_session_that_cannot_be_copied_leaves_the_error(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(self: Any, n: int = 1) -> Any:
+        raise ForkError("too many threads")
+
+    monkeypatch.setattr("arpo_env.env.ToolEnv.afork", refused)
+    tree = one(tokenizer, InferenceSettings(backtracer=1), lambda *_: None)
+    assert marks(tree) == ["backtracer failed"]
+    assert shown(tree) == ["\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"]
+
+
+def test_the_policy_can_help_itself(tokenizer: Any) -> None:
+    def turn(request: Any) -> str:
+        said = tokenizer.decode(request.ids)
+        if "Reply with the corrected code alone" in said:
+            return "<think>hm</think>```python\n1 + 1\n```"
+        return DONE if "\n</result>" in said else BAD
+
+    [tree] = play(toy_env(), ScriptedTurns(tokenizer, turn), None, [TASK], InferenceSettings(debugger=1))
+    assert marks(tree) == ["debugger worked"]
+    assert "value of 1 + 1" in shown(tree)[0]
+
+
+def test_a_correction_is_part_of_the_history_that_is_replayed(tokenizer: Any) -> None:
+    tree = one(tokenizer, InferenceSettings(debugger=1), lambda *_: "1 + 1")
+    env, correction = toy_env(), Correction("1 + 1", "Error: ValueError: line 1 of bad()")
+    asyncio.run(replay(env, TASK, [PlayedTurn(BAD, 500, shown(tree)[0], correction=correction)]))
+    assert env.episode.turns[-1].result == shown(tree)[0]
+    assert type(env.tools["python"]).__name__ != "CorrectedTool"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("debugger,backtracer, refiner", {"debugger": 1, "backtracer": 1, "refiner": 1}),
+        ("refiner=3", {"refiner": 3}),
+        ("debuger", "did you mean 'debugger'"),
+        ("debugger,debugger", "twice"),
+        ("refiner=0", "refiner=2"),
+    ],
+)
+def test_with_reads_names_and_counts(text: str, found: Any) -> None:
+    if isinstance(found, str):
+        with pytest.raises(ValueError, match=found):
+            read_tools(text)
+    else:
+        assert read_tools(text) == found
+
+
+def test_settings_that_cannot_work_are_refused(tokenizer: Any) -> None:
+    from arpo_trainer.inference_tools.helper_model import InferenceTools
+
+    policy, env = after(tokenizer), toy_env()
+    for tools, settings, words in (
+        (InferenceSettings(debugger=1), RolloutSettings(), "take algorithm 'grpo'"),
+        (InferenceSettings(backtracer=1), RolloutSettings(algorithm="grpo", temperature=0.0), "above 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Engine(policy, tokenizer, env, settings, inference=InferenceTools(tools))
+    with pytest.raises(ValueError, match="did you mean 'refine_above'"):
+        InferenceSettings.of({"refine_abov": 1})
+    with pytest.raises(ValueError, match="--with-model"):
+        InferenceSettings(debugger=1, url="http://127.0.0.1:1/v1")
+
+
+def test_the_last_block_that_is_python_counts() -> None:
+    assert read_code("Before:\n```python\nx = (\n```\nAfter:\n```\nx = 1\n```\nDone.", "x = (") == "x = 1"
+    assert read_code("x = 1", "y") == "x = 1"
+    assert read_code("```py\n  \nif 1:\n    x = 2\n", "y") == "  \nif 1:\n    x = 2"
+    with pytest.raises(HelperFailed, match="the code that failed"):
+        read_code("```python\ny\n```", "y\n")
