@@ -82,7 +82,7 @@ DEEP_SEARCH_SETS = (
     ),
     DataSet(
         name="GAIA",
-        description="questions for general assistants, the 103 text-only ones of 165 (files=True: all, with files)",
+        description="questions for general assistants, the 103 text-only ones of 165 (files=True: all)",
         hub="gaia-benchmark/GAIA",
         configs=("2023_all",),
         splits=(("validation", "validation"),),
