@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore
+from arpo_trainer.evaluation.episode_store import EpisodeStore, load_eval_run
 from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.report.tree_svg import tree_svg
 from arpo_trainer.tree import ABANDONED, WORKED, RolloutTree, Trajectory
 from arpo_trainer.views.run_page import write_view
+from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_trainer.evaluation import made_rows
 from tests.arpo_trainer.views.browser import Browser
 from tests.arpo_trainer.views.test_run_page import open_task
@@ -30,6 +32,17 @@ def taken_back() -> RolloutTree:
     tree.trajectories = [Trajectory(last.index, reward=1.0, components={"accuracy": 1.0}, answer="12", tool_calls=1)]
     tree.reorder([0])
     return tree
+
+
+def test_the_picture_and_the_text_show_it_too(tmp_path: Path) -> None:
+    folder = made_rows.play(tmp_path / "run", {})
+    with EpisodeStore(folder) as store:
+        store.add(UnitKey("a", "GSM8K", "t0"), 0, taken_back())
+    run = load_eval_run(folder)
+    assert tree_svg(run.tree(run.rows[0])).count("stroke-dasharray") == 2
+    lines = list(conversation_lines(run, run.rows[0], 0))
+    end = lines.index("2 spans were abandoned by tools at inference time:")
+    assert [at for at, line in enumerate(lines) if "ZeroDivisionError" in line][-1] > end > lines.index("12")
 
 
 def test_a_browser_draws_what_was_abandoned_apart(tmp_path: Path, browser: Browser) -> None:
