@@ -68,7 +68,8 @@ def go_over(
     for turn in shorter.values():
         trajectory.env.episode.turns[turn.number].text = turn.text
         history = trajectory.episode.history
-        history[turn.number] = replace(history[turn.number], text=turn.text)
+        if turn.number < len(history):  # the last turn is recorded later
+            history[turn.number] = replace(history[turn.number], text=turn.text)
 
 
 def _copy(tree: RolloutTree, parent: int | None, span: Span, ids: list[int], renderer: Renderer) -> Span:

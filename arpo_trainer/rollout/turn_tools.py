@@ -95,7 +95,8 @@ class TurnTools:
 
     async def _shorten(self, trajectory: LiveTrajectory) -> None:
         path, turns = self.tree.path_to(trajectory.node), trajectory.env.episode.turns
-        if [span.kind for span in path] != ["model", "environment"] * len(turns):
+        whole = ["model", "environment"] * len(turns)
+        if [span.kind for span in path] not in (whole, whole[:-1]):
             raise HelperFailed("the chain is not one of turns and results alone")  # such as after a fold
         texts, question = [turn.text for turn in turns], self.environments.task.question
         async with self._timed(trajectory, REFINER):
@@ -123,6 +124,26 @@ class TurnTools:
         span = self._span(trajectory)
         for mark in self._marks.pop(trajectory.name, []):
             span.mark(**mark)
+        step = await self._repaired(trajectory, span, text, room, cut)
+        if (
+            step is not None
+            and self.settings.left(REFINER, trajectory.used)
+            and self._overflows(trajectory, step, room)
+        ):
+            await self._refine(trajectory)
+        return step
+
+    def _overflows(self, trajectory: LiveTrajectory, step: StepResult, room: int) -> bool:
+        """Return whether a result would be withheld, since it leaves no room to answer."""
+        if step[2] or step[3]:
+            return False
+        env, ended = trajectory.env, self._span(trajectory).finish == "eos"
+        ids = self.renderer.result_ids(step[4]["results"], ended, env.schemas)
+        return len(ids) + env.budget.answer_tokens >= room
+
+    async def _repaired(
+        self, trajectory: LiveTrajectory, span: Span, text: str, room: int, cut: bool
+    ) -> StepResult | None:
         code = None if cut else _python_code(trajectory, text)
         tool = self._next_tool(trajectory)
         if code is None or not tool:

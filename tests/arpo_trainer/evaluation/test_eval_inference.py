@@ -92,3 +92,14 @@ def test_tool_star_and_deepagent_metrics(shared: Path) -> None:
     assert (score["tasks_with_tools"], score["average_actions"]) == (given["usage_rate"], given["mean_calls"])
     assert score["m1m2"] == pytest.approx(vector["expected"]["value"], abs=vector["tol"])
     assert score["answers_per_call"] == 0.5
+
+
+def test_a_real_policy_helps_itself_and_a_replay_is_the_same(tiny_policy: Path, tmp_path: Path) -> None:
+    """Tiny and hardly trained, it is no help; but its replies are asked for, and recorded."""
+    short = ["--max-turn-length", "48", "--max-completion-length", "200", "--cache", str(tmp_path / "record.sqlite")]
+    asked = [*short, "--with", "debugger,backtracer,refiner", "--refine-above", "40", "-n", "2"]
+    assert main(command(tmp_path / "one", tiny_policy, *asked)) == 0
+    assert main(command(tmp_path / "two", tiny_policy, *asked, "--cache-mode", "replay")) == 0
+    assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
+    used = json.loads((tmp_path / "one" / "results.json").read_text())["scores"][0]["inference_tools"]
+    assert used["refiner"]["used"] > 0

@@ -62,6 +62,11 @@ def wordy(turn: int, first: bool) -> str:
     return CALL.format(thought=LONG, code="items.append(0)" if turn == 0 else "print('length', len(items))")
 
 
+def curious(turn: int, first: bool) -> str:
+    """Its result does not fit behind its thought."""
+    return CALL.format(thought=LONG, code=f"{LENGTH}\nprint('x ' * 60)")
+
+
 def careful(turn: int, first: bool) -> str:
     return CALL.format(thought="count", code=LENGTH)
 
@@ -112,8 +117,9 @@ def compared(
         (careless, InferenceSettings(backtracer=1), 1, 2000),
         (wordy, InferenceSettings(refiner=1), 2, 330),
         (wordy, InferenceSettings(refiner=1, refine_above=200), 2, 330),
+        (curious, InferenceSettings(refiner=1), 1, 250),
     ],
-    ids=["debugger", "backtracer", "refiner where room ran out", "refiner ahead"],
+    ids=["debugger", "backtracer", "refiner where room ran out", "refiner ahead", "refiner for a result"],
 )
 def test_the_score_rises_where_a_tool_is_needed(
     call: Turn, tools: InferenceSettings, calls: int, room: int, sandboxed: ToolEnv, tokenizer: Any
