@@ -43,7 +43,9 @@ from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.text_space import UnicodeText
-from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools, seed_tools
+from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import Tool
+from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools, seed_tools, usable_tools
 from envs_registry import EnvSpec, Task, get_spec, load_source
 from envs_registry.answer_leak_check import check_setup
 from envs_registry.sources import UnknownOptionError
@@ -226,7 +228,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
-            turn = await act(episode, action, self.protocol, self.tools, self.budget, self._toolbox.timeout)
+            turn = await act(episode, action, self.protocol, self.usable_tools, self.budget, self._toolbox.timeout)
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:
@@ -302,6 +304,16 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if self._episode is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._episode
+
+    @property
+    def usable_tools(self) -> dict[str, Tool]:
+        """The tools that can be called now: `tools`, and those that the episode has found (`tool_search`)."""
+        return usable_tools(self.tools)
+
+    @property
+    def usable_schemas(self) -> list[JsonSchema]:
+        """Schemas of the tools that can be called now."""
+        return [tool.schema for tool in self.usable_tools.values()]
 
     def _running(self) -> Episode:
         if self.episode.outcome:

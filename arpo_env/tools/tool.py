@@ -9,7 +9,7 @@ episode. A mistake of the *caller* (bad code, time-out) is returned as a `ToolRe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -64,6 +64,11 @@ class Tool(ABC):
     keeps_time: bool = False
     noisy: bool = False
     seed: int = 0
+
+    @property
+    def found(self) -> Mapping[str, Tool]:
+        """Further tools that the policy may call by now, by name, since it has found them; forks take them along."""
+        return {}
 
     @abstractmethod
     async def call(self, **arguments: Any) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import Services
@@ -17,9 +18,12 @@ from arpo_env.tools.tool import Tool
 from envs_registry import TaskSource
 from sandbox import Sandbox
 
+if TYPE_CHECKING:
+    from arpo_env.tools.tool_registry import ToolRegistry
+
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
-_NAMES = ("python", "search", "go")
+_NAMES = ("python", "search", "go", "tool_search")
 _OUTSIDE_SECONDS = 60.0  # minimum time limit of a search or an MCP call
 
 
@@ -28,8 +32,9 @@ class Toolbox:
     """The tool configuration of an environment.
 
     Attributes:
-        tools: "python", "search", "go" (of `arpo/Bifurcation-v0`), "mcp:SERVER" (all tools of an MCP server, given as a
-            command line or a URL), typed functions, or factories of `Tool` objects (see `function_tool`).
+        tools: "python", "search", "go" (of `arpo/Bifurcation-v0`), "tool_search" (finds further tools), "mcp:SERVER"
+            (all tools of an MCP server, given as a command line or a URL), typed functions, or factories of `Tool`
+            objects (see `function_tool`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
         sandbox: where Python runs; None uses the process-wide sandbox.
         services: search backend, page reader and cache.
@@ -71,12 +76,31 @@ class Toolbox:
             return [self._search()]
         if entry == "go":
             return [BifurcationTool()]
+        if entry == "tool_search":
+            return [self._tool_search()]
         if entry.startswith(MCP):
             from arpo_env.tools.mcp_tools import mcp_tools
 
             return mcp_tools(entry.removeprefix(MCP), timeout=max(_OUTSIDE_SECONDS, self.timeout))
         hint = nearest_hint(entry, _NAMES, " Did you mean {!r}?")
         raise ValueError(f"unknown tool {entry!r}; available: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
+
+    def _tool_search(self) -> Tool:
+        from arpo_env.tools.tool_search import ToolSearchTool
+
+        timeout = max(_OUTSIDE_SECONDS, self.timeout)
+        return ToolSearchTool(lambda: self.registry, k=self.services.tool_results, timeout=timeout)
+
+    @functools.cached_property
+    def registry(self) -> ToolRegistry:
+        """The tools that `tool_search` finds, shared by all episodes.
+
+        Raises:
+            ValueError: there are none, or nothing runs them; the message says how to configure it.
+        """
+        from arpo_env.tools.open_registry import open_registry
+
+        return open_registry(self.services, self.source)
 
     def _search(self) -> Tool:
         from arpo_env.tools.search_tool import SearchTool
@@ -90,6 +114,12 @@ class Toolbox:
             reader=services.reader,
             summariser=services.summariser,
         )
+
+
+def usable_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
+    """Return the tools of an episode and those that they have found; a tool of the environment keeps its name."""
+    found = {name: tool for owner in tools.values() for name, tool in owner.found.items()}
+    return {**tools, **{name: tool for name, tool in found.items() if name not in tools}}
 
 
 async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]:
