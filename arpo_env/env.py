@@ -43,8 +43,6 @@ from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.text_space import UnicodeText
-from arpo_env.tools.function_schema import JsonSchema
-from arpo_env.tools.tool import Tool
 from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools, seed_tools, usable_tools
 from envs_registry import EnvSpec, Task, get_spec, load_source
 from envs_registry.answer_leak_check import check_setup
@@ -64,7 +62,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         limit: maximum number of tasks.
         shuffle: shuffle the tasks with `seed` before the limit is applied (finite sources only).
         seed: seed of the shuffle, or of the generator if the tasks are generated.
-        tools: names ("python", "search", "mcp:SERVER"), typed functions, or factories of one or several `Tool` objects.
+        tools: names ("python", "search", "tool_search", "mcp:SERVER"), typed functions, or factories of `Tool` objects.
         protocol: the format of turns: "arpo-tags" ("arpo-tags-reference" uses the published code's white space), the
             model's own tool calls ("hermes" for Qwen, "llama3"), a name registered by `register_protocol`, or a
             `Protocol`.
@@ -81,7 +79,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
         options: options of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
-            pages, page_reader, page_model, judge_model, model_url), and of the task source, such as `level`.
+            pages, page_reader, judge_model, tool_documents, model_url, ...), and of the task source, such as `level`.
 
     Raises:
         UnknownEnvError: the id is not registered.
@@ -228,7 +226,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
-            turn = await act(episode, action, self.protocol, self.usable_tools, self.budget, self._toolbox.timeout)
+            tools = usable_tools(self.tools)
+            turn = await act(episode, action, self.protocol, tools, self.budget, self._toolbox.timeout)
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:
@@ -305,16 +304,6 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._episode
 
-    @property
-    def usable_tools(self) -> dict[str, Tool]:
-        """The tools that can be called now: `tools`, and those that the episode has found (`tool_search`)."""
-        return usable_tools(self.tools)
-
-    @property
-    def usable_schemas(self) -> list[JsonSchema]:
-        """Schemas of the tools that can be called now."""
-        return [tool.schema for tool in self.usable_tools.values()]
-
     def _running(self) -> Episode:
         if self.episode.outcome:
             raise ResetNeeded(f"the episode has ended ({self.episode.outcome}); call reset() before the next step()")
@@ -389,9 +378,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         return task
 
     async def _end(self, episode: Episode) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        texts = [turn.text for turn in episode.turns]
         # All turns count: a good last turn does not make up for a malformed one.
-        well_formed = episode.malformed == 0 and self.protocol.well_formed(texts)
+        well_formed = episode.malformed == 0 and self.protocol.well_formed([turn.text for turn in episode.turns])
         graded = await grade_episode(episode, well_formed, self.grader, self.rewards)
         info = {**self._info(episode), "answer": episode.answer, "reward_components": graded.components}
         truncated = episode.outcome == "truncated"

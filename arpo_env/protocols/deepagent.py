@@ -78,7 +78,9 @@ class DeepAgentTags:
             ValueError: the language or the style is unknown.
         """
         if language not in _WORDS or style not in ("short", "paper"):
-            raise ValueError(f"unknown language {language!r} or prompt style {style!r}; available: en, zh; short, paper")
+            raise ValueError(
+                f"unknown language {language!r} or prompt style {style!r}; available: en, zh; short, paper"
+            )
         words = _WORDS[language]
         given = [tool for tool in tools if tool["function"]["name"] != _SEARCH]
         lines = [words["intro"]]
@@ -127,6 +129,8 @@ def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
         raise UnreadableCall(f"{name} was closed but not opened; write its opening tag first")
     content = text[start + len(name) + 2 : closing.start()]
     if name == _SEARCH:
+        if not content.strip():
+            raise UnreadableCall("tool_search was empty; write what the tool should do between its tags")
         return ToolCalls((checked_call(_SEARCH, {"query": content.strip()}, tools),))
     value, end = read_object(content, 0)
     if end < len(content):

@@ -1,4 +1,4 @@
-"""`DenseSearch`: search by embeddings, over passages that fit into memory. The score is the cosine; every one is compared.
+"""`DenseSearch`: search by embeddings, over passages that fit into memory; the score is the cosine.
 
     DenseSearch(passages, EmbeddingModel("BAAI/bge-large-en-v1.5", url).embed)
     DenseSearch(passages, SentenceTransformer("BAAI/bge-small-en-v1.5").encode)    # any function of a list of texts

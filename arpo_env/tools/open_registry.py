@@ -1,8 +1,8 @@
 """Opens the registry of an environment's `tool_search`, from its options or from the source of its tasks.
 
-A task source with tools has `tool_documents` (rows that `read_documents` reads) and `call_tool(name, arguments)`, which
-returns a text or raises `ValueError` for a mistake of the caller. Tools without anything that runs them can be simulated
-by a model (`tool_model`), as DeepAgent does in training.
+A task source with tools has `tool_documents` (rows that `read_documents` reads) and `call_tool(name, arguments)`,
+which returns a text or raises `ValueError` for a mistake of the caller. Tools that nothing runs can be simulated by a
+model (`tool_model`), as DeepAgent does in training.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from arpo_env.tools.tool_registry import Run, ToolRegistry, passages_of
 from envs_registry import TaskSource
 
 _NO_TOOLS = (
-    "tool_search has nothing to find: give tool_documents=FILE, a file of tool documents, or a ToolRegistry; or take an "
-    "environment whose tasks have tools, such as arpo/ToolWorld-v0"
+    "tool_search has nothing to find: give tool_documents=FILE, a file of tool documents, or a ToolRegistry; or take "
+    "an environment whose tasks have tools, such as arpo/ToolWorld-v0"
 )
 _NO_RUN = (
-    "nothing runs the tools of tool_documents: give tool_model=NAME, a model that answers their calls, or a ToolRegistry "
-    "of functions"
+    "nothing runs the tools of tool_documents: give tool_model=NAME, a model that answers their calls, or a "
+    "ToolRegistry of functions"
 )
 
 

@@ -16,9 +16,9 @@ from arpo_env.tools.tool_document import ToolDocument
 
 _LONGEST = 12_000  # characters of a document or of arguments that the model is shown
 _PROMPT = """\
-You stand in for an API. Read its document and the arguments of a call, and write what the API would return: one JSON \
-value and nothing else. Make up plausible data where you do not know it, in the form that the document describes. If the \
-arguments do not fit the document, return {{"error": "..."}} with what is wrong.
+You stand in for an API. Read its document and the arguments of a call, and write what the API would return: one \
+JSON value and nothing else. Make up plausible data where you do not know it, in the form that the document describes. \
+If the arguments do not fit the document, return {{"error": "..."}} with what is wrong.
 
 {rule}
 

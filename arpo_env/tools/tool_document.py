@@ -131,7 +131,7 @@ def as_document(row: Any) -> ToolDocument:
     name = _text(function, "name")
     if not _NAME.fullmatch(name):
         raise ValueError(f"its name {name[:80]!r} is not a name: letters, digits, '_', '-' and '.'")
-    given = next((function[key] for key in ("parameters", "inputSchema") if function.get(key) is not None), {})
+    given: Any = next((function[key] for key in ("parameters", "inputSchema") if function.get(key) is not None), {})
     return ToolDocument(name, _text(function, "description"), _checked_parameters(given), _text(row, "category"))
 
 

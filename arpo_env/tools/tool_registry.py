@@ -42,7 +42,11 @@ class ToolRegistry:
     """
 
     def __init__(
-        self, documents: str | Path | Iterable[Any], run: Run, index: SearchBackend | None = None, repeatable: bool = False
+        self,
+        documents: str | Path | Iterable[Any],
+        run: Run,
+        index: SearchBackend | None = None,
+        repeatable: bool = False,
     ) -> None:
         every, self.faults = read_documents(documents)
         self._documents = {document.name: document for document in every}

@@ -1,9 +1,9 @@
 """The tool `tool_search`: finds tools by what they do; a tool can be called from the moment it is found.
 
 The result shows the documents of the tools as JSON: name, description and parameters. Which tools an episode has found
-is state of this tool, so that a fork knows them, and a reset forgets them. As in DeepAgent (arXiv 2510.21618), a search
-or a call that was made before in the episode is refused with a notice, which costs no call, and results over a limit are
-shortened. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a found tool.
+is state of this tool, so that a fork knows them, and a reset forgets them. As in DeepAgent (arXiv 2510.21618), a
+search or a call that was made before in the episode is refused with a notice, which costs no call, and results over a
+limit are shortened. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a found tool.
 """
 
 from __future__ import annotations
@@ -167,9 +167,7 @@ class FoundTool(Tool):
 
     def copy(self) -> FoundTool:
         """Return the same tool for another episode."""
-        return FoundTool(
-            self._registry, self._document, self._max_characters, self.min_timeout, self._refuse_repeats
-        )
+        return FoundTool(self._registry, self._document, self._max_characters, self.min_timeout, self._refuse_repeats)
 
     async def reset(self, setup: str) -> None:
         """Do nothing, since it has no state."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import Services
 from arpo_env.tools.bifurcation_tool import BifurcationTool
+from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import Tool
@@ -120,6 +121,11 @@ def usable_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
     """Return the tools of an episode and those that they have found; a tool of the environment keeps its name."""
     found = {name: tool for owner in tools.values() for name, tool in owner.found.items()}
     return {**tools, **{name: tool for name, tool in found.items() if name not in tools}}
+
+
+def usable_schemas(tools: Mapping[str, Tool]) -> list[JsonSchema]:
+    """Return the schemas of `usable_tools`."""
+    return [tool.schema for tool in usable_tools(tools).values()]
 
 
 async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]:

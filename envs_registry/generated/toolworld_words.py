@@ -1,8 +1,8 @@
 """The words of `arpo/ToolWorld-v0`: 50 kinds of places, and 25 facts that a tool can tell about a place.
 
-Every fact has a description, for the documents of tools, and two phrases, for questions. A phrase shares some words with
-the description and none with the name of the tool. Half of the questions call a place by its second noun, which stands
-in the documents once.
+Every fact has a description, for the documents of tools, and two phrases, for questions. A phrase shares some words
+with the description and none with the name of the tool. Half of the time a question calls a place by its second noun,
+which stands in the documents once.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ FACTS: tuple[Fact, ...] = (
     Fact(
         "remoteness",
         "Leagues that a traveller has to go from the {noun} to the capital city.",
-        ("the number of leagues from {it} to the capital", "the leagues that a traveller from the capital goes to {it}"),
+        (
+            "the number of leagues from {it} to the capital",
+            "the leagues that a traveller from the capital goes to {it}",
+        ),
         1000,
         4999,
     ),
@@ -149,7 +152,10 @@ FACTS: tuple[Fact, ...] = (
     Fact(
         "timetable",
         "Hours in a century during which the {noun} is open to the public.",
-        ("the number of hours in a century that {it} is open", "the hours of a century in which the public may use {it}"),
+        (
+            "the number of hours in a century that {it} is open",
+            "the hours of a century in which the public may use {it}",
+        ),
         100000,
         799999,
     ),
@@ -201,7 +207,10 @@ FACTS: tuple[Fact, ...] = (
     Fact(
         "membership",
         "Subscribers of the society of friends of the {noun}, those who paid their fee.",
-        ("the number of subscribers in the society of friends of {it}", "the number of friends of {it} who paid the fee"),
+        (
+            "the number of subscribers in the society of friends of {it}",
+            "the number of friends of {it} who paid the fee",
+        ),
         1000,
         69999,
     ),

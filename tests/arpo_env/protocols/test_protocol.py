@@ -52,7 +52,7 @@ def test_a_wrong_name_is_answered_with_the_nearest() -> None:
 
 
 def test_a_native_protocol_says_so() -> None:
-    assert [make_protocol(name).native for name in PROTOCOLS] == [False, False, True, True, True]
+    assert [make_protocol(name).native for name in PROTOCOLS] == [False, False, False, True, True, True]
 
 
 class Loud(ArpoTags):
