@@ -160,7 +160,7 @@ def deepagent_called(text: str) -> list[ToolCall]:
     if closing[0] == "</tool_search>":
         return [ToolCall("tool_search", {"query": content.strip()})]
     value = read(content)
-    return [ToolCall(str(value["name"]), value.get("arguments", {}))] if value and "name" in value else []  # type: ignore[arg-type]
+    return [ToolCall(value["name"], value.get("arguments", {}))] if value and "name" in value else []  # type: ignore[arg-type]
 
 
 CALLED: dict[str, Callable[[str], list[ToolCall]]] = {

@@ -66,7 +66,7 @@ def play(env: Any, index: int) -> float:
     """Find, read and call what a question needs, and answer from what the tools said."""
     steps: tuple[ToolStep, ...] = env.unwrapped.tasks.steps(index)
     question, _ = env.reset(options={"index": index})
-    said = []
+    said: list[str] = []
     for step in steps:
         shown = search(env, step.query).partition("<tool_call_result>")[2].partition("</tool_call_result>")[0]
         [document] = [one for one in json.loads(shown) if one["name"] == step.tool]
