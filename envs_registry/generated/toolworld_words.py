@@ -28,7 +28,7 @@ PLACES: tuple[tuple[str, str], ...] = tuple(
 
 
 @dataclass(frozen=True)
-class Fact:
+class PlaceFact:
     """One fact about a place, which one tool of each kind of place tells.
 
     Attributes:
@@ -56,59 +56,59 @@ class Fact:
         return "{season}" in self.phrases[0]
 
 
-FACTS: tuple[Fact, ...] = (
-    Fact(
+FACTS: tuple[PlaceFact, ...] = (
+    PlaceFact(
         "sponsor",
         "Names the {target} whose patronage pays for the {noun}; each {noun} has exactly one patron.",
         ("the {target} that acts as patron of {it}", "the {target} whose patronage keeps {it} going"),
     ),
-    Fact(
+    PlaceFact(
         "supplier",
         "Looks up which {target} delivers goods and provisions to the {noun}.",
         ("the {target} that delivers provisions to {it}", "the {target} that brings {it} its goods"),
     ),
-    Fact(
+    PlaceFact(
         "nearest",
         "Finds the {target} that lies closest to the {noun}, measured along the road.",
         ("the {target} that lies closest to {it}", "the {target} one reaches first from {it} along the road"),
     ),
-    Fact(
+    PlaceFact(
         "twin",
         "Gives the partner of the {noun}: the {target} with which it has a treaty of friendship.",
         ("the {target} bound to {it} by a treaty", "the {target} that swore friendship with {it}"),
     ),
-    Fact(
+    PlaceFact(
         "origin",
         "Tells in which {target} the plans of the {noun} were drawn, according to its builders.",
         ("the {target} in which the plans of {it} were drawn", "the {target} where the builders of {it} got the plans"),
     ),
-    Fact(
+    PlaceFact(
         "rival",
         "Returns the {target} that competes with the {noun} for the same customers.",
         ("the {target} that competes with {it}", "the {target} after the same customers as {it}"),
     ),
-    Fact(
+    PlaceFact(
         "established",
         "Calendar year in which the {noun} first opened its doors, from the founding charter.",
         ("the year in which {it} first opened", "the year in the founding charter of {it}"),
         1100,
         1899,
     ),
-    Fact(
+    PlaceFact(
         "headcount",
         "How many people the {noun} employs, all workers and apprentices on the payroll together.",
         ("the number of workers on the payroll of {it}", "the number of people that {it} employs"),
         1000,
         9999,
     ),
-    Fact(
+    PlaceFact(
         "expenditure",
         "Money the {noun} spends in a year, in crowns: wages, purchases and upkeep.",
         ("the money in crowns that {it} spends in a year", "the crowns that wages and upkeep take from {it} in a year"),
         20000,
         99999,
     ),
-    Fact(
+    PlaceFact(
         "footfall",
         "Visitors that came to the {noun} in one season of last year, counted at the gate.",
         (
@@ -118,21 +118,21 @@ FACTS: tuple[Fact, ...] = (
         1000,
         49999,
     ),
-    Fact(
+    PlaceFact(
         "elevation",
         "Height of the roof of the {noun} above the sea, in spans.",
         ("the height in spans of the roof of {it}", "the number of spans from the sea up to the roof of {it}"),
         1000,
         8999,
     ),
-    Fact(
+    PlaceFact(
         "extent",
         "Ground that belongs to the {noun}, in acres, gardens and yards included.",
         ("the number of acres of ground that belong to {it}", "the acres of {it} with its gardens and yards"),
         1000,
         9999,
     ),
-    Fact(
+    PlaceFact(
         "remoteness",
         "Leagues that a traveller has to go from the {noun} to the capital city.",
         (
@@ -142,14 +142,14 @@ FACTS: tuple[Fact, ...] = (
         1000,
         4999,
     ),
-    Fact(
+    PlaceFact(
         "admission",
         "Price in pennies that a guest pays to enter the {noun} for a day.",
         ("the price in pennies to enter {it}", "the pennies that a guest pays for a day at {it}"),
         1000,
         6999,
     ),
-    Fact(
+    PlaceFact(
         "timetable",
         "Hours in a century during which the {noun} is open to the public.",
         (
@@ -159,28 +159,28 @@ FACTS: tuple[Fact, ...] = (
         100000,
         799999,
     ),
-    Fact(
+    PlaceFact(
         "liabilities",
         "Amount that the {noun} still owes to its creditors, loans with interest, in crowns.",
         ("the amount in crowns that {it} still owes", "the loans in crowns that the creditors of {it} wait for"),
         10000,
         99999,
     ),
-    Fact(
+    PlaceFact(
         "coverage",
         "Sum in crowns that the insurance would pay if the {noun} burned down.",
         ("the crowns that the insurance pays if {it} burned down", "the insurance sum of {it} in crowns"),
         50000,
         999999,
     ),
-    Fact(
+    PlaceFact(
         "grievances",
         "Complaints about the {noun} that citizens handed in during the last year.",
         ("the number of complaints about {it}", "the number of times that citizens handed in complaints against {it}"),
         1000,
         5999,
     ),
-    Fact(
+    PlaceFact(
         "intake",
         "Barrels of water that the {noun} draws from the public well in one season.",
         (
@@ -190,21 +190,21 @@ FACTS: tuple[Fact, ...] = (
         1000,
         29999,
     ),
-    Fact(
+    PlaceFact(
         "illumination",
         "Jars of lamp oil burned by the {noun} in a month for its lights.",
         ("the jars of lamp oil burned by {it} in a month", "the jars of oil that the lights of {it} need in a month"),
         1000,
         7999,
     ),
-    Fact(
+    PlaceFact(
         "maintenance",
         "How often craftsmen had to mend the {noun} since it was built: the number of repairs on record.",
         ("the number of repairs on record for {it}", "the number of times craftsmen had to mend {it}"),
         1000,
         3999,
     ),
-    Fact(
+    PlaceFact(
         "membership",
         "Subscribers of the society of friends of the {noun}, those who paid their fee.",
         (
@@ -214,21 +214,21 @@ FACTS: tuple[Fact, ...] = (
         1000,
         69999,
     ),
-    Fact(
+    PlaceFact(
         "holdings",
         "Documents kept in the archive of the {noun}, letters, maps and ledgers together.",
         ("the number of documents in the archive of {it}", "the number of letters, maps and ledgers kept at {it}"),
         10000,
         89999,
     ),
-    Fact(
+    PlaceFact(
         "endowment",
         "Gifts in crowns that donors gave to the {noun} in the last ten years.",
         ("the gifts in crowns that donors gave to {it}", "the crowns that {it} got from donors in ten years"),
         10000,
         99999,
     ),
-    Fact(
+    PlaceFact(
         "tenancy",
         "Rent in pennies that the {noun} pays each month to the owner of the land.",
         ("the rent of {it} in pennies each month", "the pennies that the owner of the land of {it} gets each month"),

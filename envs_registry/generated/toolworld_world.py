@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs_registry.generated.toolworld_words import FACTS, PLACES, SEASONS, Fact
+from envs_registry.generated.toolworld_words import FACTS, PLACES, SEASONS, PlaceFact
 
 PLACES_OF_A_KIND = 24
 _STARTS = ("Ar", "Bel", "Cor", "Dor", "El", "Far", "Gal", "Hol", "Ist", "Jor", "Kel", "Lor", "Mar", "Nor", "Os", "Pel")
@@ -42,7 +42,7 @@ class WorldTool:
     target: int
 
     @property
-    def told(self) -> Fact:
+    def told(self) -> PlaceFact:
         """The fact."""
         return FACTS[self.fact]
 
