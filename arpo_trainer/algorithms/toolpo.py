@@ -19,7 +19,8 @@ from arpo_trainer.algorithms.advantages import Rewards, group_advantages
 from arpo_trainer.algorithms.credit_assignment import Attribution, token_advantages
 from arpo_trainer.tree import RolloutTree, Span
 
-RIGHT_CALLS, FOLD_PREFERENCE = "right_calls", "fold_preference"  # components of a reward: sum of C, and S_pref
+# components of a reward: R_succ and R_action where the reward is their sum; else the sum of C, and S_pref
+SUCCESS, ACTION, RIGHT_CALLS, FOLD_PREFERENCE = "success", "action", "right_calls", "fold_preference"
 
 
 def fold_preference(direct: float, folded: float) -> float:
@@ -52,26 +53,40 @@ def action_reward(
 
 
 def action_rewards(tree: RolloutTree) -> list[float | None]:
-    """Return R_action of each trajectory, from the components `right_calls` and, if there is one, `fold_preference`.
+    """Return R_action of each trajectory from its components: `action` or else `right_calls`, and `fold_preference`.
 
     Returns:
         Shape (G,); None for an invalid trajectory.
 
     Raises:
-        ValueError: a trajectory has no component `right_calls`; the message says how a reward gets one.
+        ValueError: a trajectory has neither `action` nor `right_calls`; the message says how a reward gets them.
     """
     found: list[float | None] = []
     for number, trajectory in enumerate(tree.trajectories):
-        if trajectory.valid and RIGHT_CALLS not in trajectory.components:
+        parts = trajectory.components
+        right = parts.get(ACTION, parts.get(RIGHT_CALLS))
+        if not trajectory.valid:
+            found.append(None)
+        elif right is None:
             raise ValueError(
                 f"trajectory {number} has no reward component {RIGHT_CALLS!r}, which ToolPO spreads on calls; its "
-                f"components are {', '.join(trajectory.components) or 'none'}. Give the environment one, as in reward="
+                f"components are {', '.join(parts) or 'none'}. Give the environment one, as in reward="
                 f"{{'accuracy': 1.0, '{RIGHT_CALLS}': (function_of_the_episode, 0.0)}}; arpo/ToolWorld-v0 has it"
             )
-        parts = trajectory.components
-        right, preference = parts.get(RIGHT_CALLS, 0.0), parts.get(FOLD_PREFERENCE, 0.0)
-        found.append(action_reward([right], preference) if trajectory.valid else None)
+        else:
+            found.append(action_reward([right], parts.get(FOLD_PREFERENCE, 0.0)))
     return found
+
+
+def success_rewards(tree: RolloutTree, rewards: Rewards) -> list[float | None]:
+    """Return R_succ of each trajectory: the component `success` if the reward is a sum that has it, else the reward.
+
+    Args:
+        tree: with G trajectories.
+        rewards: of the environment, shape (G,); None for an invalid one.
+    """
+    pairs = zip(tree.trajectories, rewards, strict=True)
+    return [None if reward is None else one.components.get(SUCCESS, reward) for one, reward in pairs]
 
 
 def action_advantages(

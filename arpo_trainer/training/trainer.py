@@ -19,7 +19,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
 from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.algorithms.published_code import as_published
-from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks
+from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
 from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.rollout.distributed import gather, group_tasks, play_groups
 from arpo_trainer.rollout.engine import Engine
@@ -99,6 +99,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         elif args.metric_for_best_model == "accuracy":  # TRL evaluates on the user's rows and logs it under our prefix
             args.metric_for_best_model = "arpo/accuracy"
         self._no_signal, self._reward_check = NoSignalWarning(), RewardCheck()
+        self._env_rewards = reward_funcs is None
         self._token_loss = args.token_loss()
         super().__init__(
             model=str(model) if isinstance(model, Path) else model,
@@ -219,6 +220,8 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         """Return one advantage per trajectory, of the groups of all processes."""
         # start from the rewards: TRL has 0 where a function returned None, as if that were the mean of the group
         batch, known = self.rollout_batch, self.rollout_batch.group_rewards()
+        if self.args.action_weight and self._env_rewards:  # what calls earn has an advantage of its own
+            known = [success_rewards(tree, group) for tree, group in zip(batch.trees, known, strict=True)]
         if self._scale is None:
             theirs = iter(self.accelerator.gather(centred).tolist())
             centred_groups = [[next(theirs) for _ in group] for group in known]

@@ -17,6 +17,7 @@ from arpo_trainer.algorithms.toolpo import (
     action_rewards,
     call_marks,
     fold_preference,
+    success_rewards,
     toolpo_advantages,
 )
 from arpo_trainer.tree import Trajectory
@@ -126,8 +127,11 @@ def test_the_action_s_reward_is_read_from_the_components() -> None:
     tree = called([5, 2, 3, 6, 7])
     tree.trajectories[0].components = {"right_calls": 2.0, "fold_preference": 0.5}
     assert action_rewards(tree) == [2.5]
+    tree.trajectories[0].components = {"success": 1.0, "action": 3.0}  # of a reward that is their sum
+    assert action_rewards(tree) == [3.0]
+    assert success_rewards(tree, [4.0]) == [1.0]
     tree.trajectories[0].reward = None
-    assert action_rewards(tree) == [None]
+    assert action_rewards(tree) == success_rewards(tree, [None]) == [None]
 
 
 def test_a_reward_without_right_calls_is_refused_with_the_cure() -> None:
