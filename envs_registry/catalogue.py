@@ -6,6 +6,7 @@ from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
 from envs_registry.datasets.loading import register_data_sets
 from envs_registry.datasets.math_sets import MATH_SETS
 from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
+from envs_registry.datasets.tool_sets import register_tool_sets
 from envs_registry.datasets.training_sets import TRAINING_SETS
 from envs_registry.generated.bifurcation_world import key_quality
 from envs_registry.generated.toolworld import right_calls
@@ -66,3 +67,4 @@ GENERATED = (
 
 register(GENERATED)
 register_data_sets(DATA_SETS)
+register_tool_sets()

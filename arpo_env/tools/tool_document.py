@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env.tools.function_schema import JsonSchema
+from envs_registry.datasets.tool_formats import rapid_function
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[A-Za-z_][\w.-]{0,127}")
-_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
-_RAPID_TYPES = {"NUMBER": "number", "INTEGER": "integer", "BOOLEAN": "boolean", "ARRAY": "array", "OBJECT": "object"}
 _SHOWN = 3  # faults that a warning names
 
 
@@ -126,33 +125,13 @@ def as_document(row: Any) -> ToolDocument:
     if not isinstance(row, Mapping):
         raise ValueError(f"a tool document is an object, not {type(row).__name__}")
     if "api_name" in row:
-        return _rapid(row)
+        row = rapid_function(row)
     function = row["function"] if isinstance(row.get("function"), Mapping) else row
     name = _text(function, "name")
     if not _NAME.fullmatch(name):
         raise ValueError(f"its name {name[:80]!r} is not a name: letters, digits, '_', '-' and '.'")
     given: Any = next((function[key] for key in ("parameters", "inputSchema") if function.get(key) is not None), {})
     return ToolDocument(name, _text(function, "description"), _checked_parameters(given), _text(row, "category"))
-
-
-def _rapid(row: Mapping[str, Any]) -> ToolDocument:
-    """Read a document of RapidAPI, as ToolBench has them: one API of a tool, with two lists of parameters."""
-    tool, api = _text(row, "tool_name"), _text(row, "api_name")
-    name = _NOT_IN_NAMES.sub("_", f"{api}_for_{tool}" if tool else api).strip("_").lower()
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"its name {name[:80]!r} is not a name: letters, digits, '_', '-' and '.'")
-    properties, required = {}, []
-    for key in ("required_parameters", "optional_parameters"):
-        for one in row.get(key) or []:
-            if not isinstance(one, Mapping) or not _text(one, "name"):
-                raise ValueError(f"{key} is a list of objects with a name")
-            kind = _RAPID_TYPES.get(_text(one, "type").upper(), "string")
-            properties[_text(one, "name")] = {"type": kind, "description": _text(one, "description")}
-            if key == "required_parameters":
-                required.append(_text(one, "name"))
-    description = " ".join(filter(None, [_text(row, "api_description"), _text(row, "tool_description")]))
-    parameters = {"type": "object", "properties": properties, "required": required}
-    return ToolDocument(name, description, parameters, _text(row, "category_name"))
 
 
 def _checked_parameters(given: Any) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Toolbox:
         """
         from arpo_env.tools.open_registry import open_registry
 
-        return open_registry(self.services, self.source)
+        return open_registry(self.services, self.source, self.sandbox, self.timeout)
 
     def _search(self) -> Tool:
         from arpo_env.tools.search_tool import SearchTool
