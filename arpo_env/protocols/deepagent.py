@@ -13,7 +13,15 @@ import json
 import re
 from collections.abc import Sequence
 
-from arpo_env.protocols.parse_tool_calls import UnreadableCall, checked_call, read_object, tool_names
+from arpo_env.protocols.parse_tool_calls import (
+    UnreadableCall,
+    checked_call,
+    find_tool,
+    read_object,
+    tag_parameter,
+    text_arguments,
+    tool_names,
+)
 from arpo_env.protocols.protocol import (
     Action,
     Answer,
@@ -21,6 +29,7 @@ from arpo_env.protocols.protocol import (
     Malformed,
     Nothing,
     Style,
+    ToolCall,
     ToolCalls,
     last_boxed,
 )
@@ -28,7 +37,8 @@ from arpo_env.tools.function_schema import JsonSchema
 
 _SEARCH = "tool_search"
 _RESULT = "<tool_call_result>"
-_CLOSING = re.compile(r"</(tool_search|tool_call)>")
+_CLOSING = re.compile(r"</(tool_search|tool_call|fold_thought)>")
+_TAGGED = (_SEARCH, "fold_thought")  # tools with a tag of their own, which are called by name as well
 _TAG_STARTS = re.compile(
     r"<(?=\s*+/?+\s*+(?:tool_search|tool_call|tool_search_result|tool_call_result|fold_thought|think)(?!\w))",
     re.IGNORECASE,
@@ -96,7 +106,7 @@ class DeepAgentTags:
 
     def stop_strings(self, tools: Sequence[JsonSchema]) -> list[str]:
         """Return the closing tags of calls and searches."""
-        return ["</tool_call>", *(["</tool_search>"] if _SEARCH in tool_names(tools) else [])]
+        return ["</tool_call>", *(f"</{name}>" for name in _TAGGED if name in tool_names(tools))]
 
     def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
         """Parse the first call or search that is closed; a turn without one is the answer, or nothing."""
@@ -119,7 +129,8 @@ class DeepAgentTags:
 
 
 def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
-    closing = next((tag for tag in _CLOSING.finditer(text) if tag[1] != _SEARCH or _SEARCH in tool_names(tools)), None)
+    names = ("tool_call", *tool_names(tools))
+    closing = next((tag for tag in _CLOSING.finditer(text) if tag[1] in names), None)
     if closing is None:
         return _answer(text)
     name = closing[1]
@@ -128,10 +139,8 @@ def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
     if start < 0:
         raise UnreadableCall(f"{name} was closed but not opened; write its opening tag first")
     content = text[start + len(name) + 2 : closing.start()]
-    if name == _SEARCH:
-        if not content.strip():
-            raise UnreadableCall("tool_search was empty; write what the tool should do between its tags")
-        return ToolCalls((checked_call(_SEARCH, {"query": content.strip()}, tools),))
+    if name in _TAGGED:
+        return ToolCalls((_tagged_call(name, content.strip(), tools),))
     value, end = read_object(content, 0)
     if end < len(content):
         raise UnreadableCall("write nothing but one JSON object between the tags of tool_call")
@@ -139,6 +148,20 @@ def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
         keys = ", ".join(repr(key[:64]) for key in list(value)[:5]) or "none"
         raise UnreadableCall(f'a call is {{"name": ..., "arguments": {{...}}}}, this has the keys: {keys}')
     return ToolCalls((checked_call(value["name"], value.get("arguments", {}), tools),))
+
+
+def _tagged_call(name: str, content: str, tools: Sequence[JsonSchema]) -> ToolCall:
+    """Return the call of a tool by its own tag: plain text for its first parameter, or a JSON object."""
+    tool = find_tool(name, tools)
+    parameter = tag_parameter(tool)
+    if parameter is not None and content:
+        return checked_call(name, text_arguments(content, parameter, tool), tools)
+    if name == _SEARCH:
+        raise UnreadableCall("tool_search was empty; write what the tool should do between its tags")
+    arguments, end = read_object(content, 0) if content else ({}, 0)
+    if end < len(content):
+        raise UnreadableCall(f"write nothing but one JSON object between the tags of {name}")
+    return checked_call(name, arguments, tools)
 
 
 def _answer(text: str) -> Action:

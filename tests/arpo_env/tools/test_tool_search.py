@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 import arpo_env
 from arpo_env import ToolEnv
+from arpo_env.adapters.chat_episode import ChatEpisode
+from arpo_env.protocols.parse_tool_calls import tool_names
 from arpo_env.tools.tool_document import ToolDocument
 from arpo_env.tools.tool_registry import ToolRegistry
 from arpo_env.tools.tool_search import (
@@ -141,6 +144,18 @@ def test_found_tools_are_called_natively_as_well(protocol: str) -> None:
     env.reset(options={"task": TASK})
     env.step('<tool_call>{"name": "tool_search", "arguments": {"query": "add"}}</tool_call>')
     assert "3" in env.step('<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>')[0]
+
+
+def test_a_chat_is_offered_what_it_has_found() -> None:
+    async def chat() -> list[list[str]]:
+        episode = ChatEpisode(ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol="hermes"))
+        await episode.start(task=TASK)
+        offered = [tool_names(episode.tools)]
+        await episode.call("tool_search", {"query": "add numbers"})
+        assert await episode.call("add", {"a": 1, "b": 2}) == "3"
+        return [*offered, tool_names(episode.tools)]
+
+    assert asyncio.run(chat()) == [["tool_search"], ["tool_search", "add"]]
 
 
 def test_documents_that_do_not_fit_are_counted_and_not_found() -> None:
