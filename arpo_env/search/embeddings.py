@@ -8,6 +8,7 @@ vLLM, text-embeddings-inference, Ollama, llama.cpp and OpenAI have this endpoint
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ class EmbeddingModel:
         self._batch, self._cache = batch, cache
         secrets = (self._key,) if self._key else ()
         cures = {401: "set OPENAI_API_KEY", 404: "is there such a model, and does the address end in /v1?"}
-        self._http = http or Http(f"embedding model {model}", timeout=120, cures=cures, secrets=secrets)
+        self._http = http or Http(f"embedding model {model}", timeout=120, connections=8, cures=cures, secrets=secrets)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of texts, shape (n, d), float32.
@@ -66,7 +67,8 @@ class EmbeddingModel:
         Raises:
             ServiceError: the server failed or answered something else than vectors of one length.
         """
-        parts = [await self._part(texts[at : at + self._batch]) for at in range(0, len(texts), self._batch)]
+        starts = range(0, len(texts), self._batch)
+        parts = await asyncio.gather(*(self._part(texts[at : at + self._batch]) for at in starts))
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
     async def _part(self, texts: Sequence[str]) -> Vectors:

@@ -50,15 +50,15 @@ class ToolSearchTool(Tool):
         k: maximum number of tools that a search finds.
         max_characters: maximum number of characters of the documents that it shows; see `shown_documents`.
         result_characters: maximum number of characters of the result of a found tool; longer ones lose their middle.
-        timeout: time limit of a search and of a call of a found tool in seconds.
+        timeout: time limit of a call of a found tool in seconds.
         among: names of the only tools that can be found; None for all.
         refuse_repeats: refuse a call of a found tool that was made before with the same arguments. Turn it off if equal
             calls may return different things.
     """
 
     name = NAME
-    repeatable = True
-    voids = True
+    repeatable = voids = True
+    keeps_time = True  # the first search may have to embed thousands of documents; requests have limits of their own
 
     def __init__(
         self,

@@ -242,7 +242,14 @@ def _spec(name: str, description: str, size: str, licence: str, **fields: Any) -
 _PATH = {"accuracy": (right_path, 1.0), "right_calls": (gold_calls, 0.0)}
 _TOOLS = {"accuracy": (right_tools, 1.0), "right_calls": (gold_calls, 0.0)}
 TOOL_SETS = (
-    _spec("ToolHop", "questions of three to seven hops over Python tools", "995", "as in its repository", scorer="qa"),
+    _spec(
+        "ToolHop",
+        "questions of three to seven hops over Python tools",
+        "995",
+        "as in its repository",
+        scorer="qa",
+        tool_timeout=10.0,
+    ),
     _spec("TMDB", "RestBench: instructions for a movie database, by gold paths of calls", "100", "MIT", reward=_PATH),
     _spec("Spotify", "RestBench: instructions for a music player, by gold paths of calls", "57", "MIT", reward=_PATH),
     _spec(
