@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envs_registry.datasets.api_bank import register_api_bank
 from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
 from envs_registry.datasets.loading import register_data_sets
 from envs_registry.datasets.math_sets import MATH_SETS
@@ -68,3 +69,4 @@ GENERATED = (
 register(GENERATED)
 register_data_sets(DATA_SETS)
 register_tool_sets()
+register_api_bank()

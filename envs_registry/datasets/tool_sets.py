@@ -261,6 +261,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "TMDB": ("", "query, solution; beside it tmdb_oas.json"),
     "Spotify": ("", "query, solution; beside it spotify_oas.json"),
     "ToolBench": ("", 'query, query_id, api_list, "relevant APIs"'),
+    "APIBank": ("", "role, text, api_name, param_dict, result; beside the dialogues the Python files of the APIs"),
 }
 """For tables: the id on the hub, and the columns that are read, of each set."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import arpo_env  # noqa: F401  (registers the environments)
 from envs_registry import DataSet, EnvSpec, all_specs, get_spec
 from envs_registry.catalogue import GENERATED
+from envs_registry.datasets.api_bank import API_BANK
 from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
 from envs_registry.datasets.math_sets import MATH_SETS
 from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
@@ -75,7 +76,7 @@ def specs_of(name: str) -> list[EnvSpec]:
     if name == "generated":
         return list(GENERATED)
     if name == "tool-sets":
-        return list(TOOL_SETS)
+        return [*TOOL_SETS, API_BANK]
     return [get_spec(f"arpo/{row.name}-v0") for row in DATA_SETS[name]]
 
 

@@ -147,7 +147,66 @@ def test_broken_rows_of_toolhop_are_left_out(tmp_path: Path, broken: dict[str, A
         load_source("toolhop", data=str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["tmdb", "spotify", "toolbench"])
+DIALOGUE = [
+    {"role": "User", "text": "Remind me of the tea at 5."},
+    {
+        "role": "API",
+        "api_name": "ToolSearcher",
+        "param_dict": {"keywords": "reminder"},
+        "result": {"api_name": "ToolSearcher", "input": {}, "output": {"name": "AddReminder"}, "exception": None},
+    },
+    {
+        "role": "API",
+        "api_name": "AddReminder",
+        "param_dict": {"content": "tea", "hour": "5"},
+        "result": {"api_name": "AddReminder", "input": {}, "output": "success", "exception": None},
+    },
+    {"role": "AI", "text": "Done."},
+]
+API_FILE = """
+class AddReminder(API):
+    description = "Adds a reminder."
+    input_parameters = {"content": {"type": "str", "description": "What."}, "hour": {"type": "int", "description": ""}}
+
+    def call(self):
+        raise SystemExit("this file is parsed and not run")
+"""
+
+
+def api_bank(folder: Path, *dialogues: str) -> str:
+    (folder / "apis").mkdir()
+    (folder / "apis" / "add_reminder.py").write_text(API_FILE)
+    (folder / "apis" / "broken.py").write_text("class (")
+    for number, text in enumerate(dialogues):
+        (folder / f"{number}.jsonl").write_text(text)
+    return str(folder)
+
+
+def lines(*turns: Any) -> str:
+    return "\n".join(map(json.dumps, turns))
+
+
+@pytest.mark.parametrize(("hour", "reward", "said"), [(5, 1.0, "success"), ("6", 0.0, "nothing for these arguments")])
+def test_api_bank_is_solved_by_the_gold_call(tmp_path: Path, hour: Any, reward: float, said: str) -> None:
+    env = ToolEnv("arpo/APIBank-v0", data=api_bank(tmp_path, lines(*DIALOGUE)))
+    question, _ = env.reset(options={"index": 0})
+    assert question.endswith('User: Remind me of the tea at 5.\nAPI: ToolSearcher({"keywords": "reminder"})')
+    env.step("<tool_search>add a reminder</tool_search>")
+    assert said in call(env, "AddReminder", content="tea", hour=hour)
+    assert env.step("\\boxed{done}")[1] == reward
+    env.close()
+
+
+def test_dialogues_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    unknown = {**DIALOGUE[2], "api_name": "Nowhere"}
+    other = {**DIALOGUE[2], "param_dict": {"minute": "5"}}
+    whole = lines(*DIALOGUE)
+    folder = api_bank(tmp_path, whole, whole, "{", lines(DIALOGUE[0], unknown), lines(DIALOGUE[0], other), "[1]")
+    source: Any = load_source("apibank", data=folder)
+    assert (len(source.tasks), source.left_out) == (1, 4)
+
+
+@pytest.mark.parametrize("name", ["tmdb", "spotify", "toolbench", "apibank"])
 def test_sets_that_are_not_on_the_hub_say_where_they_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ARPO_DATA", raising=False)
     with pytest.raises(HubError, match="RUC-NLPIR/DeepAgent"):
@@ -159,3 +218,5 @@ def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
         load_source("tmdb", data=str(tmp_path))
     with pytest.raises(DataFileError, match="no file named toolhop"):
         load_source("toolhop", data=str(tmp_path))
+    with pytest.raises(DataFileError, match="no dialogue"):
+        load_source("apibank", data=str(tmp_path))
