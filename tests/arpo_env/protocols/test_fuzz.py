@@ -238,7 +238,8 @@ LONG_MARKS = [
 ]
 LONG = [
     *(("arpo-tags", piece) for piece in LONG_TAGS),
-    *((name, piece) for name in ("hermes", "llama3", "deepagent") for piece in LONG_MARKS),
+    *((name, piece) for name in ("hermes", "llama3") for piece in LONG_MARKS),
+    *(("deepagent", piece) for piece in ("<tool_call>", "</tool_search>", "\\boxed{", '<tool_call>{"name":')),
 ]
 
 
