@@ -44,7 +44,16 @@ from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.task_checks import check_task
 from arpo_env.text_space import UnicodeText
-from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, default_tools, fork_tools, reset_tools, seed_tools
+from arpo_env.tools.toolbox import (
+    Toolbox,
+    ToolName,
+    chosen_tools,
+    close_tools,
+    fork_tools,
+    reset_tools,
+    seed_tools,
+    usable_tools,
+)
 from envs_registry import EnvSpec, Task, get_spec, load_source
 from envs_registry.sources import UnknownOptionError
 from sandbox import Sandbox
@@ -62,8 +71,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         limit: maximum number of tasks.
         shuffle: shuffle the tasks with `seed` before the limit is applied (finite sources only).
         seed: seed of the shuffle, or of the generator if the tasks are generated.
-        tools: names ("python", "search", "read_file", "browse", "mcp:SERVER"), typed functions, or factories of one or
-            several `Tool` objects. By default those of the environment, and "read_file" if tasks have files.
+        tools: names ("python", "search", "tool_search", "read_file", "browse", "mcp:SERVER"), typed functions, or
+            factories of `Tool` objects. By default those of the environment, and "read_file" if tasks have files.
         protocol: the format of turns: "arpo-tags" ("arpo-tags-reference" uses the published code's white space), the
             model's own tool calls ("hermes" for Qwen, "llama3"), a name registered by `register_protocol`, or a
             `Protocol`.
@@ -79,8 +88,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
-        options: options of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
-            pages, page_reader, browse, page_model, judge_model, model_url), and of the task source, such as `level`.
+        options: options of `arpo_env.services.Services` (search, cache, pages, browse, judge_model, model_url, ...), and
+            of the task source, such as `level`.
 
     Raises:
         UnknownEnvError: the id is not registered.
@@ -128,20 +137,14 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         # The tasks of an endless source are checked one by one, at each reset.
         for index in range(self.tasks.size or 0):
             check_task(self.tasks.task(index))
-        named = default_tools(spec, self.tasks) if tools is None else tools
         self._toolbox = Toolbox(
-            (*named, "browse") if self.services.browse and "browse" not in named else named,
+            chosen_tools(tools, spec, self.tasks, self.services),
             check_positive("tool_timeout", tool_timeout, spec.tool_timeout),
             sandbox,
             self.services,
             self.tasks,
         )
         self.tools = self._toolbox.make()
-        if self.services.search is not None and "search" not in self.tools:
-            names = ", ".join(self.tools) or "none"
-            raise ValueError(
-                f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
-            )
         self.schemas = [tool.schema for tool in self.tools.values()]
         self.system_prompt = self.protocol.system_prompt(self.schemas, self.language, self.prompt)
         self.budget = Budget.of(spec, list(self.tools), max_turns, max_tool_calls, tool_limits, max_tokens)
@@ -228,7 +231,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
-            turn = await act(episode, action, self.protocol, self.tools, self.budget, self._toolbox.timeout)
+            tools = usable_tools(self.tools)
+            turn = await act(episode, action, self.protocol, tools, self.budget, self._toolbox.timeout)
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:
@@ -377,9 +381,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         return task
 
     async def _end(self, episode: Episode) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        texts = [turn.text for turn in episode.turns]
         # All turns count: a good last turn does not make up for a malformed one.
-        well_formed = episode.malformed == 0 and self.protocol.well_formed(texts)
+        well_formed = episode.malformed == 0 and self.protocol.well_formed([turn.text for turn in episode.turns])
         graded = await grade_episode(episode, well_formed, self.grader, self.rewards)
         info = {**self._info(episode), "answer": episode.answer, "reward_components": graded.components}
         truncated = episode.outcome == "truncated"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Factories of tools take no arguments, so the cache reaches them through the context.
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
 PAGES = ("snippets", "passages", "summaries")
+MODELS = ("page_model", "judge_model", "tool_model", "embedding_model")
 
 
 @dataclass
@@ -48,7 +49,12 @@ class Services:
         browse: add the tool `browse`, which opens the task's start page (WebWalker), web addresses, and links.
         page_model: name of the model that summarises pages.
         judge_model: name of the model that judges answers.
-        model_url: OpenAI-compatible server of both models; None means `OPENAI_BASE_URL`.
+        tool_documents: what `tool_search` finds: a file of tool documents (see `arpo_env.tools.tool_document`), or a
+            `ToolRegistry`; None means the tools of the task source.
+        tool_results: maximum number of tools that a `tool_search` finds.
+        tool_model: name of the model that answers calls of `tool_documents` in place of the tools themselves.
+        embedding_model: name of the model whose embeddings rank tools; "" means BM25.
+        model_url: OpenAI-compatible server of all these models; None means `OPENAI_BASE_URL`.
 
     Raises:
         ValueError: a value is invalid, or options are not compatible.
@@ -64,13 +70,17 @@ class Services:
     browse: bool = False
     page_model: str = ""
     judge_model: str = ""
+    tool_documents: Any = None
+    tool_results: int = 10
+    tool_model: str = ""
+    embedding_model: str = ""
     model_url: str | None = field(default=None, repr=False)
     record: Cache | None = field(default=None, init=False, repr=False)
     _world_search: SearchBackend | None = field(default=None, init=False, repr=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("search_results", "result_characters"):
+        for name in ("search_results", "result_characters", "tool_results"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
@@ -88,8 +98,8 @@ class Services:
             )
         if self.browse and self.page_reader is not None and not getattr(self.page_reader, "links", False):
             raise ValueError("browse=True follows links: give page_reader=PageReader(links=True, ...)")
-        if self.model_url and not (self.page_model or self.judge_model):
-            raise ValueError("model_url is the server of judge_model or page_model; name one of them")
+        if self.model_url and not any(getattr(self, name) for name in MODELS):
+            raise ValueError(f"model_url is the server of {', '.join(MODELS[:-1])} or {MODELS[-1]}; name one of them")
         self.record = self._opened_cache()
 
     def _opened_cache(self) -> Cache | None:
@@ -192,6 +202,15 @@ class Services:
         from arpo_env.pages.page_summary import PageSummariser
 
         return PageSummariser(self._chat(self.page_model), self.record)
+
+    @functools.cached_property
+    def tool_chat(self) -> ChatModel | None:
+        """The chat client of the model that answers calls in place of tools; recorded if there is a cache."""
+        from arpo_env.chat_model import ChatModel
+
+        if not self.tool_model:
+            return None
+        return ChatModel(self.tool_model, base_url=self.model_url, cache=self.record)
 
     @functools.cached_property
     def judge_chat(self) -> ChatModel | None:

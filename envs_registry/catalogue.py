@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from envs_registry.datasets.api_bank import register_api_bank
 from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
 from envs_registry.datasets.loading import register_data_sets
 from envs_registry.datasets.math_sets import MATH_SETS
 from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
+from envs_registry.datasets.tool_sets import register_tool_sets
 from envs_registry.datasets.training_sets import TRAINING_SETS
 from envs_registry.generated.bifurcation_world import key_quality
+from envs_registry.generated.toolworld import right_calls
 from envs_registry.spec import EnvSpec, register
 
 DATA_SETS = (*MATH_SETS, *MULTIHOP_SETS, *DEEP_SEARCH_SETS, *TRAINING_SETS)
@@ -47,7 +50,23 @@ GENERATED = (
         size="endless",
         licence="MIT",
     ),
+    EnvSpec(
+        id="arpo/ToolWorld-v0",
+        source="toolworld",
+        description="generated questions that take one to three of 1,250 tools, which have to be found first",
+        tools=("tool_search",),
+        protocol="deepagent",
+        reward={"accuracy": 1.0, "right_calls": (right_calls, 0.0)},
+        scorer="em",
+        max_turns=51,  # DeepAgent's 50 actions, and the answer
+        max_tool_calls=50,
+        levels=("1", "2", "3"),
+        size="endless",
+        licence="MIT",
+    ),
 )
 
 register(GENERATED)
 register_data_sets(DATA_SETS)
+register_tool_sets()
+register_api_bank()

@@ -86,7 +86,12 @@ class UnknownOptionError(ValueError):
 
 Loader = Callable[..., TaskSource]
 _LOADERS: dict[str, Loader] = {}
-GENERATORS = ("arithmetic", "bifurcation", "multihop")  # modules of `envs_registry.generated`, imported at first use
+GENERATORS = (
+    "arithmetic",
+    "bifurcation",
+    "multihop",
+    "toolworld",
+)  # modules of `envs_registry.generated`, imported at first use
 
 
 def register_source(name: str, loader: Loader) -> None:

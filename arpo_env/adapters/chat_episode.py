@@ -21,6 +21,7 @@ from typing import Any, cast
 from arpo_env.env import ToolEnv
 from arpo_env.protocols.protocol import NativeProtocol
 from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.toolbox import usable_schemas
 
 Message = dict[str, Any]
 
@@ -48,8 +49,8 @@ class ChatEpisode:
 
     @property
     def tools(self) -> list[JsonSchema]:
-        """Schemas for the `tools` field of a request; empty if tools are called by tags."""
-        return self.env.schemas if self.env.protocol.native else []
+        """Schemas for the `tools` field of a request, of found tools as well; empty if tools are called by tags."""
+        return usable_schemas(self.env.tools) if self.env.protocol.native else []
 
     @property
     def stop(self) -> list[str]:

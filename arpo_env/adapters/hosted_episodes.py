@@ -22,6 +22,7 @@ from arpo_env.errors import ServiceError
 from arpo_env.protocols.parse_tool_calls import UnreadableCall, checked_call
 from arpo_env.tools.execute_tool_call import INFRASTRUCTURE_ERRORS, call_tool
 from arpo_env.tools.function_schema import JsonSchema, function_schema
+from arpo_env.tools.toolbox import usable_schemas, usable_tools
 
 NATIVE = "hermes"
 
@@ -183,11 +184,11 @@ async def _call_in_task(episode: ChatEpisode, name: str, arguments: Mapping[str,
 async def _call_alone(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
     env = episode.env
     try:
-        call = checked_call(name, dict(arguments), env.schemas)
+        call = checked_call(name, dict(arguments), usable_schemas(env.tools))
     except UnreadableCall as error:
         return ToolReply(f"Error: {error}.", True)
     try:
-        result = await call_tool(env.tools[call.name], call.arguments, env._toolbox.timeout)
+        result = await call_tool(usable_tools(env.tools)[call.name], call.arguments, env._toolbox.timeout)
     except INFRASTRUCTURE_ERRORS:
         raise
     except Exception as error:  # a tool whose failures void the sample

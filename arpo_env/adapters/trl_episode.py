@@ -20,6 +20,7 @@ from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
 from arpo_env.event_loop import background_loop, run
 from arpo_env.protocols.protocol import Answer, Malformed, NativeProtocol, Nothing
+from arpo_env.tools.toolbox import usable_schemas
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class TRLEpisode:
             return
         said = [message for message in completion if message["role"] == "assistant"]
         texts = [_as_text(env, message) for message in said]
-        actions = [env.protocol.parse(text, env.schemas) for text in texts]
+        actions = [env.protocol.parse(text, usable_schemas(env.tools)) for text in texts]
         # TRL answers unknown tools and wrong arguments itself, and the calls do not come with the model's thoughts.
         env.episode.malformed += sum(isinstance(action, Malformed) for action in actions)
         env.episode.malformed += not env.protocol.well_formed(texts)

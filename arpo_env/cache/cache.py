@@ -33,7 +33,7 @@ from arpo_env.text import normalise_unicode
 
 __all__ = ["KINDS", "MODES", "Cache", "CacheError", "CacheMiss", "normalise_query"]
 
-KINDS = ("search", "page", "summary", "judge", "chat", "mcp", "generation")
+KINDS = ("search", "page", "summary", "judge", "chat", "mcp", "generation", "embedding")
 MODES = ("live", "record", "replay")
 NEGATIVE_SECONDS = 3600.0
 SERVER = "server"  # field of a request: the address that answered

@@ -2,7 +2,7 @@
 
 `arpo-tags` is the protocol of the papers; `arpo-tags-reference` renders results exactly as the published code does.
 `hermes` (Qwen2.5, Qwen3, Hermes) and `llama3` (Llama 3.1 and later) use the format of the models' chat templates, and
-`websailor` is that of the WebSailor checkpoints.
+`websailor` is that of the WebSailor checkpoints. `deepagent` has DeepAgent's tags, for tools that are found on the way.
 `register_protocol` adds your own.
 
     from arpo_env.protocols import make_protocol
@@ -19,7 +19,7 @@ from arpo_env.same_definition import content_of, same_content
 
 __all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
 
-PROTOCOLS = ("arpo-tags", "arpo-tags-reference", "hermes", "llama3", "websailor")
+PROTOCOLS = ("arpo-tags", "arpo-tags-reference", "deepagent", "hermes", "llama3", "websailor")
 _ALIASES = {"qwen2.5": "hermes", "qwen3": "hermes"}
 _ATTRIBUTES = ("name", "native", "system_prompt", "stop_strings", "parse", "defuse", "render_result", "well_formed")
 _registered: dict[str, Callable[[], Protocol]] = {}
@@ -61,11 +61,12 @@ def make_protocol(name: str | Protocol) -> Protocol:
     # imported at first use, which keeps `import arpo_env` cheap
     from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
     from arpo_env.protocols.chat_template import Hermes, Llama3
+    from arpo_env.protocols.deepagent import DeepAgentTags
     from arpo_env.protocols.websailor import WebSailor
 
     if not isinstance(name, str) and any(hasattr(name, attribute) for attribute in _ATTRIBUTES):
         return _check_members(name() if isinstance(name, type) else name, "protocol=")
-    rows: tuple[type[Protocol], ...] = (ArpoTags, ArpoTagsReference, Hermes, Llama3, WebSailor)
+    rows: tuple[type[Protocol], ...] = (ArpoTags, ArpoTagsReference, DeepAgentTags, Hermes, Llama3, WebSailor)
     made: dict[str, Callable[[], Protocol]] = {**{row.name: row for row in rows}, **_registered}
     home = name if name in made else _ALIASES.get(str(name), name)
     if not isinstance(home, str) or home not in made:

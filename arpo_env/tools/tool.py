@@ -9,7 +9,7 @@ episode. A mistake of the *caller* (bad code, time-out) is returned as a `ToolRe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,6 +68,11 @@ class Tool(ABC):
     noisy: bool = False
     seed: int = 0
     task: Task | None = None
+
+    @property
+    def found(self) -> Mapping[str, Tool]:
+        """Further tools that the policy may call by now, by name, since it has found them; forks take them along."""
+        return {}
 
     @abstractmethod
     async def call(self, **arguments: Any) -> Any:

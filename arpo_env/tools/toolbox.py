@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import Services
 from arpo_env.tools.bifurcation_tool import BifurcationTool
+from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import Tool
 from envs_registry import EnvSpec, Task, TaskSource
 from sandbox import Sandbox
 
+if TYPE_CHECKING:
+    from arpo_env.tools.tool_registry import ToolRegistry
+
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
-_NAMES = ("python", "search", "read_file", "browse", "go")
+_NAMES = ("python", "search", "read_file", "browse", "go", "tool_search")
 _OUTSIDE_SECONDS = 60.0  # minimum time limit of a search or an MCP call
 
 
@@ -29,8 +34,8 @@ class Toolbox:
 
     Attributes:
         tools: "python", "search", "read_file" (the files of the task), "browse" (web pages by their links), "go" (of
-            `arpo/Bifurcation-v0`), "mcp:SERVER" (all tools of an MCP server, given as a command line or a URL), typed
-            functions, or factories of `Tool` objects (see `function_tool`).
+            `arpo/Bifurcation-v0`), "tool_search" (finds further tools), "mcp:SERVER" (all tools of an MCP server, given
+            as a command line or a URL), typed functions, or factories of `Tool` objects (see `function_tool`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
         sandbox: where Python runs; None uses the process-wide sandbox.
         services: search backend, page reader and cache.
@@ -51,7 +56,7 @@ class Toolbox:
         """Return new tools by name.
 
         Raises:
-            ValueError: a name is unknown, or two tools have the same name.
+            ValueError: a name is unknown, two tools have the same name, or a search is given and no tool searches.
         """
         made: dict[str, Tool] = {}
         for entry in self.tools:
@@ -61,6 +66,11 @@ class Toolbox:
                 if tool.name in made:
                     raise ValueError(f"two tools are named {tool.name!r}; remove or rename one of them")
                 made[tool.name] = tool
+        if self.services.search is not None and "search" not in made:
+            names = ", ".join(made) or "none"
+            raise ValueError(
+                f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
+            )
         return made
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:
@@ -78,12 +88,31 @@ class Toolbox:
             return [self._browse()]
         if entry == "go":
             return [BifurcationTool()]
+        if entry == "tool_search":
+            return [self._tool_search()]
         if entry.startswith(MCP):
             from arpo_env.tools.mcp_tools import mcp_tools
 
             return mcp_tools(entry.removeprefix(MCP), timeout=max(_OUTSIDE_SECONDS, self.timeout))
         hint = nearest_hint(entry, _NAMES, " Did you mean {!r}?")
         raise ValueError(f"unknown tool {entry!r}; available: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
+
+    def _tool_search(self) -> Tool:
+        from arpo_env.tools.tool_search import ToolSearchTool
+
+        timeout = max(_OUTSIDE_SECONDS, self.timeout)
+        return ToolSearchTool(lambda: self.registry, k=self.services.tool_results, timeout=timeout)
+
+    @functools.cached_property
+    def registry(self) -> ToolRegistry:
+        """The tools that `tool_search` finds, shared by all episodes.
+
+        Raises:
+            ValueError: there are none, or nothing runs them; the message says how to configure it.
+        """
+        from arpo_env.tools.open_registry import open_registry
+
+        return open_registry(self.services, self.source, self.sandbox, self.timeout)
 
     def _search(self) -> Tool:
         from arpo_env.tools.search_tool import SearchTool
@@ -126,13 +155,21 @@ class Toolbox:
         return [entry for entry in self.tools if isinstance(entry, str)]
 
 
-def default_tools(spec: EnvSpec, source: TaskSource) -> Sequence[ToolName]:
-    """Return the tools of an environment for which none were given: those of its spec, and `read_file` if needed.
+def chosen_tools(
+    given: Sequence[ToolName] | None, spec: EnvSpec, source: TaskSource, services: Services
+) -> Sequence[ToolName]:
+    """Return the entries of `tools` of an environment; without any given, those of its spec.
 
-    It is needed if a task has files. The tasks of an endless source are not looked at; name the tool for those.
+    `read_file` is among the latter if a task has files. The tasks of an endless source are not looked at; name the tool
+    for those. `browse` is added if `services` asks for it.
     """
-    with_files = any(source.task(number).files for number in range(source.size or 0))
-    return (*spec.tools, "read_file") if with_files and "read_file" not in spec.tools else spec.tools
+    if isinstance(given, str):
+        return given  # `Toolbox` refuses it
+    chosen = tuple(spec.tools if given is None else given)
+    if given is None and "read_file" not in chosen:
+        with_files = any(source.task(number).files for number in range(source.size or 0))
+        chosen += ("read_file",) if with_files else ()
+    return (*chosen, "browse") if services.browse and "browse" not in chosen else chosen
 
 
 async def reset_tools(tools: Iterable[Tool], task: Task) -> None:
@@ -140,6 +177,17 @@ async def reset_tools(tools: Iterable[Tool], task: Task) -> None:
     for tool in tools:
         tool.task = task
         await tool.reset(task.setup)
+
+
+def usable_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
+    """Return the tools of an episode and those that they have found; a tool of the environment keeps its name."""
+    found = {name: tool for owner in tools.values() for name, tool in owner.found.items()}
+    return {**tools, **{name: tool for name, tool in found.items() if name not in tools}}
+
+
+def usable_schemas(tools: Mapping[str, Tool]) -> list[JsonSchema]:
+    """Return the schemas of `usable_tools`."""
+    return [tool.schema for tool in usable_tools(tools).values()]
 
 
 async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]:

@@ -23,6 +23,7 @@ class Algorithm:
         loss: one of `losses.LOSSES`.
         entropy_weight: a of AEPO's entropy-aware advantage; 0 switches it off.
         attribution: one of `credit_assignment.ATTRIBUTIONS`.
+        action_weight: weight of ToolPO's action advantage, on the tokens of calls; 0 switches it off.
     """
 
     budget: str
@@ -31,6 +32,7 @@ class Algorithm:
     loss: str = "clipped"
     entropy_weight: float = 0.0
     attribution: str = "soft"
+    action_weight: float = 0.0
 
     @property
     def budget_rule(self) -> Budget:
@@ -71,6 +73,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "deep-grpo": Algorithm("arpo", "deep-grpo"),
     "appo": Algorithm("arpo", "appo", attribution="appo"),
     "infotree": Algorithm("arpo", "infotree"),
+    "toolpo": Algorithm("grpo", None, advantage="grpo-no-std", action_weight=1.0),
 }
 
 

@@ -3,7 +3,8 @@
     A(y_t) = A_succ + M(y_t) A_action,    A_succ = R_succ - mean,    A_action = R_action - mean
 
 A_succ goes to all tokens, A_action only to those of calls (and of folding thoughts). Neither is divided by a standard
-deviation. The training code was never released; this follows the paper.
+deviation. The training code was never released; this follows the paper. The row `toolpo` of the table of algorithms
+trains with it: R_action comes from the components of the reward (`action_rewards`).
 
     marks = call_marks(tree, tokenizer.decode, ["<python>", "<search>"])
     rows = toolpo_advantages(tree, success, actions, marks)
@@ -17,6 +18,9 @@ from collections.abc import Callable, Sequence
 from arpo_trainer.algorithms.advantages import Rewards, group_advantages
 from arpo_trainer.algorithms.credit_assignment import Attribution, token_advantages
 from arpo_trainer.tree import RolloutTree, Span
+
+# components of a reward: R_succ and R_action where the reward is their sum; else the sum of C, and S_pref
+SUCCESS, ACTION, RIGHT_CALLS, FOLD_PREFERENCE = "success", "action", "right_calls", "fold_preference"
 
 
 def fold_preference(direct: float, folded: float) -> float:
@@ -48,6 +52,69 @@ def action_reward(
     return call_weight * sum(correct) + fold_weight * preference
 
 
+def action_rewards(tree: RolloutTree) -> list[float | None]:
+    """Return R_action of each trajectory from its components: `action` or else `right_calls`, and `fold_preference`.
+
+    Returns:
+        Shape (G,); None for an invalid trajectory.
+
+    Raises:
+        ValueError: a trajectory has neither `action` nor `right_calls`; the message says how a reward gets them.
+    """
+    found: list[float | None] = []
+    for number, trajectory in enumerate(tree.trajectories):
+        parts = trajectory.components
+        right = parts.get(ACTION, parts.get(RIGHT_CALLS))
+        if not trajectory.valid:
+            found.append(None)
+        elif right is None:
+            raise ValueError(
+                f"trajectory {number} has no reward component {RIGHT_CALLS!r}, which ToolPO spreads on calls; its "
+                f"components are {', '.join(parts) or 'none'}. Give the environment one, as in reward="
+                f"{{'accuracy': 1.0, '{RIGHT_CALLS}': (function_of_the_episode, 0.0)}}; arpo/ToolWorld-v0 has it"
+            )
+        else:
+            found.append(action_reward([right], parts.get(FOLD_PREFERENCE, 0.0)))
+    return found
+
+
+def success_rewards(tree: RolloutTree, rewards: Rewards) -> list[float | None]:
+    """Return R_succ of each trajectory: the component `success` if the reward is a sum that has it, else the reward.
+
+    Args:
+        tree: with G trajectories.
+        rewards: of the environment, shape (G,); None for an invalid one.
+    """
+    pairs = zip(tree.trajectories, rewards, strict=True)
+    return [None if reward is None else one.components.get(SUCCESS, reward) for one, reward in pairs]
+
+
+def action_advantages(
+    tree: RolloutTree, actions: Rewards, marks: Sequence[Sequence[int]], attribution: Attribution = "soft"
+) -> list[list[float]]:
+    """Return M A_action for every token of every trajectory: 0 on all tokens that are not marked.
+
+    Args:
+        tree: with G trajectories.
+        actions: R_action of each, shape (G,); None for an invalid one.
+        marks: M: for each span one 0 or 1 per token.
+        attribution: how A_action is spread over the tree.
+
+    Returns:
+        G lists, each as long as its trajectory's row.
+
+    Raises:
+        ValueError: the marks do not fit the spans, or `token_advantages` or `group_advantages` refuses the values.
+    """
+    if [len(flags) for flags in marks] != [len(span.ids) for span in tree.spans]:
+        raise ValueError(f"marks must be one list per span ({len(tree.spans)}), each as long as its tokens")
+    rows = []
+    for number, row in enumerate(token_advantages(tree, group_advantages(actions, "none"), attribution)):
+        flags = [flag for span in tree.path(number) for flag in marks[span.index]]
+        rows.append([flag * value for flag, value in zip(flags, row, strict=True)])
+    return rows
+
+
 def toolpo_advantages(
     tree: RolloutTree,
     success: Rewards,
@@ -70,15 +137,9 @@ def toolpo_advantages(
     Raises:
         ValueError: the marks do not fit the spans, or `token_advantages` or `group_advantages` refuses the values.
     """
-    if [len(flags) for flags in marks] != [len(span.ids) for span in tree.spans]:
-        raise ValueError(f"marks must be one list per span ({len(tree.spans)}), each as long as its tokens")
+    extra = action_advantages(tree, actions, marks, attribution)
     base = token_advantages(tree, group_advantages(success, "none"), attribution)
-    extra = token_advantages(tree, group_advantages(actions, "none"), attribution)
-    rows = []
-    for number, (own, more) in enumerate(zip(base, extra, strict=True)):
-        flags = [flag for span in tree.path(number) for flag in marks[span.index]]
-        rows.append([a + flag * b for a, b, flag in zip(own, more, flags, strict=True)])
-    return rows
+    return [[a + b for a, b in zip(own, more, strict=True)] for own, more in zip(base, extra, strict=True)]
 
 
 def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> list[list[int]]:

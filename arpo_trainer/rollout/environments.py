@@ -15,6 +15,7 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
+from arpo_env.tools.toolbox import usable_schemas
 from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.corrected_code import running_instead
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory, replay
@@ -149,5 +150,5 @@ class EnvironmentPool:
 
 def _called_tools(episode: LiveEpisode, text: str) -> list[str]:
     """Return the tools that a turn calls."""
-    action = episode.env.protocol.parse(text, episode.env.schemas)
+    action = episode.env.protocol.parse(text, usable_schemas(episode.env.tools))
     return [call.name for call in action.calls] if isinstance(action, ToolCalls) else []

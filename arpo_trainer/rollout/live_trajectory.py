@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from arpo_env import ServiceError, ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
+from arpo_env.tools.toolbox import usable_schemas, usable_tools
 from arpo_trainer.inference_tools.inference_settings import BACKTRACER
 from arpo_trainer.rollout.corrected_code import Correction, running_instead
 from envs_registry import Task
@@ -64,7 +65,7 @@ class LiveEpisode:
 
     def may_replay(self, error: BaseException) -> bool:
         """Return whether the environment may be made again after this error."""
-        tools = self.env.tools
+        tools = usable_tools(self.env.tools)
         # a call of an unknown name has run nothing, so it can be repeated
         safe = all(tools[name].repeatable for name in self._called() if name in tools)
         return isinstance(error, REPLAYED_ERRORS) and self.retries > 0 and safe
@@ -72,7 +73,7 @@ class LiveEpisode:
     def _called(self) -> set[str]:
         """Return the tools that were called, and those that the failed turn wanted to call."""
         turns = self.env.episode.turns if self.begun else []
-        last = self.env.protocol.parse(turns[-1].text, self.env.schemas) if turns else None
+        last = self.env.protocol.parse(turns[-1].text, usable_schemas(self.env.tools)) if turns else None
         asked = {call.name for call in last.calls} if isinstance(last, ToolCalls) else set()
         return asked | {call.name for turn in turns for call in turn.calls}
 

@@ -71,7 +71,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
             "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference', "
             "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'treeadv', 'rtmc', 'vineppo', 'spo', 'latr', 'deep-grpo', "
-            "'appo', 'infotree'."
+            "'appo', 'infotree', 'toolpo'."
         },
     )
     budget: str | None = field(
@@ -170,6 +170,13 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         },
     )
     entropy_limit: float = field(default=3.0, metadata={"help": "Largest |z| of the entropy-aware advantage."})
+    action_weight: float | None = field(
+        default=None,
+        metadata={
+            "help": "Weight of ToolPO's action advantage on the tokens of tool calls; it needs the reward component "
+            "`right_calls`. 0 is off."
+        },
+    )
     max_turn_length: int | None = field(
         default=None,
         metadata={"help": "Most new tokens in one turn. Default: max_completion_length."},
@@ -259,6 +266,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
         self.attribution = self.attribution or row.attribution
         self.entropy_weight = row.entropy_weight if self.entropy_weight is None else self.entropy_weight
+        self.action_weight = row.action_weight if self.action_weight is None else self.action_weight
         if self.vllm_importance_sampling_correction is None:
             self.vllm_importance_sampling_correction = not self.algorithm.endswith("-reference")
         check_name("advantage", self.advantage, ADVANTAGES)
@@ -268,6 +276,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_name("attribution", self.attribution, CREDITS)
         check_sampling(self)
         lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}
+        lowest["action_weight"] = 0
         for name, low in lowest.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")

@@ -19,6 +19,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
 from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.algorithms.published_code import as_published
+from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
 from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.rollout.distributed import gather, group_tasks, play_groups
 from arpo_trainer.rollout.engine import Engine
@@ -98,6 +99,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         elif args.metric_for_best_model == "accuracy":  # TRL evaluates on the user's rows and logs it under our prefix
             args.metric_for_best_model = "arpo/accuracy"
         self._no_signal, self._reward_check = NoSignalWarning(), RewardCheck()
+        self._env_rewards = reward_funcs is None
         self._token_loss = args.token_loss()
         super().__init__(
             model=str(model) if isinstance(model, Path) else model,
@@ -177,10 +179,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
     def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Return the advantages of the tokens of this process, (B, T), from TRL's, (B,)."""
         groups = self._group_advantages(centred)
-        if self.model.training:
-            self._no_signal.update(groups)
         trees, own, scored = self.rollout_batch.trees, self._own_rows, self.rollout_batch.scored_trees()
         rows = [row for tree, group in zip(scored, groups, strict=True) for row in self.credit(tree, group)]
+        if self.model.training:  # ToolPO has a signal where only the calls differ
+            self._no_signal.update(rows if self.args.action_weight else groups)
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         result = pad_rows(rows[own.start : own.stop], like)
         # these losses divide by a number of tokens in which every copy counts 1
@@ -206,12 +208,20 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         Returns:
             One list per trajectory, as long as its row.
         """
-        return token_advantages(tree, advantages, self.args.attribution)
+        rows = token_advantages(tree, advantages, self.args.attribution)
+        if not self.args.action_weight or not self.model.training:
+            return rows
+        marks = call_marks(tree, tokenizer_of(self).decode, call_openings(self.env))
+        actions = action_advantages(tree, action_rewards(tree), marks, self.args.attribution)
+        weight = self.args.action_weight
+        return [[a + weight * b for a, b in zip(*pair, strict=True)] for pair in zip(rows, actions, strict=True)]
 
     def _group_advantages(self, centred: torch.Tensor) -> list[list[float]]:
         """Return one advantage per trajectory, of the groups of all processes."""
         # start from the rewards: TRL has 0 where a function returned None, as if that were the mean of the group
         batch, known = self.rollout_batch, self.rollout_batch.group_rewards()
+        if self.args.action_weight and self._env_rewards:  # what calls earn has an advantage of its own
+            known = [success_rewards(tree, group) for tree, group in zip(batch.trees, known, strict=True)]
         if self._scale is None:
             theirs = iter(self.accelerator.gather(centred).tolist())
             centred_groups = [[next(theirs) for _ in group] for group in known]
@@ -238,6 +248,13 @@ def _check_arguments(env: ToolEnv, eval_env: ToolEnv | None, given: dict[str, An
         eval_env.check()
         if given.get("eval_dataset") is not None:
             raise ValueError("give eval_env or eval_dataset: with both, the rows of eval_dataset would never be used")
+
+
+def call_openings(env: ToolEnv) -> list[str]:
+    """Return the texts that may open a call in an environment, for ToolPO's marks."""
+    closings = [text for text in env.protocol.stop_strings(env.schemas) if text.startswith("</")]
+    tags = [f"<{text[2:]}" for text in closings if text != "</answer>"]
+    return [*tags, "<tool_call>", "<|python_tag|>"]
 
 
 def training_tasks(env: ToolEnv, args: ARPOConfig) -> TaskSource:

@@ -30,6 +30,7 @@ def _algorithms() -> str:
         "`attribution`",
         "`policy_loss`",
         "`entropy_weight`",
+        "`action_weight`",
     )
     rows = [
         (
@@ -40,6 +41,7 @@ def _algorithms() -> str:
             code(row.attribution),
             code(row.loss),
             f"{row.entropy_weight:g}",
+            f"{row.action_weight:g}",
         )
         for name, row in ALGORITHMS.items()
     ]

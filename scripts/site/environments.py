@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 import arpo_env  # noqa: F401  (registers the environments)
 from envs_registry import DataSet, EnvSpec, all_specs, get_spec
 from envs_registry.catalogue import GENERATED
+from envs_registry.datasets.api_bank import API_BANK
 from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
 from envs_registry.datasets.math_sets import MATH_SETS
 from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
+from envs_registry.datasets.tool_sets import COLUMNS, TOOL_SETS
 from envs_registry.datasets.training_sets import TRAINING_SETS
 from scripts.site.markdown import anchor, code, table
 
@@ -19,7 +21,7 @@ DATA_SETS: dict[str, Sequence[DataSet]] = {
     "deep-search": DEEP_SEARCH_SETS,
     "training": TRAINING_SETS,
 }
-FAMILIES = ("generated", *DATA_SETS)
+FAMILIES = ("generated", *DATA_SETS, "tool-sets")
 
 
 def all_environments(_: str) -> str:
@@ -61,6 +63,11 @@ def family(name: str) -> str:
             for s in specs
         ],
     )
+    if name == "tool-sets":
+        rows = [
+            (code(f"arpo/{key}-v0"), code(hub) if hub else "none", columns) for key, (hub, columns) in COLUMNS.items()
+        ]
+        return f"{text}\n## Columns of the data\n\n" + table(("id", "on the hub", "columns"), rows)
     return text + (_columns(DATA_SETS[name]) if name in DATA_SETS else "")
 
 
@@ -68,6 +75,8 @@ def specs_of(name: str) -> list[EnvSpec]:
     """Return the specs of a family, in the order of its table."""
     if name == "generated":
         return list(GENERATED)
+    if name == "tool-sets":
+        return [*TOOL_SETS, API_BANK]
     return [get_spec(f"arpo/{row.name}-v0") for row in DATA_SETS[name]]
 
 

@@ -19,7 +19,9 @@ from arpo_env import ToolEnv
 from envs_registry import all_specs
 from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
-IDS = [spec.id for spec in all_specs()]
+# sets without answers; see tools/test_tool_sets.py
+BY_CALLS = {"arpo/TMDB-v0", "arpo/Spotify-v0", "arpo/ToolBench-v0", "arpo/APIBank-v0"}
+IDS = [spec.id for spec in all_specs() if spec.id not in BY_CALLS]
 PASSAGES = (
     {"id": "1", "title": "Oberland", "text": "Oberland is an invented town on the river Nieder."},
     {"id": "2", "title": "Ada Nowhere", "text": "Ada Nowhere founded the invented town of Oberland in 1901."},

@@ -15,8 +15,11 @@ import pytest
 
 from arpo_env.protocols import PROTOCOLS, make_protocol
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
+from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool_search import tool_search
 from tests.arpo_env.protocols.schemas import ALL
 
+WITH_SEARCH = [*ALL, function_schema(tool_search)]
 TURNS = 1000
 MEGABYTE = 1_000_000
 CPU_SECONDS = 5.0  # ten times what it takes on a busy machine; quadratic work would take hours
@@ -85,6 +88,7 @@ def turns(pieces: list[str], good: list[str]) -> list[str]:
     return written
 
 
+SEARCH_PIECES = ["<tool_search>a map</tool_search>", "<tool_search>", "</tool_search>"]
 ANSWER_PIECES = ["<answer>Lima</answer>", "<answer>", "</answer>"]
 TAGGED = turns(TAG_PIECES, TAG_PIECES)
 FUZZED = {
@@ -92,6 +96,7 @@ FUZZED = {
     "arpo-tags-reference": TAGGED[:300],
     "hermes": turns([*MARK_PIECES, *JSON_PIECES], GOOD_PIECES[:4]),
     "websailor": turns([*MARK_PIECES, *JSON_PIECES, *ANSWER_PIECES], [*GOOD_PIECES[:4], *ANSWER_PIECES[:1]]),
+    "deepagent": turns([*MARK_PIECES, *JSON_PIECES, *SEARCH_PIECES], [*GOOD_PIECES[:4], *SEARCH_PIECES]),
     "llama3": turns([*MARK_PIECES, *JSON_PIECES], [*GOOD_PIECES[:3], *GOOD_PIECES[4:]]),
 }
 
@@ -146,10 +151,23 @@ def llama_called(text: str) -> list[ToolCall]:
     return alone + json_called(text, "<|python_tag|>", "", "parameters")
 
 
+def deepagent_called(text: str) -> list[ToolCall]:
+    """The first search or call that is closed, wherever it stands."""
+    closing = re.search("</tool_search>|</tool_call>", text)
+    before, _, content = text[: closing.start() if closing else 0].rpartition(f"<{closing[0][2:]}" if closing else "<")
+    if closing is None or (not before and not content) or f"<{closing[0][2:]}" not in text[: closing.start()]:
+        return []
+    if closing[0] == "</tool_search>":
+        return [ToolCall("tool_search", {"query": content.strip()})]
+    value = read(content)
+    return [ToolCall(value["name"], value.get("arguments", {}))] if value and "name" in value else []  # type: ignore[arg-type]
+
+
 CALLED: dict[str, Callable[[str], list[ToolCall]]] = {
     "arpo-tags": tags_called,
     "arpo-tags-reference": tags_called,
     "hermes": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
+    "deepagent": deepagent_called,
     "llama3": llama_called,
     "websailor": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
 }
@@ -160,7 +178,7 @@ def test_nothing_runs_that_was_not_called(name: str) -> None:
     protocol = make_protocol(name)
     seen = {ToolCalls: 0, Answer: 0, Malformed: 0, Nothing: 0}
     for text in FUZZED[name]:
-        action = protocol.parse(text, ALL)
+        action = protocol.parse(text, WITH_SEARCH if name == "deepagent" else ALL)
         seen[type(action)] += 1
         called = CALLED[name](text) if isinstance(action, ToolCalls) else []
         for call in action.calls if isinstance(action, ToolCalls) else ():
@@ -221,6 +239,7 @@ LONG_MARKS = [
 LONG = [
     *(("arpo-tags", piece) for piece in LONG_TAGS),
     *((name, piece) for name in ("hermes", "llama3") for piece in LONG_MARKS),
+    *(("deepagent", piece) for piece in ("<tool_call>", "</tool_search>", "\\boxed{", '<tool_call>{"name":')),
 ]
 
 

@@ -11,8 +11,8 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.protocols import PROTOCOLS, make_protocol, register_protocol
 from arpo_env.protocols.arpo_tags import ArpoTags
-from arpo_env.protocols.protocol import Language, Protocol, Style, last_boxed
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.protocols.protocol import Language, Nothing, Protocol, Style, ToolCall, ToolCalls, last_boxed
+from arpo_env.tools.function_schema import JsonSchema, function_schema
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_wrong_name_is_answered_with_the_nearest() -> None:
 
 
 def test_a_native_protocol_says_so() -> None:
-    assert [make_protocol(name).native for name in PROTOCOLS] == [False, False, True, True, True]
+    assert [make_protocol(name).native for name in PROTOCOLS] == [False, False, False, True, True, True]
 
 
 class Loud(ArpoTags):
@@ -108,3 +108,31 @@ def test_a_protocol_is_registered_once() -> None:
 def test_what_is_no_protocol_is_refused(made: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         register_protocol("mine", made)
+
+
+def fold_thought(focus: str = "") -> str:
+    """Fold."""
+    return focus
+
+
+def thought(episodic: dict, working: dict) -> str:  # type: ignore[type-arg]
+    """Fold."""
+    return f"{episodic}{working}"
+
+
+@pytest.mark.parametrize(
+    ("content", "schema", "arguments"),
+    [
+        (" the names ", function_schema(fold_thought), {"focus": "the names"}),
+        ("", function_schema(fold_thought), {}),
+        ('{"episodic": {}, "working": {"a": 1}}', function_schema(thought, "fold_thought"), None),
+    ],
+)
+def test_deepagents_fold_has_a_tag_of_its_own(content: str, schema: JsonSchema, arguments: Any) -> None:
+    protocol = make_protocol("deepagent")
+    turn = f"<think>It is long. <fold_thought>{content}</fold_thought>"
+    wanted = ToolCall("fold_thought", {"episodic": {}, "working": {"a": 1}} if arguments is None else arguments)
+    assert protocol.parse(turn, [schema]) == ToolCalls((wanted,))
+    assert "</fold_thought>" in protocol.stop_strings([schema])
+    assert protocol.stop_strings([]) == ["</tool_call>"]
+    assert isinstance(protocol.parse(turn, []), Nothing)  # without such a tool it is only text

@@ -11,7 +11,15 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer import RolloutTree
-from arpo_trainer.algorithms.toolpo import action_reward, call_marks, fold_preference, toolpo_advantages
+from arpo_trainer.algorithms.toolpo import (
+    action_advantages,
+    action_reward,
+    action_rewards,
+    call_marks,
+    fold_preference,
+    success_rewards,
+    toolpo_advantages,
+)
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.test_tree import small_tree
 from tests.arpo_trainer.training.test_learning import odd
@@ -113,3 +121,50 @@ def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
         (0, True),
     } <= levels  # somebody called more often, and not with all tokens
     assert trainer.ref_model is None  # beta is 0: no reference policy is loaded
+
+
+def test_the_action_s_reward_is_read_from_the_components() -> None:
+    tree = called([5, 2, 3, 6, 7])
+    tree.trajectories[0].components = {"right_calls": 2.0, "fold_preference": 0.5}
+    assert action_rewards(tree) == [2.5]
+    tree.trajectories[0].components = {"success": 1.0, "action": 3.0}  # of a reward that is their sum
+    assert action_rewards(tree) == [3.0]
+    assert success_rewards(tree, [4.0]) == [1.0]
+    tree.trajectories[0].reward = None
+    assert action_rewards(tree) == success_rewards(tree, [None]) == [None]
+
+
+def test_a_reward_without_right_calls_is_refused_with_the_cure() -> None:
+    with pytest.raises(ValueError, match="'right_calls': \\(function_of_the_episode"):
+        action_rewards(called([5, 2, 3, 6, 7]))
+
+
+def ran(episode: Any) -> float:
+    return float(len(episode.tools_used))
+
+
+def test_the_row_trains_with_the_action_s_advantage_on_calls_and_nowhere_else(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+) -> None:
+    before = {name: value.clone() for name, value in tiny_model.state_dict().items()}
+    trainer = Watched(
+        tiny_model,
+        ToolEnv("arpo/Arithmetic-v0", level=3, reward={"accuracy": 1.0, "right_calls": (ran, 0.0)}),
+        reward_funcs=odd,
+        processing_class=tokenizer,
+        args=config(tmp_path, algorithm="toolpo", attribution=None, initial_rollouts=None, max_steps=1),
+    )
+    assert (trainer.args.advantage, trainer.args.attribution, trainer.args.action_weight) == ("grpo-no-std", "soft", 1)
+    trainer.train()
+    assert any(not value.equal(before[name]) for name, value in trainer.model.state_dict().items())
+    trees, batch = trainer.kept[0]
+    rows, credited = iter(batch["advantages"]), 0
+    for tree in trees:
+        rewards = [odd([tree.row(number).ids])[0] for number in range(GROUP)]
+        marks = call_marks(tree, tokenizer.decode, ["<python>"])
+        actions = action_advantages(tree, action_rewards(tree), marks)
+        for own, extra in zip(rewards, actions, strict=True):
+            wanted = [own - sum(rewards) / GROUP + more for more in extra]
+            assert next(rows)[: len(wanted)].tolist() == pytest.approx(wanted, abs=1e-4)
+            credited += any(extra)
+    assert credited  # somebody called more often than the others

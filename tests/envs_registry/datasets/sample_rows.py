@@ -72,7 +72,39 @@ def _flashrag(name: str, number: int, answers: list[str]) -> dict[str, Any]:
     return {"id": f"dev_{number}", "question": question, "golden_answers": answers, "metadata": {"type": "bridge"}}
 
 
+def _toolhop(number: int) -> dict[str, Any]:
+    """A question of two hops; the names of its tools are those of all rows."""
+    tools = {
+        "Who founded the town?": {
+            "name": "town_lookup",
+            "description": "Looks up who founded an invented town.",
+            "parameters": {
+                "type": "object",
+                "properties": {"town": {"type": "string", "description": "Its name."}},
+                "required": ["town"],
+            },
+        },
+        "How long is the name?": {
+            "name": "count_letters",
+            "description": "Counts the letters of a text.",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        },
+    }
+    return {
+        "id": number,
+        "question": f"How many letters has the name of the founder of Oberland {number}?",
+        "answer": str(number + 7),
+        "sub_task": {"Who founded the town?": "A" * (number + 7)},
+        "tools": tools,
+        "functions": [
+            f"def town_lookup(town):\n    return 'A' * {number + 7} if 'Oberland' in town else 1 / 0",
+            "def count_letters(text):\n    return {'letters': len(text)}",
+        ],
+    }
+
+
 ROWS: dict[str, list[dict[str, Any]]] = {
+    "arpo/ToolHop-v0": [_toolhop(number) for number in range(3)],
     "arpo/AIME24-v0": [_aime(number) for number in range(1, 4)],
     "arpo/AIME25-v0": [{"problem": f"Find $\\sqrt{{{n * n}}}$.", "answer": n, "id": str(n)} for n in (11, 12, 13)],
     "arpo/MATH500-v0": [

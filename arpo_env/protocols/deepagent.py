@@ -1,0 +1,175 @@
+r"""`DeepAgentTags`: the tags of DeepAgent (arXiv 2510.21618), for tools that are found while an episode runs.
+
+The whole episode is one stream of reasoning. The model searches with `<tool_search> what the tool should do
+</tool_search>` and calls any tool, found or given, with `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. It
+reads what comes back in `<tool_call_result>` and answers in `\boxed{}` without a call. Calls count inside thoughts as
+well, since the published system acts while it thinks. The published code marks the result of a search with a tag of its
+own, `<tool_search_result>`; here all results have the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from arpo_env.protocols.parse_tool_calls import (
+    UnreadableCall,
+    checked_call,
+    find_tool,
+    read_object,
+    tag_parameter,
+    text_arguments,
+    tool_names,
+)
+from arpo_env.protocols.protocol import (
+    Action,
+    Answer,
+    Language,
+    Malformed,
+    Nothing,
+    Style,
+    ToolCall,
+    ToolCalls,
+    last_boxed,
+)
+from arpo_env.tools.function_schema import JsonSchema
+
+_SEARCH = "tool_search"
+_RESULT = "<tool_call_result>"
+_CLOSING = re.compile(r"</(tool_search|tool_call|fold_thought)>")
+_TAGGED = (_SEARCH, "fold_thought")  # tools with a tag of their own, which are called by name as well
+_TAG_STARTS = re.compile(
+    r"<(?=\s*+/?+\s*+(?:tool_search|tool_call|tool_search_result|tool_call_result|fold_thought|think)(?!\w))",
+    re.IGNORECASE,
+)
+_END_TOKENS = re.compile(r"(?:<\|im_end\|>|<\|eot_id\|>|<\|endoftext\|>)\Z")
+
+_WORDS: dict[Language, dict[str, str]] = {
+    "en": {
+        "intro": "Solve the task step by step. You can find tools and call them.",
+        "search": "Find tools with <tool_search> what the tool should do </tool_search>.",
+        "call": 'Call a tool with <tool_call>{"name": "...", "arguments": {...}}</tool_call>.',
+        "result": "What comes back stands in <tool_call_result> </tool_call_result>; never write that yourself.",
+        "tools": "These tools are there from the start:",
+        "pattern": "A solution looks like this: I need a tool for ... <tool_search> ... </tool_search> "
+        '<tool_call_result> [{"name": "...", "description": "...", "parameters": {...}}] </tool_call_result> Now I can '
+        'call it. <tool_call>{"name": "...", "arguments": {"...": "..."}}</tool_call> <tool_call_result> ... '
+        "</tool_call_result> I know enough: \\boxed{...}",
+        "box": "When you know enough, answer in \\boxed{} and stop.",
+        "joint": " ",
+    },
+    "zh": {
+        "intro": "请一步一步完成任务。你可以查找工具并调用它们。",
+        "search": "用 <tool_search> 工具应有的功能 </tool_search> 查找工具。",
+        "call": '用 <tool_call>{"name": "...", "arguments": {...}}</tool_call> 调用工具。',
+        "result": "返回的内容在 <tool_call_result> </tool_call_result> 之间，不要自己编写。",
+        "tools": "一开始就有以下工具：",
+        "pattern": "解答的样式如下：我需要一个……的工具。<tool_search> …… </tool_search> <tool_call_result> "
+        '[{"name": "...", "description": "...", "parameters": {...}}] </tool_call_result> 现在可以调用它。'
+        '<tool_call>{"name": "...", "arguments": {"...": "..."}}</tool_call> <tool_call_result> …… '
+        "</tool_call_result> 信息已足够：\\boxed{……}",
+        "box": "信息足够时，在 \\boxed{} 中作答并停止。",
+        "joint": "",
+    },
+}
+
+
+class DeepAgentTags:
+    r"""The tags tool_search, tool_call and tool_call_result, and a final `\boxed{}`."""
+
+    name = "deepagent"
+    native = False
+
+    def system_prompt(self, tools: Sequence[JsonSchema], language: Language = "en", style: Style = "short") -> str:
+        """Return the instructions, with the documents of the tools that are there from the start.
+
+        Raises:
+            ValueError: the language or the style is unknown.
+        """
+        if language not in _WORDS or style not in ("short", "paper"):
+            raise ValueError(
+                f"unknown language {language!r} or prompt style {style!r}; available: en, zh; short, paper"
+            )
+        words = _WORDS[language]
+        given = [tool for tool in tools if tool["function"]["name"] != _SEARCH]
+        lines = [words["intro"]]
+        if len(given) < len(tools):
+            lines.append(words["search"])
+        if tools:
+            lines += [words["call"], words["result"]]
+        if tools and style == "paper":
+            lines.append(words["pattern"])
+        lines.append(words["box"])
+        shown = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in given)
+        return words["joint"].join(lines) + (f"\n{words['tools']}\n{shown}" if given else "")
+
+    def stop_strings(self, tools: Sequence[JsonSchema]) -> list[str]:
+        """Return the closing tags of calls and searches."""
+        return ["</tool_call>", *(f"</{name}>" for name in _TAGGED if name in tool_names(tools))]
+
+    def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
+        """Parse the first call or search that is closed; a turn without one is the answer, or nothing."""
+        try:
+            return _read(_END_TOKENS.sub("", text), tools)
+        except UnreadableCall as fault:
+            return Malformed(str(fault))
+
+    def defuse(self, text: str, tools: Sequence[JsonSchema] = ()) -> str:
+        """Return the text with the `<` of every tag of the protocol, in any spelling, replaced by `&lt;`."""
+        return _TAG_STARTS.sub("&lt;", text)
+
+    def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
+        """Return each text between result tags, defused."""
+        return "".join(f"\n<tool_call_result>\n{self.defuse(text, tools)}\n</tool_call_result>\n" for text in texts)
+
+    def well_formed(self, turns: Sequence[str]) -> bool:
+        """Return whether the model wrote no result itself and the last turn has a box."""
+        return bool(turns) and last_boxed(turns[-1]) is not None and not any(_RESULT in turn for turn in turns)
+
+
+def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
+    names = ("tool_call", *tool_names(tools))
+    closing = next((tag for tag in _CLOSING.finditer(text) if tag[1] in names), None)
+    if closing is None:
+        return _answer(text)
+    name = closing[1]
+    # the nearest one: a tag that is only mentioned in a thought opens nothing
+    start = text.rfind(f"<{name}>", 0, closing.start())
+    if start < 0:
+        raise UnreadableCall(f"{name} was closed but not opened; write its opening tag first")
+    content = text[start + len(name) + 2 : closing.start()]
+    if name in _TAGGED:
+        return ToolCalls((_tagged_call(name, content.strip(), tools),))
+    value, end = read_object(content, 0)
+    if end < len(content):
+        raise UnreadableCall("write nothing but one JSON object between the tags of tool_call")
+    if "name" not in value or not set(value) <= {"name", "arguments"}:
+        keys = ", ".join(repr(key[:64]) for key in list(value)[:5]) or "none"
+        raise UnreadableCall(f'a call is {{"name": ..., "arguments": {{...}}}}, this has the keys: {keys}')
+    return ToolCalls((checked_call(value["name"], value.get("arguments", {}), tools),))
+
+
+def _tagged_call(name: str, content: str, tools: Sequence[JsonSchema]) -> ToolCall:
+    """Return the call of a tool by its own tag: plain text for its first parameter, or a JSON object."""
+    tool = find_tool(name, tools)
+    parameter = tag_parameter(tool)
+    if parameter is not None and content:
+        return checked_call(name, text_arguments(content, parameter, tool), tools)
+    if name == _SEARCH:
+        raise UnreadableCall("tool_search was empty; write what the tool should do between its tags")
+    arguments, end = read_object(content, 0) if content else ({}, 0)
+    if end < len(content):
+        raise UnreadableCall(f"write nothing but one JSON object between the tags of {name}")
+    return checked_call(name, arguments, tools)
+
+
+def _answer(text: str) -> Action:
+    """Return the last box after the thoughts, or of the whole text; else the text after the thoughts."""
+    visible = text.rpartition("</think>")[2].strip()
+    box = last_boxed(visible)
+    if box is None:
+        box = last_boxed(text)
+    if box is not None:
+        return Answer(box, boxed=True)
+    return Answer(visible, boxed=False) if visible and "<think>" not in visible else Nothing()

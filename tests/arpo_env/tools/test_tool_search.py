@@ -1,0 +1,187 @@
+"""tool_search: tools are found by what they do, can be called from then on, and belong to one episode and its forks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import arpo_env
+from arpo_env import ToolEnv
+from arpo_env.adapters.chat_episode import ChatEpisode
+from arpo_env.protocols.parse_tool_calls import tool_names
+from arpo_env.tools.tool_document import ToolDocument
+from arpo_env.tools.tool_registry import ToolRegistry
+from arpo_env.tools.tool_search import (
+    CALLED_BEFORE,
+    NOTHING,
+    SEARCHED_BEFORE,
+    FoundTool,
+    ToolSearchTool,
+    shown_documents,
+)
+from envs_registry import Task
+from envs_registry.generated.toolworld import ToolStep
+
+TASK = Task("t", "q", ("4",))
+
+
+def add(a: float, b: float) -> float:
+    """Add two numbers."""
+    return a + b
+
+
+def reverse(text: str) -> str:
+    """Write a text backwards."""
+    if not text:
+        raise ValueError("the text is empty")
+    return text[::-1] * 1000
+
+
+REGISTRY = ToolRegistry.from_functions([add, reverse])
+
+
+def found_tools() -> ToolSearchTool:
+    return ToolSearchTool(REGISTRY)
+
+
+@pytest.fixture
+def env() -> Iterator[ToolEnv]:
+    made = ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol="deepagent")
+    made.reset(options={"task": TASK})
+    yield made
+    made.close()
+
+
+def search(env: Any, query: str) -> str:
+    return str(env.step(f"I look. <tool_search>{query}</tool_search>")[0])
+
+
+def call(env: Any, name: str, **arguments: Any) -> str:
+    return str(env.step(f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>")[0])
+
+
+def play(env: Any, index: int) -> float:
+    """Find, read and call what a question needs, and answer from what the tools said."""
+    steps: tuple[ToolStep, ...] = env.unwrapped.tasks.steps(index)
+    question, _ = env.reset(options={"index": index})
+    said: list[str] = []
+    for step in steps:
+        shown = search(env, step.query).partition("<tool_call_result>")[2].partition("</tool_call_result>")[0]
+        [document] = [one for one in json.loads(shown) if one["name"] == step.tool]
+        # the values come from the question and from earlier results, their names from the document
+        values = {name: step.arguments[name] for name in document["parameters"]["required"]}
+        assert all(value in question + " ".join(said) for value in values.values())
+        said.append(call(env, document["name"], **values).split("\n")[2])
+    numbers = [int(text) for text in said if text.isdigit()]
+    apart = "How far apart" in question
+    answer = abs(numbers[0] - numbers[-1]) if apart else sum(numbers)
+    return float(env.step(f"\\boxed{{{answer}}}")[1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_three_tools_are_found_read_and_combined_in_every_seed(seed: int) -> None:
+    env: Any = gym.make("arpo/ToolWorld-v0", seed=seed)
+    assert all(play(env, index) == 1.0 for index in range(12))
+    env.close()
+
+
+def test_a_tool_can_be_called_from_the_moment_it_is_found(env: ToolEnv) -> None:
+    assert "there is no tool 'add'" in call(env, "add", a=1, b=2)
+    assert '"name": "add"' in search(env, "sum of numbers to add")
+    assert "3" in call(env, "add", a=1, b=2)
+    assert [one.name for turn in env.episode.turns for one in turn.calls] == ["tool_search", "add"]
+
+
+def test_a_fork_knows_what_was_found_and_finds_on_by_itself(env: ToolEnv) -> None:
+    search(env, "add numbers")
+    twin = env.fork()
+    assert "3" in call(twin, "add", a=1, b=2)
+    search(twin, "backwards text")
+    assert "cba" in call(twin, "reverse", text="abc")
+    assert "there is no tool 'reverse'" in call(env, "reverse", text="abc")
+    twin.close()
+
+
+def test_a_new_episode_has_found_nothing(env: ToolEnv) -> None:
+    search(env, "add numbers")
+    env.reset(options={"task": TASK})
+    assert "there is no tool 'add'" in call(env, "add", a=1, b=2)
+
+
+def test_repeated_searches_and_calls_are_refused_and_cost_no_call(env: ToolEnv) -> None:
+    search(env, "Add numbers")
+    assert SEARCHED_BEFORE in search(env, " add  numbers ")
+    call(env, "add", a=1, b=2)
+    assert CALLED_BEFORE in call(env, "add", b=2, a=1)
+    assert "4" in call(env, "add", a=1, b=3)
+    assert len(env.episode.tools_used) == 3
+
+
+def test_wrong_arguments_are_told_and_long_results_shortened(env: ToolEnv) -> None:
+    search(env, "text backwards")
+    assert "reverse needs text" in call(env, "reverse")
+    assert "error: the text is empty" in call(env, "reverse", text="")
+    assert len(call(env, "reverse", text="abcdefghij")) < 5200
+
+
+@pytest.mark.parametrize(("query", "said"), [("  ", "tool_search was empty"), ("?!", "error: the query is empty")])
+def test_an_empty_search_is_an_error_that_is_told(env: ToolEnv, query: str, said: str) -> None:
+    assert said in search(env, query)
+
+
+def test_a_search_without_a_hit_says_so(env: ToolEnv) -> None:
+    assert NOTHING in search(env, "zzz")
+
+
+@pytest.mark.parametrize("protocol", ["hermes", "websailor"])
+def test_found_tools_are_called_natively_as_well(protocol: str) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol=protocol)
+    env.reset(options={"task": TASK})
+    env.step('<tool_call>{"name": "tool_search", "arguments": {"query": "add"}}</tool_call>')
+    assert "3" in env.step('<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>')[0]
+
+
+def test_a_chat_is_offered_what_it_has_found() -> None:
+    async def chat() -> list[list[str]]:
+        episode = ChatEpisode(ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol="hermes"))
+        await episode.start(task=TASK)
+        offered = [tool_names(episode.tools)]
+        await episode.call("tool_search", {"query": "add numbers"})
+        assert await episode.call("add", {"a": 1, "b": 2}) == "3"
+        return [*offered, tool_names(episode.tools)]
+
+    assert asyncio.run(chat()) == [["tool_search"], ["tool_search", "add"]]
+
+
+def test_documents_that_do_not_fit_are_counted_and_not_found() -> None:
+    documents = [ToolDocument(f"t{number}", "x" * 100, {"type": "object", "properties": {}}) for number in range(5)]
+    text, shown = shown_documents(documents, 500)
+    assert len(text) < 600
+    assert len(shown) < 5
+    assert f"({5 - len(shown)} more did not fit" in text
+    assert shown_documents(documents, 10)[1] == documents[:1]
+
+
+def test_candidates_can_be_restricted() -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: ToolSearchTool(REGISTRY, among=["add"])], protocol="deepagent")
+    env.reset(options={"task": TASK})
+    assert '"reverse"' not in search(env, "numbers text backwards add write")
+    assert set(env.tools["tool_search"].found) == {"add"}
+
+
+def test_without_tools_the_error_says_what_to_give() -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", tools=["tool_search"], protocol="deepagent")
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="tool_documents=FILE"):
+        search(env, "anything")
+
+
+def test_a_found_tool_may_be_called_again_if_repeats_are_allowed() -> None:
+    tool = FoundTool(REGISTRY, REGISTRY.document("add"), refuse_repeats=False)
+    assert tool.copy().schema == tool.schema
+    assert arpo_env.Tool in type(tool).__mro__

@@ -1,0 +1,222 @@
+"""Sets whose tools have to be found: invented rows with the columns of the real ones, played from search to reward."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env import ToolEnv
+from envs_registry import load_source
+from envs_registry.datasets.data_files import DataFileError
+from envs_registry.datasets.hub import HubError
+from envs_registry.datasets.tool_formats import openapi_functions
+from tests.arpo_env.chat_server import chat_server, saying
+from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
+
+TOWN = {"name": "town", "in": "query", "required": True, "schema": {"type": "string"}, "description": "Its name."}
+SPEC = {
+    "openapi": "3.0.0",
+    "components": {"parameters": {"Id": {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}}},
+    "paths": {
+        "/search/town": {"get": {"summary": "Find", "description": "Finds a town by name.", "parameters": [TOWN]}},
+        "/town/{id}/mayor": {
+            "parameters": [{"$ref": "#/components/parameters/Id"}],
+            "get": {"summary": "Mayor", "description": "Names the mayor of a town.", "responses": {}},
+            "put": {
+                "summary": "Elect",
+                "requestBody": {
+                    "content": {
+                        "application/json": {
+                            "schema": {
+                                "type": "object",
+                                "properties": {"name": {"type": "string"}, "terms": {"type": "integer"}},
+                                "required": ["name"],
+                            }
+                        }
+                    }
+                },
+            },
+        },
+    },
+}
+QUERIES = [
+    {"query": "Who is the mayor of Oberland?", "solution": ["GET /search/town", "GET /town/{id}/mayor"]},
+    {"query": "Unknown call", "solution": ["GET /nowhere"]},
+    {"query": "", "solution": ["GET /search/town"]},
+]
+API = {
+    "category_name": "Towns",
+    "tool_name": "Town Facts",
+    "api_name": "Mayor of",
+    "api_description": "Names the mayor of a town.",
+    "required_parameters": [{"name": "town", "type": "STRING", "description": "", "default": ""}],
+    "optional_parameters": [],
+    "method": "GET",
+    "template_response": {"name": "str"},
+}
+INSTRUCTION = {
+    "query": "Who is mayor?",
+    "api_list": [API],
+    "relevant APIs": [["Town Facts", "Mayor of"]],
+    "query_id": 7,
+}
+
+
+def restbench(folder: Path) -> str:
+    (folder / "tmdb.json").write_text(json.dumps(QUERIES))
+    (folder / "tmdb_oas.json").write_text(json.dumps(SPEC))
+    return str(folder)
+
+
+def call(env: ToolEnv, name: str, /, **arguments: Any) -> str:
+    return env.step(f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>")[0]
+
+
+def test_operations_of_openapi_become_functions_with_all_their_arguments() -> None:
+    functions = openapi_functions(SPEC)
+    assert set(functions) == {"GET /search/town", "GET /town/{id}/mayor", "PUT /town/{id}/mayor"}
+    put = functions["PUT /town/{id}/mayor"]
+    assert put["name"] == "put_town_id_mayor"
+    assert put["parameters"]["required"] == ["id", "name"]
+    kinds = {name: schema["type"] for name, schema in put["parameters"]["properties"].items()}
+    assert kinds == {"id": "integer", "name": "string", "terms": "integer"}
+
+
+@pytest.mark.parametrize(("calls", "reward"), [((0, 1), 1.0), ((1, 0), 0.0), ((0,), 0.0), ((0, 2, 1), 1.0)])
+def test_restbench_is_solved_by_the_gold_path_in_order(tmp_path: Path, calls: tuple[int, ...], reward: float) -> None:
+    turns: list[tuple[str, dict[str, Any]]] = [
+        ("get_search_town", {"town": "Oberland"}),
+        ("get_town_id_mayor", {"id": 3}),
+        ("put_town_id_mayor", {"id": 3, "name": "Ada"}),
+    ]
+    with chat_server(saying('{"id": 3}')) as server:
+        env = ToolEnv("arpo/TMDB-v0", data=restbench(tmp_path), tool_model="sim", model_url=server.address)
+        env.reset(options={"index": 0})
+        env.step("<tool_search>mayor of a town, find a town, elect</tool_search>")
+        for number in calls:
+            assert '{"id": 3}' in call(env, turns[number][0], **turns[number][1])
+        _, earned, done, _, info = env.step("\\boxed{Ada Nowhere}")
+    assert (earned, done, info["reward_components"]["accuracy"]) == (reward, True, reward)
+    assert info["reward_components"]["right_calls"] == len({0, 1} & set(calls))
+    env.close()
+
+
+def test_rows_that_cannot_be_played_are_counted(tmp_path: Path) -> None:
+    source: Any = load_source("tmdb", data=restbench(tmp_path))
+    assert (len(source.tasks), source.left_out) == (1, 2)
+
+
+def test_toolbench_is_solved_by_its_relevant_apis(tmp_path: Path) -> None:
+    broken = {**INSTRUCTION, "api_list": [{**API, "required_parameters": ["town"]}, 5]}
+    file = tmp_path / "G1_instruction.json"
+    file.write_text(json.dumps([INSTRUCTION, broken, {"query": "x", "api_list": None}]))
+    with chat_server(saying('{"name": "Ada"}')) as server:
+        env = ToolEnv("arpo/ToolBench-v0", data=str(file), tool_model="sim", model_url=server.address)
+        env.reset(options={"index": 0})
+        env.step("<tool_search>mayor</tool_search>")
+        assert "Ada" in call(env, "mayor_of_for_town_facts", town="Oberland")
+        assert env.step("\\boxed{Ada}")[1] == 1.0
+    assert env.tasks.left_out == 1  # the second row's document stands in the first row as well
+    env.close()
+
+
+def test_toolhop_runs_its_functions_in_the_sandbox(tmp_path: Path, isolation: str) -> None:
+    env = ToolEnv("arpo/ToolHop-v0", data=str(sample_file("arpo/ToolHop-v0", tmp_path)))
+    env.reset(options={"index": 1})
+    shown = env.step("<tool_search>founder of a town, count letters</tool_search>")[0]
+    assert '"name": "town_lookup_2"' in shown  # equal names of other rows are told apart
+    assert "AAAAAAAA\n" in call(env, "town_lookup_2", town="Oberland 1")
+    assert '{"letters": 3}' in call(env, "count_letters_2", text="abc")
+    assert "error: ZeroDivisionError: division by zero" in call(env, "town_lookup_2", town="elsewhere")
+    assert env.step("\\boxed{8}")[1] == 1.0
+    env.close()
+
+
+@pytest.mark.parametrize("broken", [{"tools": None}, {"functions": "def f(): ..."}, {"answer": " "}, {"question": ""}])
+def test_broken_rows_of_toolhop_are_left_out(tmp_path: Path, broken: dict[str, Any]) -> None:
+    rows = ROWS["arpo/ToolHop-v0"]
+    file = tmp_path / "ToolHop.json"
+    file.write_text(json.dumps([rows[0], {**rows[1], **broken}]))
+    source: Any = load_source("toolhop", data=str(file))
+    assert (len(source.tasks), source.left_out) == (1, 1)
+    file.write_text(json.dumps([{**rows[1], **broken}]))
+    with pytest.raises(DataFileError, match="none of 1 rows"):
+        load_source("toolhop", data=str(tmp_path))
+
+
+DIALOGUE = [
+    {"role": "User", "text": "Remind me of the tea at 5."},
+    {
+        "role": "API",
+        "api_name": "ToolSearcher",
+        "param_dict": {"keywords": "reminder"},
+        "result": {"api_name": "ToolSearcher", "input": {}, "output": {"name": "AddReminder"}, "exception": None},
+    },
+    {
+        "role": "API",
+        "api_name": "AddReminder",
+        "param_dict": {"content": "tea", "hour": "5"},
+        "result": {"api_name": "AddReminder", "input": {}, "output": "success", "exception": None},
+    },
+    {"role": "AI", "text": "Done."},
+]
+API_FILE = """
+class AddReminder(API):
+    description = "Adds a reminder."
+    input_parameters = {"content": {"type": "str", "description": "What."}, "hour": {"type": "int", "description": ""}}
+
+    def call(self):
+        raise SystemExit("this file is parsed and not run")
+"""
+
+
+def api_bank(folder: Path, *dialogues: str) -> str:
+    (folder / "apis").mkdir()
+    (folder / "apis" / "add_reminder.py").write_text(API_FILE)
+    (folder / "apis" / "broken.py").write_text("class (")
+    for number, text in enumerate(dialogues):
+        (folder / f"{number}.jsonl").write_text(text)
+    return str(folder)
+
+
+def lines(*turns: Any) -> str:
+    return "\n".join(map(json.dumps, turns))
+
+
+@pytest.mark.parametrize(("hour", "reward", "said"), [(5, 1.0, "success"), ("6", 0.0, "nothing for these arguments")])
+def test_api_bank_is_solved_by_the_gold_call(tmp_path: Path, hour: Any, reward: float, said: str) -> None:
+    env = ToolEnv("arpo/APIBank-v0", data=api_bank(tmp_path, lines(*DIALOGUE)))
+    question, _ = env.reset(options={"index": 0})
+    assert question.endswith('User: Remind me of the tea at 5.\nAPI: ToolSearcher({"keywords": "reminder"})')
+    env.step("<tool_search>add a reminder</tool_search>")
+    assert said in call(env, "AddReminder", content="tea", hour=hour)
+    assert env.step("\\boxed{done}")[1] == reward
+    env.close()
+
+
+def test_dialogues_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    unknown = {**DIALOGUE[2], "api_name": "Nowhere"}
+    other = {**DIALOGUE[2], "param_dict": {"minute": "5"}}
+    whole = lines(*DIALOGUE)
+    folder = api_bank(tmp_path, whole, whole, "{", lines(DIALOGUE[0], unknown), lines(DIALOGUE[0], other), "[1]")
+    source: Any = load_source("apibank", data=folder)
+    assert (len(source.tasks), source.left_out) == (1, 4)
+
+
+@pytest.mark.parametrize("name", ["tmdb", "spotify", "toolbench", "apibank"])
+def test_sets_that_are_not_on_the_hub_say_where_they_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARPO_DATA", raising=False)
+    with pytest.raises(HubError, match="RUC-NLPIR/DeepAgent"):
+        load_source(name)
+
+
+def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match=r"no file tmdb\.json"):
+        load_source("tmdb", data=str(tmp_path))
+    with pytest.raises(DataFileError, match="no file named toolhop"):
+        load_source("toolhop", data=str(tmp_path))
+    with pytest.raises(DataFileError, match="no dialogue"):
+        load_source("apibank", data=str(tmp_path))

@@ -1,0 +1,102 @@
+"""ToolWorld: the same everywhere, over a thousand tools, and each question needs as many of them as its level says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from envs_registry import load_source
+from envs_registry.answer_leak_check import check_setup
+from envs_registry.generated.toolworld import LEVELS, ToolWorldSource, right_calls, steps_of
+from envs_registry.generated.toolworld_words import FACTS, PLACES
+from envs_registry.generated.toolworld_world import tool_world
+
+SOME = range(150)
+
+
+@pytest.fixture(params=LEVELS)
+def source(request: pytest.FixtureRequest) -> ToolWorldSource:
+    return ToolWorldSource("test", request.param, seed=3)
+
+
+def test_there_are_over_a_thousand_different_tools_in_fifty_families() -> None:
+    world = tool_world(0)
+    assert len(PLACES) == 50
+    assert len({tool.name for tool in world.tools}) == len(world.tools) == len(PLACES) * len(FACTS) >= 1000
+    assert len({str(document["description"]) for document in world.documents}) == len(world.tools)
+
+
+def test_the_calls_of_a_question_say_what_the_steps_say_and_lead_to_its_answer(source: ToolWorldSource) -> None:
+    for index in SOME:
+        task, steps = source.task(index), source.steps(index)
+        assert [source.call_tool(step.tool, step.arguments) for step in steps] == [step.result for step in steps]
+        assert len({step.tool for step in steps}) == len(steps) == int(source.level)
+        numbers = [int(step.result) for step in steps if step.result.isdigit()]
+        made = {sum(numbers), numbers[0], abs(numbers[0] - numbers[-1])}
+        assert task.answers[0] in {str(number) for number in made}
+
+
+def test_no_name_of_a_place_that_has_to_be_found_stands_in_the_question(source: ToolWorldSource) -> None:
+    for index in SOME:
+        told = [step.result for step in source.steps(index)]
+        assert not any(name in source.task(index).question for name in told)
+
+
+def test_no_word_of_a_query_is_the_name_of_its_tool(source: ToolWorldSource) -> None:
+    for index in SOME:
+        for step in source.steps(index):
+            assert not set(step.query.split()) & set(step.tool.split("_"))
+
+
+def test_the_setup_leads_to_the_steps_and_holds_no_answer(source: ToolWorldSource) -> None:
+    for index in SOME:
+        task = source.task(index)
+        check_setup(task)
+        assert steps_of(task.setup) == source.steps(index)
+
+
+def test_tasks_follow_from_seed_split_level_and_number_alone() -> None:
+    one = load_source("toolworld", seed=5).task(7)
+    assert one == ToolWorldSource(seed=5).task(7)
+    others = [load_source("toolworld", seed=6), load_source("toolworld", split="test", seed=5)]
+    assert one.question not in {other.task(7).question for other in others}
+    # worlds of other seeds call their tools otherwise, so that names cannot be learned by heart
+    names = [{tool.name for tool in tool_world(seed).tools} for seed in (5, 6)]
+    assert len(names[0] & names[1]) < len(names[0]) / 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"bakery": "Nobody"}, "no bakery is called 'Nobody'"),
+        ({}, "no bakery is called ''"),
+        ({"bakery": "x", "season": "monsoon"}, "season must be one of spring"),
+    ],
+)
+def test_a_wrong_argument_is_told(arguments: dict[str, str], said: str) -> None:
+    world, kind = tool_world(0), [noun for noun, _ in PLACES].index("bakery")
+    footfall = next(number for number, fact in enumerate(FACTS) if fact.name == "footfall")
+    fact = footfall if "season" in arguments else 0
+    with pytest.raises(ValueError, match=said):
+        world.call(world.tool(kind, fact).name, arguments)
+
+
+def test_a_place_is_known_in_any_case_and_spacing() -> None:
+    world, rng = tool_world(0), random.Random(0)
+    tool = world.tool(0, 0)
+    name = rng.choice(world.places[0])
+    said = {world.call(tool.name, {"lighthouse": spelling}) for spelling in (name, name.upper(), f" {name}  ")}
+    assert len(said) == 1
+
+
+def test_right_calls_are_of_its_own_tasks_only() -> None:
+    with pytest.raises(ValueError, match="ToolWorld"):
+        steps_of("x = 5")
+    assert callable(right_calls)
+
+
+def test_it_has_no_other_splits_levels_or_files() -> None:
+    for options in ({"split": "dev"}, {"level": "4"}, {"data": "file"}):
+        with pytest.raises(ValueError, match="ToolWorld"):
+            load_source("toolworld", **options)  # type: ignore[arg-type]
