@@ -30,10 +30,12 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from arpo_env.apply_turn import act
-from arpo_env.budget import NO_ROOM, Budget
+from arpo_env.budget import Budget
 from arpo_env.env_factory import PicklesAsFactory
-from arpo_env.episode import Episode, Turn
+from arpo_env.episode import FOLD, Episode, Turn
 from arpo_env.event_loop import run
+from arpo_env.folding.fold import TOO_LONG, Folding, context_messages
+from arpo_env.folding.memory_writer import MemoryWriter
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
 from arpo_env.nearest_name import nearest_hint
@@ -75,11 +77,13 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         tool_limits: maximum number of calls of single tools, as in {"search": 3}.
         max_tokens: maximum number of tokens after the prompt, of model and environment together; estimated from the
             text unless a rollout engine counts them.
+        folds: how often the model may fold its history into memories (`arpo_env.folding`) in an episode; 0 means never.
+            `max_tokens` then limits what follows the prompt since the last fold.
         tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
         options: options of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
-            pages, page_reader, page_model, judge_model, model_url), and of the task source, such as `level`.
+            pages, page_reader, page_model, judge_model, fold_model, model_url), and of the task source, such as `level`.
 
     Raises:
         UnknownEnvError: the id is not registered.
@@ -107,6 +111,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         max_tool_calls: int | None = None,
         tool_limits: Mapping[str, int] | None = None,
         max_tokens: int | None = None,
+        folds: int = 0,
         tool_timeout: float | None = None,
         sandbox: Sandbox | None = None,
         render_mode: str | None = None,
@@ -140,8 +145,11 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
                 f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
             )
         self.schemas = [tool.schema for tool in self.tools.values()]
+        self.folding = self._folding(folds)
+        if self.folding:
+            self.schemas.append(self.folding.schema)
         self.system_prompt = self.protocol.system_prompt(self.schemas, self.language, self.prompt)
-        self.budget = Budget.of(spec, list(self.tools), max_turns, max_tool_calls, tool_limits, max_tokens)
+        self.budget = Budget.of(spec, list(self.tools), max_turns, max_tool_calls, tool_limits, max_tokens, folds)
         self._scorer = scorer or spec.scorer
         if not isinstance(self._scorer, Grader):
             check_name(self._scorer)
@@ -226,7 +234,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
-            turn = await act(episode, action, self.protocol, self.tools, self.budget, self._toolbox.timeout)
+            turn = await act(episode, action, self.protocol, self.tools, self.budget, self._toolbox.timeout, self.folding)
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:
@@ -349,7 +357,11 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     def withhold_result(self) -> list[str]:
         """Replace the last results, which do not fit into the context, by a short notice, and return the notices."""
         turn = self.episode.turns[-1]
-        turn.results = [NO_ROOM] * len(turn.results)
+        notice = self.budget.no_room(self.episode)
+        # a memory that does not fit is none: the history stays
+        if turn.memory is not None:
+            turn.memory, turn.calls[-1].status, notice = None, "error", TOO_LONG
+        turn.results = [notice] * len(turn.results)
         turn.result = self.protocol.render_result(turn.results, self.schemas)
         return turn.results
 
@@ -357,6 +369,20 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         """Return the chat messages that open an episode: instructions and question."""
         asked = getattr(self.protocol, "user_message", lambda question, _: question)(task.question, self.schemas)
         return [{"role": "system", "content": self.system_prompt}, {"role": "user", "content": asked}]
+
+    def context(self) -> list[dict[str, str]]:
+        """Return the messages that the running episode goes on from: `messages`, and the memory of the last fold."""
+        return context_messages(self.messages(self.episode.task), self.episode)
+
+    def _folding(self, limit: int) -> Folding | None:
+        if not limit:
+            if self.services.fold_model:
+                raise ValueError(f"fold_model={self.services.fold_model!r} writes memories; say how many with folds=3")
+            return None
+        if FOLD in self.tools:
+            raise ValueError(f"a tool is named {FOLD!r}, as the action that folds= adds; rename the tool")
+        chat = self.services.fold_chat
+        return Folding(limit, list(self.schemas), MemoryWriter(chat) if chat else None)
 
     def _load(self, **options: Any) -> Any:
         spec = self.env_spec
@@ -394,6 +420,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             "outcome": episode.outcome,
             "results": last.results,
             "tool_calls": len(episode.tools_used),
+            **({"folds": episode.folds, "folded": last.memory is not None} if self.folding else {}),
+            # the context that the next turn continues; the observation is the memory alone
+            **({"messages": self.context()} if last.memory is not None else {}),
         }
 
 

@@ -47,7 +47,8 @@ class Services:
         page_reader: reads the pages; replaces a `PageReader` with its defaults.
         page_model: name of the model that summarises pages.
         judge_model: name of the model that judges answers.
-        model_url: OpenAI-compatible server of both models; None means `OPENAI_BASE_URL`.
+        fold_model: name of the model that writes the memories of folds; "" means that the policy writes them itself.
+        model_url: OpenAI-compatible server of these models; None means `OPENAI_BASE_URL`.
 
     Raises:
         ValueError: a value is invalid, or options are not compatible.
@@ -62,6 +63,7 @@ class Services:
     page_reader: PageSource | None = None
     page_model: str = ""
     judge_model: str = ""
+    fold_model: str = ""
     model_url: str | None = field(default=None, repr=False)
     record: Cache | None = field(default=None, init=False, repr=False)
     _world_search: SearchBackend | None = field(default=None, init=False, repr=False)
@@ -80,8 +82,8 @@ class Services:
             raise ValueError(f"page_model={self.page_model!r} reads for pages='summaries', not for {self.pages!r}")
         if self.page_reader is not None and self.pages == "snippets":
             raise ValueError("page_reader=... reads for pages='passages' or pages='summaries', not for 'snippets'")
-        if self.model_url and not (self.page_model or self.judge_model):
-            raise ValueError("model_url is the server of judge_model or page_model; name one of them")
+        if self.model_url and not (self.page_model or self.judge_model or self.fold_model):
+            raise ValueError("model_url is the server of judge_model, page_model or fold_model; name one of them")
         self.record = self._opened_cache()
 
     def _opened_cache(self) -> Cache | None:
@@ -177,10 +179,15 @@ class Services:
         """The chat client of the judge model, shared by all episodes; None if no judge is configured."""
         return self._chat(self.judge_model) if self.judge_model else None
 
-    def _chat(self, model: str) -> ChatModel:
+    @functools.cached_property
+    def fold_chat(self) -> ChatModel | None:
+        """The chat client of the model that writes memories, recorded if there is a cache; None if the policy does."""
+        return self._chat(self.fold_model, self.record) if self.fold_model else None
+
+    def _chat(self, model: str, record: Cache | None = None) -> ChatModel:
         from arpo_env.chat_model import ChatModel
 
-        return ChatModel(model, base_url=self.model_url)
+        return ChatModel(model, base_url=self.model_url, cache=record)
 
 
 def current_record() -> Cache | None:

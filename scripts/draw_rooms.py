@@ -42,6 +42,7 @@ FLOORS: dict[str, list[str]] = {
         "vector",
         "env",
         "apply_turn",
+        "folding",
         "protocols",
         "tools",
         "services rewards",
