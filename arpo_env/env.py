@@ -83,7 +83,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
         options: options of `arpo_env.services.Services` (search, search_results, result_characters, cache, cache_mode,
-            pages, page_reader, page_model, judge_model, fold_model, model_url), and of the task source, such as `level`.
+            pages, page_reader, page_model, judge_model, fold_model, model_url), and of the task source, such as
+            `level`.
 
     Raises:
         UnknownEnvError: the id is not registered.
@@ -234,7 +235,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
-            turn = await act(episode, action, self.protocol, self.tools, self.budget, self._toolbox.timeout, self.folding)
+            turn = await act(
+                episode, action, self.protocol, self.tools, self.budget, self._toolbox.timeout, self.folding
+            )
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:

@@ -1,7 +1,7 @@
 """`MemoryWriter`: another model writes the memories of a fold, as in DeepAgent (arXiv 2510.21618, sec. 3.2).
 
-It sees the question, the documents of the tools, the memories so far and what happened since the last fold, and is asked
-for the three memories at once. What the policy wrote and read is marked as data.
+It sees the question, the documents of the tools, the memories so far and what happened since the last fold, and is
+asked for the three memories at once. What the policy wrote and read is marked as data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A fold in a rollout: the new prompt becomes a span of its own, and the trajectory goes on from it alone.
 
-The limit of tokens (`max_completion_length`) holds for one context, so a fold gives back the room of the old history and
-takes that of the memories. Memories that leave no room to answer are refused, and the history stays.
+The limit of tokens (`max_completion_length`) holds for one context, so a fold gives back the room of the old history
+and takes that of the memories. Memories that leave no room to answer are refused, and the history stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.tree import RolloutTree, Span
 
 
-def folded_prompt(renderer: Renderer, trajectory: LiveTrajectory, info: dict[str, Any], window: int) -> list[int] | None:
+def folded_prompt(
+    renderer: Renderer, trajectory: LiveTrajectory, info: dict[str, Any], window: int
+) -> list[int] | None:
     """Return the ids of the new prompt of a trajectory whose last turn has folded its history.
 
     Args:
