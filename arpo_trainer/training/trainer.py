@@ -154,6 +154,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         self._reward_check.settle(rewards, self.reward_funcs)
         self.rollout_batch.score(rewards, self.reward_weights)
 
+    def fold_mask(self, width: int) -> torch.Tensor | None:
+        """Return where the rows of this process have new prompts."""
+        return self.rollout_batch.fold_mask(self._own_rows, width)
+
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Trim the padding of the micro-batch."""
         return trim_padding(inputs)

@@ -8,7 +8,8 @@
     _get_train_sampler                    sampler_made
     _save_checkpoint, _get_output_dir     before_checkpoint
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
-    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
+    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; rows that
+                                          fold_mask marks are cut into segments first (`fold_segments`)
     _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
@@ -41,6 +42,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from arpo_trainer.backends.base import GenerationError
+from arpo_trainer.training.fold_segments import FoldSegments, cut_at_folds
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +136,7 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     }
     _buffered_inputs: Any
     _loss_inputs: dict[str, Any] | None = None
+    _rolled_out = False  # from the end of `play` to the end of scoring
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -188,6 +191,19 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         """Return log-probabilities and entropies, each (B, T), or None to let TRL compute them."""
         return None
 
+    def fold_mask(self, width: int) -> torch.Tensor | None:
+        """Return 1 for the tokens of new prompts in the completions that were just rolled out, (B, width), or None."""
+        return None
+
+    def forward_rows(self, rows: int, batch_size: int) -> int:
+        """Return how many rows to put through the model, so that all processes make as many forward passes."""
+        passes = -(-rows // batch_size)
+        if self.accelerator.num_processes == 1:
+            return rows
+        own = torch.tensor([passes], device=self.accelerator.device)
+        most = int(self.accelerator.gather(own).max())
+        return rows if most == passes else (most - 1) * batch_size + 1
+
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
         """Called with log pi of a micro-batch, (B, T), before the loss reads its other inputs, which may be changed."""
 
@@ -209,7 +225,13 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         started = time.perf_counter()
         # TRL writes results back into its rows; rows that share one dict would overwrite each other
         self.rows = [dict(row) for row in inputs]
-        output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
+        try:
+            output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
+            folds = self._folds(output["completion_ids"].shape[1])
+        finally:
+            self._rolled_out = False
+        if folds is not None:
+            output["fold_mask"] = folds
         output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
         self.batch_made(time.perf_counter() - started)
         return output
@@ -254,19 +276,50 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         **more: Any,
     ) -> tuple[Any, ...]:
         # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
-        what = (model, input_ids, attention_mask, logits_to_keep)
-        wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
-        own = self.own_logps(Forward(*what, batch_size or len(input_ids), *wanted))
-        theirs = super()._get_per_token_logps_and_entropies
-        # the third value is the balancing loss of the routers, which packed rows do not have (`own_logps` gives None)
-        logps, *rest = (*own, None) if own else theirs(*what, batch_size=batch_size, **more)
+        what, folds = (model, input_ids, attention_mask, logits_to_keep), self._folds(logits_to_keep)
+        if folds is None:
+            logps, *rest = self._row_logps(*what, batch_size, more)
+        else:
+            segments = cut_at_folds(input_ids, attention_mask, folds.to(input_ids.device))
+            logps, *rest = self._segment_logps(model, segments, batch_size or len(input_ids), more)
         if self._loss_inputs is not None:  # the pass of the loss, not that of the old or the reference policy
             self.logps_seen(logps, self._loss_inputs)
         return (logps, *rest)
 
+    def _folds(self, width: int) -> torch.Tensor | None:
+        """Return the folds in the rows that TRL computes with now."""
+        if self._loss_inputs is not None:
+            return self._loss_inputs.get("fold_mask")
+        return self.fold_mask(width) if self._rolled_out else None
+
+    def _row_logps(
+        self, model: Any, ids: Any, mask: Any, width: int, batch_size: int | None, more: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
+        own = self.own_logps(Forward(model, ids, mask, width, batch_size or len(ids), *wanted))
+        # the third value is the balancing loss of the routers, which packed rows do not have (`own_logps` gives None)
+        if own:
+            return (*own, None)
+        theirs = super()._get_per_token_logps_and_entropies
+        result: tuple[Any, ...] = theirs(model, ids, mask, width, batch_size=batch_size, **more)
+        return result
+
+    def _segment_logps(
+        self, model: Any, segments: FoldSegments, batch_size: int, more: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        if any(isinstance(value, torch.Tensor) for value in more.values()):
+            raise NotImplementedError("rows with folds hold text alone; take env folds=0 with images")
+        # copies of a segment, which keep the processes in step
+        segments = segments.extended(self.forward_rows(len(segments), batch_size))
+        ids, mask = segments.input_ids, segments.attention_mask
+        logps, entropies, *rest = self._row_logps(model, ids, mask, segments.width, batch_size, more)
+        return (segments.join(logps), None if entropies is None else segments.join(entropies), *rest)
+
 
 def _play(prompts: list[Any], trainer: HookedGRPOTrainer) -> dict[str, list[Any]]:
-    return trainer.play(trainer.rows)
+    played = trainer.play(trainer.rows)
+    trainer._rolled_out = True
+    return played
 
 
 def amid_rollout(trainer: Any) -> bool:
