@@ -32,23 +32,20 @@ from gymnasium.error import ResetNeeded
 from arpo_env.apply_turn import act
 from arpo_env.budget import Budget
 from arpo_env.env_factory import PicklesAsFactory
-from arpo_env.episode import FOLD, Episode, Turn
+from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
-from arpo_env.folding.fold import TOO_LONG, Folding, context_messages
-from arpo_env.folding.memory_writer import MemoryWriter
+from arpo_env.folding.fold import context_messages, make_folding, undo_fold
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
-from arpo_env.nearest_name import nearest_hint
-from arpo_env.option_checks import check_choice, check_positive, check_reset_options
+from arpo_env.option_checks import check_choice, check_positive, choose_task, load_tasks
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, fork_tools, seed_tools
-from envs_registry import EnvSpec, Task, get_spec, load_source
+from envs_registry import EnvSpec, Task, get_spec
 from envs_registry.answer_leak_check import check_setup
-from envs_registry.sources import UnknownOptionError
 from sandbox import Sandbox
 
 _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if field.init)
@@ -128,7 +125,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
         self.language, self.prompt = language or spec.language, prompt
         self.protocol = make_protocol(protocol or spec.protocol)
-        self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
+        self.tasks = load_tasks(
+            spec.source, _OPTIONS, split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options
+        )
         # The tasks of an endless source are checked one by one, at each reset.
         for index in range(self.tasks.size or 0):
             check_setup(self.tasks.task(index))
@@ -146,7 +145,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
                 f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
             )
         self.schemas = [tool.schema for tool in self.tools.values()]
-        self.folding = self._folding(folds)
+        self.folding = make_folding(folds, self.schemas, self.services.fold_chat)
         if self.folding:
             self.schemas.append(self.folding.schema)
         self.system_prompt = self.protocol.system_prompt(self.schemas, self.language, self.prompt)
@@ -214,7 +213,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     ) -> tuple[str, dict[str, Any]]:
         """Asynchronous `reset`."""
         super().reset(seed=seed)
-        task = self._choose(options or {})
+        task = choose_task(self.tasks, options or {}, lambda most: int(self.np_random.integers(most)))
         check_setup(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
@@ -360,11 +359,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     def withhold_result(self) -> list[str]:
         """Replace the last results, which do not fit into the context, by a short notice, and return the notices."""
         turn = self.episode.turns[-1]
-        notice = self.budget.no_room(self.episode)
-        # a memory that does not fit is none: the history stays
-        if turn.memory is not None:
-            turn.memory, turn.calls[-1].status, notice = None, "error", TOO_LONG
-        turn.results = [notice] * len(turn.results)
+        turn.results = [undo_fold(turn) or self.budget.no_room(self.episode)] * len(turn.results)
         turn.result = self.protocol.render_result(turn.results, self.schemas)
         return turn.results
 
@@ -376,34 +371,6 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     def context(self) -> list[dict[str, str]]:
         """Return the messages that the running episode goes on from: `messages`, and the memory of the last fold."""
         return context_messages(self.messages(self.episode.task), self.episode)
-
-    def _folding(self, limit: int) -> Folding | None:
-        if not limit:
-            if self.services.fold_model:
-                raise ValueError(f"fold_model={self.services.fold_model!r} writes memories; say how many with folds=3")
-            return None
-        if FOLD in self.tools:
-            raise ValueError(f"a tool is named {FOLD!r}, as the action that folds= adds; rename the tool")
-        chat = self.services.fold_chat
-        return Folding(limit, list(self.schemas), MemoryWriter(chat) if chat else None)
-
-    def _load(self, **options: Any) -> Any:
-        spec = self.env_spec
-        try:
-            return load_source(spec.source, **options)
-        except UnknownOptionError as error:
-            every = ", besides those of ToolEnv"
-            hint = nearest_hint(error.option, _OPTIONS, "; did you mean {!r} of ToolEnv?", every)
-            raise ValueError(f"{error}{hint}") from error
-
-    def _choose(self, options: dict[str, Any]) -> Task:
-        check_reset_options(options)
-        if isinstance(given := options.get("task"), Task):
-            return given
-        # An endless source has a task for every number, so that any range will do.
-        size, index = self.tasks.size, options.get("index")
-        task: Task = self.tasks.task(int(self.np_random.integers(size or 2**31)) if index is None else int(index))
-        return task
 
     async def _end(self, episode: Episode) -> tuple[str, float, bool, bool, dict[str, Any]]:
         texts = [turn.text for turn in episode.turns]

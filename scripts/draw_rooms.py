@@ -50,8 +50,8 @@ FLOORS: dict[str, list[str]] = {
         "search chat_model",
         "net",
         "cache worker_pool registration event_loop budget",
-        "env_factory",
-        "episode daemon_threads errors lazy_names nearest_name option_checks same_definition text text_space",
+        "env_factory option_checks",
+        "episode daemon_threads errors lazy_names nearest_name same_definition text text_space",
     ],
     "envs_registry": [
         "catalogue user_tasks",

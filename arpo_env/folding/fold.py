@@ -10,13 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.episode import FOLD, Call, Episode, Turn
 from arpo_env.folding.memory import MEMORIES, Memory, MemoryFormatError, check_memory, memory_text, outline
 from arpo_env.folding.memory_writer import FoldedHistory, MemoryWriter
+from arpo_env.protocols.parse_tool_calls import tool_names
 from arpo_env.protocols.protocol import ToolCall
 from arpo_env.tools.function_schema import JsonSchema
+
+if TYPE_CHECKING:
+    from arpo_env.chat_model import ChatModel
 
 ALONE = "Nothing was run: fold_thought must be the only call of its turn."
 NO_FOLDS = "No folds are left. Go on with what you have, or answer."
@@ -99,6 +103,34 @@ def context_messages(opening: list[dict[str, str]], episode: Episode) -> list[di
         return opening
     *before, question = opening
     return [*before, {**question, "content": f"{question['content']}\n\n{memory_text(episode.memory)}"}]
+
+
+def undo_fold(turn: Turn) -> str:
+    """Undo the fold of a turn, whose memories do not fit; return what to tell the model, or "" if there is no fold."""
+    if turn.memory is None:
+        return ""
+    turn.memory, turn.calls[-1].status = None, "error"
+    return TOO_LONG
+
+
+def make_folding(limit: int, tools: Sequence[JsonSchema], chat: ChatModel | None) -> Folding | None:
+    """Return the folding of an environment; None for a limit of 0.
+
+    Args:
+        limit: most folds in an episode.
+        tools: schemas of the tools.
+        chat: the model that writes the memories; None if the policy does.
+
+    Raises:
+        ValueError: a tool has the name of the action, or a model is given and no fold is allowed.
+    """
+    if not limit:
+        if chat is not None:
+            raise ValueError(f"fold_model={chat.model!r} writes the memories of folds; allow some with folds=3")
+        return None
+    if FOLD in tool_names(tools):
+        raise ValueError(f"a tool is named {FOLD!r}, as the action that folds= adds; rename the tool")
+    return Folding(limit, list(tools), MemoryWriter(chat) if chat else None)
 
 
 def _function(description: str, properties: dict[str, Any]) -> JsonSchema:

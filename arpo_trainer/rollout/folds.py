@@ -13,44 +13,33 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.tree import RolloutTree, Span
 
 
-def folded_prompt(
-    renderer: Renderer, trajectory: LiveTrajectory, info: dict[str, Any], window: int
-) -> list[int] | None:
-    """Return the ids of the new prompt of a trajectory whose last turn has folded its history.
+def fold_history(
+    tree: RolloutTree, trajectory: LiveTrajectory, info: dict[str, Any], renderer: Renderer, window: int
+) -> Span | None:
+    """Move a trajectory whose last turn has folded its history behind a new prompt.
 
     Args:
-        renderer: of the rollout.
+        tree: of the group; the new prompt is appended to it.
         trajectory: the trajectory.
         info: what its environment said of the turn.
+        renderer: of the rollout.
         window: most tokens of a context.
 
     Returns:
-        None if the turn has not folded, or if the memories leave no room; the environment has undone the fold then, and
-        `info["results"]` tells the model so.
+        The fold. None if the turn has not folded, or if the memories leave no room; the environment has undone the fold
+        then, and `info["results"]` tells the model so.
     """
     if not info.get("folded"):
         return None
-    ids = renderer.prompt_ids(info["messages"], trajectory.env.schemas)
-    if len(ids) + trajectory.env.budget.answer_tokens < window:
-        return ids
-    info["results"] = trajectory.env.withhold_result()
-    info["tool"] = trajectory.env.episode.turns[-1].tool
-    info["withheld"] = True  # replaying the episode has to undo it as well
-    return None
-
-
-def add_fold(tree: RolloutTree, trajectory: LiveTrajectory, ids: list[int], text: str, info: dict[str, Any]) -> Span:
-    """Append a fold to the tree, move the trajectory behind it, and return it.
-
-    Args:
-        tree: of the group.
-        trajectory: whose last turn has folded its history.
-        ids: of the new prompt.
-        text: of the new prompt.
-        info: what its environment said of the turn.
-    """
-    tool = {**info["tool"], "memory": trajectory.env.episode.memory}
-    span = tree.add_span(trajectory.node, "fold", ids, text=text, tool=tool)
+    env = trajectory.env
+    ids = renderer.prompt_ids(info["messages"], env.schemas)
+    if len(ids) + env.budget.answer_tokens >= window:
+        # "withheld": whoever replays the episode has to undo the fold as well
+        info |= {"results": env.withhold_result(), "tool": env.episode.turns[-1].tool, "withheld": True}
+        return None
+    tool = {**info["tool"], "memory": env.episode.memory}
+    span = tree.add_span(trajectory.node, "fold", ids, text=renderer.tokenizer.decode(ids), tool=tool)
     trajectory.node = tree.trajectories[trajectory.number].leaf = span.index
-    trajectory.ids = list(ids)
+    trajectory.ids = ids
+    trajectory.episode.record(withheld=False)
     return span

@@ -31,7 +31,7 @@ from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnW
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.environments import EnvironmentPool
-from arpo_trainer.rollout.folds import add_fold, folded_prompt
+from arpo_trainer.rollout.folds import fold_history
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
 from arpo_trainer.rollout.lookahead import Lookahead
 from arpo_trainer.rollout.rendering import Renderer
@@ -303,7 +303,7 @@ class Group:
             self.settings.temperature,
             self.scheduler.window(trajectory),
             self.seed_name,
-            tuple(self._messages(trajectory)) if self.context.backend.wants_messages else (),
+            tuple(trajectory.messages()) if self.context.backend.wants_messages else (),
             self.settings.top_p,
             self.settings.top_k,
             self.settings.min_p or 0.0,
@@ -313,12 +313,6 @@ class Group:
     def _seed(self, place: str, size: int = 8) -> int:
         # it depends on the place in the tree alone, so that timing and batches change nothing
         return int.from_bytes(hashlib.blake2b(f"{self.seed_name}/{place}".encode(), digest_size=size).digest())
-
-    def _messages(self, trajectory: LiveTrajectory) -> list[dict[str, str]]:
-        messages = trajectory.env.context()
-        for turn in trajectory.env.episode.since_fold:
-            messages += [{"role": "assistant", "content": turn.text}, {"role": "user", "content": turn.result}]
-        return messages
 
     def _room(self, trajectory: LiveTrajectory) -> int:
         return self._window(trajectory) - len(trajectory.ids)
@@ -343,8 +337,9 @@ class Group:
 
     async def _append_result(self, trajectory: LiveTrajectory, generation: Generation, info: dict[str, Any]) -> bool:
         """Append the result. One that does not fit is replaced by a notice; if that does not fit, truncate."""
-        if prompt := folded_prompt(self.context.renderer, trajectory, info, self._window(trajectory)):
-            return self._fold(trajectory, generation, prompt, info)
+        if span := fold_history(self.tree, trajectory, info, self.context.renderer, self._window(trajectory)):
+            self.scheduler.result_shown(trajectory, span, generation.entropies)
+            return True
         ended, withheld = generation.finish == "eos", info.get("withheld", False)
         ids, room = self._result_ids(trajectory, ended, info["results"]), self._room(trajectory)
         # a result that leaves no room to answer (`answer_tokens`) would be of no use to the model
@@ -362,14 +357,6 @@ class Group:
         span = self.tree.add_span(trajectory.node, "environment", ids, text=text, tool=_tool(info, withheld))
         trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
         trajectory.ids += ids
-        self.scheduler.result_shown(trajectory, span, generation.entropies)
-        return True
-
-    def _fold(
-        self, trajectory: LiveTrajectory, generation: Generation, prompt: list[int], info: dict[str, Any]
-    ) -> bool:
-        trajectory.episode.record(withheld=False)
-        span = add_fold(self.tree, trajectory, prompt, self.context.tokenizer.decode(prompt), info)
         self.scheduler.result_shown(trajectory, span, generation.entropies)
         return True
 

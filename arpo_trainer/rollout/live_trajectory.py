@@ -99,6 +99,13 @@ class LiveTrajectory:
         episode = self.env.episode
         return self.env.budget.results_left(len(episode.tools_used), len(episode.turns))
 
+    def messages(self) -> list[dict[str, str]]:
+        """Return what the model goes on from as chat messages."""
+        messages = self.env.context()
+        for turn in self.env.episode.since_fold:
+            messages += [{"role": "assistant", "content": turn.text}, {"role": "user", "content": turn.result}]
+        return messages
+
     def snapshot(self) -> LiveTrajectory:
         """Return a copy that stays where this trajectory stands now; it shares the environment itself."""
         return replace(self, ids=list(self.ids), episode=replace(self.episode, history=list(self.episode.history)))

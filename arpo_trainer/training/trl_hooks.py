@@ -2,14 +2,14 @@
 
     rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
     _calculate_rewards                    rewards_seen: of all processes, before the mean of the group is subtracted
-    _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; batch_made
+    _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; more_columns;
+                                          batch_made
     _prepare_inputs, _buffered_inputs, _step   deal: which rows share a micro-batch
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
     _get_train_sampler                    sampler_made
     _save_checkpoint, _get_output_dir     before_checkpoint
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
-    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; rows that
-                                          fold_mask marks are cut into segments first (`fold_segments`)
+    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
     _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
@@ -29,8 +29,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,7 +41,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from arpo_trainer.backends.base import GenerationError
-from arpo_trainer.training.fold_segments import FoldSegments, cut_at_folds
+from arpo_trainer.training.forward_request import Forward
 
 logger = logging.getLogger(__name__)
 
@@ -93,29 +92,6 @@ GRPOConfig = trl.GRPOConfig
 HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
 
 
-@dataclass(frozen=True)
-class Forward:
-    """A request for log-probabilities.
-
-    Attributes:
-        model: as accelerate has wrapped it.
-        input_ids: prompts and completions, (B, P + T).
-        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
-        logits_to_keep: T.
-        batch_size: rows that may go through the model together.
-        entropy: whether entropies are asked for.
-        aux_loss: whether the load-balancing loss of the routers is asked for.
-    """
-
-    model: Any
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    logits_to_keep: int
-    batch_size: int
-    entropy: bool
-    aux_loss: bool
-
-
 class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
     """TRL's `GRPOTrainer` with the hooks `play`, ..., `logps_seen`. All but `play` change nothing by default.
 
@@ -136,7 +112,6 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     }
     _buffered_inputs: Any
     _loss_inputs: dict[str, Any] | None = None
-    _rolled_out = False  # from the end of `play` to the end of scoring
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -169,6 +144,10 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         """
         return centred
 
+    def more_columns(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return further tensors of the rollout, (B, T), that go to `before_loss` with their rows."""
+        return {}
+
     def batch_made(self, seconds: float) -> None:
         """Called when rows have been rolled out and scored, with the seconds that this took."""
 
@@ -191,18 +170,11 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         """Return log-probabilities and entropies, each (B, T), or None to let TRL compute them."""
         return None
 
-    def fold_mask(self, width: int) -> torch.Tensor | None:
-        """Return 1 for the tokens of new prompts in the completions that were just rolled out, (B, width), or None."""
-        return None
-
-    def forward_rows(self, rows: int, batch_size: int) -> int:
-        """Return how many rows to put through the model, so that all processes make as many forward passes."""
-        passes = -(-rows // batch_size)
-        if self.accelerator.num_processes == 1:
-            return rows
-        own = torch.tensor([passes], device=self.accelerator.device)
-        most = int(self.accelerator.gather(own).max())
-        return rows if most == passes else (most - 1) * batch_size + 1
+    def in_segments(
+        self, compute: Callable[..., tuple[Any, ...]], ids: Any, mask: Any, width: int, batch_size: int | None
+    ) -> tuple[Any, ...]:
+        """Return `compute(ids, mask, width, batch_size)`: log-probabilities (B, T), entropies and the rest."""
+        return compute(ids, mask, width, batch_size)
 
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
         """Called with log pi of a micro-batch, (B, T), before the loss reads its other inputs, which may be changed."""
@@ -225,14 +197,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         started = time.perf_counter()
         # TRL writes results back into its rows; rows that share one dict would overwrite each other
         self.rows = [dict(row) for row in inputs]
-        try:
-            output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
-            folds = self._folds(output["completion_ids"].shape[1])
-        finally:
-            self._rolled_out = False
-        if folds is not None:
-            output["fold_mask"] = folds
+        output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
         output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
+        output |= self.more_columns(output["completion_ids"])
         self.batch_made(time.perf_counter() - started)
         return output
 
@@ -276,50 +243,23 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         **more: Any,
     ) -> tuple[Any, ...]:
         # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
-        what, folds = (model, input_ids, attention_mask, logits_to_keep), self._folds(logits_to_keep)
-        if folds is None:
-            logps, *rest = self._row_logps(*what, batch_size, more)
-        else:
-            segments = cut_at_folds(input_ids, attention_mask, folds.to(input_ids.device))
-            logps, *rest = self._segment_logps(model, segments, batch_size or len(input_ids), more)
+        # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
+        wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
+        theirs = super()._get_per_token_logps_and_entropies
+
+        def compute(ids: Any, mask: Any, width: int, size: int | None) -> tuple[Any, ...]:
+            own = self.own_logps(Forward(model, ids, mask, width, size or len(ids), *wanted))
+            # the third value is the balancing loss of the routers, which packed rows do not have
+            return (*own, None) if own else theirs(model, ids, mask, width, batch_size=size, **more)
+
+        logps, *rest = self.in_segments(compute, input_ids, attention_mask, logits_to_keep, batch_size)
         if self._loss_inputs is not None:  # the pass of the loss, not that of the old or the reference policy
             self.logps_seen(logps, self._loss_inputs)
         return (logps, *rest)
 
-    def _folds(self, width: int) -> torch.Tensor | None:
-        """Return the folds in the rows that TRL computes with now."""
-        if self._loss_inputs is not None:
-            return self._loss_inputs.get("fold_mask")
-        return self.fold_mask(width) if self._rolled_out else None
-
-    def _row_logps(
-        self, model: Any, ids: Any, mask: Any, width: int, batch_size: int | None, more: dict[str, Any]
-    ) -> tuple[Any, ...]:
-        wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
-        own = self.own_logps(Forward(model, ids, mask, width, batch_size or len(ids), *wanted))
-        # the third value is the balancing loss of the routers, which packed rows do not have (`own_logps` gives None)
-        if own:
-            return (*own, None)
-        theirs = super()._get_per_token_logps_and_entropies
-        result: tuple[Any, ...] = theirs(model, ids, mask, width, batch_size=batch_size, **more)
-        return result
-
-    def _segment_logps(
-        self, model: Any, segments: FoldSegments, batch_size: int, more: dict[str, Any]
-    ) -> tuple[Any, ...]:
-        if any(isinstance(value, torch.Tensor) for value in more.values()):
-            raise NotImplementedError("rows with folds hold text alone; take env folds=0 with images")
-        # copies of a segment, which keep the processes in step
-        segments = segments.extended(self.forward_rows(len(segments), batch_size))
-        ids, mask = segments.input_ids, segments.attention_mask
-        logps, entropies, *rest = self._row_logps(model, ids, mask, segments.width, batch_size, more)
-        return (segments.join(logps), None if entropies is None else segments.join(entropies), *rest)
-
 
 def _play(prompts: list[Any], trainer: HookedGRPOTrainer) -> dict[str, list[Any]]:
-    played = trainer.play(trainer.rows)
-    trainer._rolled_out = True
-    return played
+    return trainer.play(trainer.rows)
 
 
 def amid_rollout(trainer: Any) -> bool:

@@ -86,7 +86,7 @@ class FoldingPolicy:
 
 
 def multihop(folds: int, count: int = 3, **options: Any) -> tuple[ToolEnv, list[Task], list[Sequence[str]]]:
-    """Return an environment of four hops by default, tasks of it whose question does not hold the answer, and their solutions."""
+    """Return an environment, of four hops by default, tasks whose question lacks the answer, and their solutions."""
     sizes = {"level": 4, "result_characters": 3200, "search_results": 20, **options}
     env = ToolEnv("arpo/MultiHop-v0", folds=folds, world_size=400, max_turns=40, max_tool_calls=30, **sizes)
     numbers = [n for n in range(40) if env.tasks.task(n).answers[0] not in env.tasks.task(n).question][:count]

@@ -173,18 +173,19 @@ class Wandering(FoldingPolicy):
 def test_a_run_learns_from_episodes_that_fold(policy: Path, tmp_path: Path, packing: bool) -> None:
     """Two passes over one rollout in TRL's own loop: log pi_old goes the same way as log pi."""
     env, tasks, queries = multihop(folds=1, count=2, level=2, result_characters=300, search_results=2)
-    trainer, watching = made(
+    trainer, _ = made(
         policy,
         tmp_path,
         env=env,
         packing=packing,
         algorithm="arpo",
-        initial_rollouts=2,
+        num_generations=2,
+        initial_rollouts=1,
+        per_device_train_batch_size=4,
         max_completion_length=3000,
         max_turn_length=None,
         num_iterations=2,
         max_steps=2,
-        beta=0.1,
     )
     trainer.engine.backend = Wandering(trainer.engine.tokenizer, tasks, queries)
     trainer.train()
