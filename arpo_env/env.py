@@ -34,7 +34,7 @@ from arpo_env.budget import Budget
 from arpo_env.env_factory import PicklesAsFactory
 from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
-from arpo_env.folding.fold import context_messages, make_folding, undo_fold
+from arpo_env.folding.fold import context_messages, fold_counts, make_folding, undo_fold
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
 from arpo_env.option_checks import check_choice, check_positive, choose_task, load_tasks
@@ -377,7 +377,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         # All turns count: a good last turn does not make up for a malformed one.
         well_formed = episode.malformed == 0 and self.protocol.well_formed(texts)
         graded = await grade_episode(episode, well_formed, self.grader, self.rewards)
-        info = {**self._info(episode), "answer": episode.answer, "reward_components": graded.components}
+        parts = graded.components | (fold_counts(episode) if self.folding else {})
+        info = {**self._info(episode), "answer": episode.answer, "reward_components": parts}
         truncated = episode.outcome == "truncated"
         return "", graded.reward, not truncated, truncated, info
 

@@ -105,6 +105,12 @@ def context_messages(opening: list[dict[str, str]], episode: Episode) -> list[di
     return [*before, {**question, "content": f"{question['content']}\n\n{memory_text(episode.memory)}"}]
 
 
+def fold_counts(episode: Episode) -> dict[str, float]:
+    """Return how often an episode was folded, and how often it was tried with a memory that could not be used."""
+    calls = [call.status for turn in episode.turns for call in turn.calls if call.name == FOLD]
+    return {"folds": float(episode.folds), "folds_failed": float(calls.count("error"))}
+
+
 def undo_fold(turn: Turn) -> str:
     """Undo the fold of a turn, whose memories do not fit; return what to tell the model, or "" if there is no fold."""
     if turn.memory is None:

@@ -78,12 +78,12 @@ def test_traces_keep_folds_and_rows_mask_them(folded: Any) -> None:
             assert len(marked) == sum(len(span.ids) for span in tree.path(number) if span.kind == "fold")
 
 
-OLD = """{"prompt_ids":[1,2],"spans":[{"index":0,"parent":null,"kind":"model","ids":[3],"logprobs":[-0.1],"entropies":[0.5],
-"text":"a","finish":"stop","tool":null,"decision":null},
+OLD = """{"prompt_ids":[1,2],"spans":[{"index":0,"parent":null,"kind":"model","ids":[3],"logprobs":[-0.1],
+"entropies":[0.5],"text":"a","finish":"stop","tool":null,"decision":null},
 {"index":1,"parent":0,"kind":"environment","ids":[4],"logprobs":[],
 "entropies":[],"text":"b","finish":"","tool":{"name":"python","status":"ok","seconds":0.1},"decision":null}],
-"trajectories":[{"leaf":1,"origin":"root","parent":null,"fork_span":null,"reward":1.0,"components":{},"outcome":"truncated","error":null,
-"answer":null,"tool_calls":1}],"task":{},"prompt":"p","meta":{},"timeline":[]}"""
+"trajectories":[{"leaf":1,"origin":"root","parent":null,"fork_span":null,"reward":1.0,"components":{},
+"outcome":"truncated","error":null,"answer":null,"tool_calls":1}],"task":{},"prompt":"p","meta":{},"timeline":[]}"""
 
 
 def test_an_old_trace_loads_and_is_written_as_before() -> None:
