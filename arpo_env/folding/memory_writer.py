@@ -1,4 +1,4 @@
-"""`MemoryWriter`: another model writes the memories of a fold, as in DeepAgent (arXiv 2510.21618, sec. 3.2).
+"""`MemoryWriter`: another model writes the memories of a fold, as in DeepAgent (arXiv 2510.21618).
 
 It sees the question, the documents of the tools, the memories so far and what happened since the last fold, and is
 asked for the three memories at once. What the policy wrote and read is marked as data.

@@ -158,6 +158,16 @@ def test_a_token_is_read_in_the_context_it_was_sampled_from(trainer: Any, packed
                 torch.testing.assert_close(own, told.gather(1, torch.tensor(span.ids)[:, None])[:, 0])
 
 
+def test_rows_that_keep_processes_in_step_change_nothing(trainer: Any) -> None:
+    trainer.packs, trainer.loss_type, found = False, "dapo", []
+    trees = [random_tree(seed, kept=False) for seed in range(2)]
+    for extra in (0, 3):
+        trainer._joint_rows = lambda rows, size, extra=extra: rows + extra
+        found.append(loss_and_gradients(trainer, trees))
+    del trainer._joint_rows
+    assert_same(*found)
+
+
 class Wandering(FoldingPolicy):
     """Thinks something else in each trajectory."""
 
