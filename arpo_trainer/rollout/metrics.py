@@ -215,7 +215,8 @@ def _folds(trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory]) -> 
 
 
 def _tools(use: TimeUse) -> dict[str, float]:
-    calls = {f"tool_calls/{name}": float(use.calls[name]) for name in sorted(use.calls)}
+    # `folds` counts folds, which are no calls of a tool
+    calls = {f"tool_calls/{name}": float(use.calls[name]) for name in sorted(use.calls) if name != FOLD}
     return calls | {f"tool_seconds/{name}": use.tools[name] for name in sorted(use.tools)}
 
 
