@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from arpo_env.budget import Budget
 from arpo_env.episode import FOLD, Call, Episode, Turn
-from arpo_env.folding.fold import Folding, asks_for_fold
+from arpo_env.folding.fold import Folding, asks_for_fold, mentions_fold
 from arpo_env.folding.memory import memory_text
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.execute_tool_call import call_tool
@@ -54,8 +54,8 @@ async def act(
             episode.outcome = "truncated"
         case Malformed(reason=reason):
             episode.malformed += 1
-            if folding and FOLD in action:  # counted as an attempt that failed
-                turn.calls.append(Call(FOLD, "error"))
+            # counted as an attempt that failed
+            turn.calls += [Call(FOLD, "error")] if folding and mentions_fold(action) else []
             _show(turn, [f"Error: {reason}."], episode, protocol, schemas, budget)
         case ToolCalls(calls=calls):
             texts = [await _call(call, turn, episode, tools, budget, timeout) for call in calls]

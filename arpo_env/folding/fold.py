@@ -97,6 +97,11 @@ def asks_for_fold(calls: Sequence[ToolCall]) -> bool:
     return any(call.name == FOLD for call in calls)
 
 
+def mentions_fold(text: str) -> bool:
+    """Return whether a turn that cannot be read was meant as a fold: it has the tag or names the tool."""
+    return f"</{FOLD}>" in text or f'"{FOLD}"' in text
+
+
 def context_messages(opening: list[dict[str, str]], episode: Episode) -> list[dict[str, str]]:
     """Return the opening messages of an episode with the memory of its last fold behind the question."""
     if episode.memory is None:

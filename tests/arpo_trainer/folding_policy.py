@@ -59,7 +59,7 @@ class FoldingPolicy:
         self.seen.append(request)
         await asyncio.sleep(0)
         text = self.tokenizer.decode(request.ids)
-        ids = self.tokenizer(self.turn(text), add_special_tokens=False)["input_ids"][: request.max_tokens]
+        ids = self.tokenizer(self.turn(text, request.seed), add_special_tokens=False)["input_ids"][: request.max_tokens]
         started = text.count("<result>\n") + text.count('"key_events"') > 0
         entropy = 2.0 if started and text.endswith(self.unsure) else 0.1
         if on_window:
@@ -67,7 +67,7 @@ class FoldingPolicy:
         finish: Any = "stop" if len(ids) < request.max_tokens else "length"
         return Generation(ids, [-0.1] * len(ids), [entropy] * len(ids), finish)
 
-    def turn(self, text: str) -> str:
+    def turn(self, text: str, seed: int) -> str:
         """Return the turn that follows a context."""
         number = next(n for n, task in enumerate(self.tasks) if task.question in text)
         queries, answer = self.queries[number], self.tasks[number].answers[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer import RolloutTree
+from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
 from arpo_trainer.rollout.metrics import rollout_metrics
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.folding_policy import FoldingPolicy, fold_call, memory, multihop, play
@@ -98,7 +100,7 @@ class Script(FoldingPolicy):
 
     turns: Sequence[str] = ()
 
-    def turn(self, text: str) -> str:
+    def turn(self, text: str, seed: int) -> str:
         return self.turns[min(len(self.seen), len(self.turns)) - 1]
 
 
@@ -156,6 +158,23 @@ def test_memories_that_leave_no_room_are_refused(letters: Any) -> None:
     assert [span.kind for span in tree.path(0)] == ["model", "environment", "model"]
     assert "do not fit into the context" in tree.spans[1].text
     assert tree.trajectories[0].outcome == "answered"
+
+
+def test_a_lost_environment_is_replayed_with_its_folds() -> None:
+    env, [task], _ = multihop(folds=2, count=1)
+    history = []
+    env.reset(options={"task": task})
+    for turn, withheld in ((fold_call(GOOD), True), ("<search>a</search>", False), (fold_call(GOOD), False)):
+        result, *_ = env.step(turn)
+        if withheld:
+            env.withhold_result()
+            result = env.episode.turns[-1].result
+        history.append(PlayedTurn(turn, 4000, result, withheld))
+    again = env.spawn()
+    asyncio.run(replay(again, task, history))
+    assert [turn.memory for turn in again.episode.turns] == [None, None, GOOD]
+    assert again.context() == env.context()
+    assert [call.status for turn in again.episode.turns for call in turn.calls] == ["error", "ok", "ok"]
 
 
 def test_without_folds_nothing_is_new(letters: Any) -> None:

@@ -171,12 +171,8 @@ def test_rows_that_keep_processes_in_step_change_nothing(trainer: Any) -> None:
 class Wandering(FoldingPolicy):
     """Thinks something else in each trajectory."""
 
-    async def generate(self, request: Any, on_window: Any = None) -> Any:
-        self.thought = str(request.seed)
-        return await super().generate(request, on_window)
-
-    def turn(self, text: str) -> str:
-        return super().turn(text).replace("<think>", f"<think>{self.thought} ", 1)
+    def turn(self, text: str, seed: int) -> str:
+        return super().turn(text, seed).replace("<think>", f"<think>{seed} ", 1)
 
 
 @pytest.mark.parametrize("packing", [False, True])
@@ -191,7 +187,7 @@ def test_a_run_learns_from_episodes_that_fold(policy: Path, tmp_path: Path, pack
         algorithm="arpo",
         num_generations=2,
         initial_rollouts=1,
-        per_device_train_batch_size=4,
+        per_device_train_batch_size=2,
         max_completion_length=3000,
         max_turn_length=None,
         num_iterations=2,
