@@ -201,11 +201,12 @@ function node(kind, at, label, classes) {
 function drawSpan(span, y, bright, tree) {
   const model = span.kind === "model", chosen = view.kind === "span" && view.at === span.index;
   const bad = !model && span.tool && span.tool.status && span.tool.status !== "ok";
-  const classes = [model ? "model" : "environment", span.kind === "fold" ? "fold" : "", bright ? "" : "dim", chosen ? "chosen" : "", bad ? "bad" : "", span.finish === "length" ? "cut" : ""];
+  const classes = [model ? "model" : "environment", bright ? "" : "dim", chosen ? "chosen" : "", bad ? "bad" : "", span.finish === "length" ? "cut" : ""];
   const said = model ? `Model, turn ${span.turn}, ${num(span.n)} tokens, mean entropy ${num(average(span.entropies))} nats`
     : `${toolName(span)}${span.tool ? ` (${plain(span.tool.status)})` : ""}, ${num(span.n)} tokens`;
   const label = `${said}${span.through.length > 1 ? `, shared by ${num(span.through.length)} trajectories` : ""}`;
   const short = model ? null : clip((bad ? "! " : "") + toolName(span), Math.floor((span.w - 12) / 6.6));
+  if (span.kind === "fold") classes.push("fold");
   return s("g", node("span", span.index, label, classes.join(" ")), s("title", {}, label),
     s("path", { class: "body", d: model ? pebble(span.x, y, span.w) : hexagon(span.x, y, span.w) }),
     model ? s("path", { class: "profile", d: profile(span.entropies || [], span.x + 3, y + 3, span.w - 6, BAR - 6, tree.most) })
