@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from arpo_env.budget import Budget
-from arpo_env.episode import Call, Episode, Turn
+from arpo_env.episode import FOLD, Call, Episode, Turn
+from arpo_env.folding.fold import Folding, asks_for_fold, mentions_fold
+from arpo_env.folding.memory import memory_text
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.execute_tool_call import call_tool
 from arpo_env.tools.function_schema import JsonSchema
@@ -16,29 +18,44 @@ from arpo_env.tools.tool import Tool, ToolResult
 
 
 async def act(
-    episode: Episode, action: str, protocol: Protocol, tools: Mapping[str, Tool], budget: Budget, timeout: float
+    episode: Episode,
+    action: str,
+    protocol: Protocol,
+    tools: Mapping[str, Tool],
+    budget: Budget,
+    timeout: float,
+    folding: Folding | None = None,
 ) -> Turn:
     """Parse a turn, execute what it asks for, and record everything in the episode.
 
-    Afterwards either `episode.outcome` is set, or the turn's `result` is the text that the model reads next. A call may
-    take `timeout` seconds.
+    Afterwards either `episode.outcome` is set, or the turn's `result` is the text that the model reads next. If the
+    turn folded the history, its `memory` is set. A call may take `timeout` seconds.
 
     Raises:
         Exception: the infrastructure behind a tool failed.
     """
     turn = Turn(action)
     episode.turns.append(turn)
-    schemas = [tool.schema for tool in tools.values()]
+    schemas = [tool.schema for tool in tools.values()] + ([folding.schema] if folding else [])
     match protocol.parse(action, schemas):
         case Answer(value=value, boxed=boxed):
             episode.answer, episode.outcome = value, "answered"
             episode.malformed += not boxed
         case Nothing():
             episode.outcome = "no answer"
+        # before the tokens are counted: a fold makes room
+        case ToolCalls(calls=calls) if folding and asks_for_fold(calls) and len(episode.turns) < budget.turns:
+            if texts := await folding.apply(calls, turn, episode):
+                _show(turn, texts, episode, protocol, schemas, budget)
+            elif turn.memory is not None:
+                turn.results = [memory_text(turn.memory)]
+                turn.result = turn.results[0]
         case _ if budget.spent(episode):
             episode.outcome = "truncated"
         case Malformed(reason=reason):
             episode.malformed += 1
+            # counted as an attempt that failed
+            turn.calls += [Call(FOLD, "error")] if folding and mentions_fold(action) else []
             _show(turn, [f"Error: {reason}."], episode, protocol, schemas, budget)
         case ToolCalls(calls=calls):
             texts = [await _call(call, turn, episode, tools, budget, timeout) for call in calls]

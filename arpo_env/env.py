@@ -30,14 +30,14 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from arpo_env.apply_turn import act
-from arpo_env.budget import NO_ROOM, Budget
+from arpo_env.budget import Budget
 from arpo_env.env_factory import PicklesAsFactory
 from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
+from arpo_env.folding.fold import context_messages, fold_counts, make_folding, undo_fold
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
-from arpo_env.nearest_name import nearest_hint
-from arpo_env.option_checks import check_choice, check_positive, check_reset_options
+from arpo_env.option_checks import check_choice, check_positive, choose_task, load_tasks
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
@@ -54,8 +54,7 @@ from arpo_env.tools.toolbox import (
     seed_tools,
     usable_tools,
 )
-from envs_registry import EnvSpec, Task, get_spec, load_source
-from envs_registry.sources import UnknownOptionError
+from envs_registry import EnvSpec, Task, get_spec
 from sandbox import Sandbox
 
 _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if field.init)
@@ -85,11 +84,13 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         tool_limits: maximum number of calls of single tools, as in {"search": 3}.
         max_tokens: maximum number of tokens after the prompt, of model and environment together; estimated from the
             text unless a rollout engine counts them.
+        folds: how often the model may fold its history into memories (`arpo_env.folding`) in an episode; 0 means never.
+            `max_tokens` then limits what follows the prompt since the last fold.
         tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
-        options: options of `arpo_env.services.Services` (search, cache, pages, browse, judge_model, model_url, ...), and
-            of the task source, such as `level`.
+        options: options of `arpo_env.services.Services` (search, cache, pages, browse, judge_model, ...), and of the task
+            source, such as `level`.
 
     Raises:
         UnknownEnvError: the id is not registered.
@@ -118,6 +119,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         max_tool_calls: int | None = None,
         tool_limits: Mapping[str, int] | None = None,
         max_tokens: int | None = None,
+        folds: int = 0,
         tool_timeout: float | None = None,
         sandbox: Sandbox | None = None,
         render_mode: str | None = None,
@@ -133,7 +135,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
         self.language, self.prompt = language or spec.language, prompt
         self.protocol = make_protocol(protocol or spec.protocol)
-        self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
+        self.tasks = load_tasks(
+            spec.source, _OPTIONS, split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options
+        )
         # The tasks of an endless source are checked one by one, at each reset.
         for index in range(self.tasks.size or 0):
             check_task(self.tasks.task(index))
@@ -146,8 +150,11 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         )
         self.tools = self._toolbox.make()
         self.schemas = [tool.schema for tool in self.tools.values()]
+        self.folding = make_folding(folds, self.schemas, self.services.fold_chat)
+        if self.folding:
+            self.schemas.append(self.folding.schema)
         self.system_prompt = self.protocol.system_prompt(self.schemas, self.language, self.prompt)
-        self.budget = Budget.of(spec, list(self.tools), max_turns, max_tool_calls, tool_limits, max_tokens)
+        self.budget = Budget.of(spec, list(self.tools), max_turns, max_tool_calls, tool_limits, max_tokens, folds)
         self._scorer = scorer or spec.scorer
         if not isinstance(self._scorer, Grader):
             check_name(self._scorer)
@@ -211,7 +218,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     ) -> tuple[str, dict[str, Any]]:
         """Asynchronous `reset`."""
         super().reset(seed=seed)
-        task = self._choose(options or {})
+        task = choose_task(self.tasks, options or {}, lambda most: int(self.np_random.integers(most)))
         check_task(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
@@ -232,7 +239,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             raise TypeError(f"an action is one turn of text (str), got {type(action).__name__}: {action!r:.80}")
         try:
             tools = usable_tools(self.tools)
-            turn = await act(episode, action, self.protocol, tools, self.budget, self._toolbox.timeout)
+            turn = await act(episode, action, self.protocol, tools, self.budget, self._toolbox.timeout, self.folding)
             if episode.outcome:
                 return await self._end(episode)
         except BaseException:
@@ -353,7 +360,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     def withhold_result(self) -> list[str]:
         """Replace the last results, which do not fit into the context, by a short notice, and return the notices."""
         turn = self.episode.turns[-1]
-        turn.results = [NO_ROOM] * len(turn.results)
+        turn.results = [undo_fold(turn) or self.budget.no_room(self.episode)] * len(turn.results)
         turn.result = self.protocol.render_result(turn.results, self.schemas)
         return turn.results
 
@@ -362,29 +369,16 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         asked = getattr(self.protocol, "user_message", lambda question, _: question)(task.question, self.schemas)
         return [{"role": "system", "content": self.system_prompt}, {"role": "user", "content": asked}]
 
-    def _load(self, **options: Any) -> Any:
-        spec = self.env_spec
-        try:
-            return load_source(spec.source, **options)
-        except UnknownOptionError as error:
-            every = ", besides those of ToolEnv"
-            hint = nearest_hint(error.option, _OPTIONS, "; did you mean {!r} of ToolEnv?", every)
-            raise ValueError(f"{error}{hint}") from error
-
-    def _choose(self, options: dict[str, Any]) -> Task:
-        check_reset_options(options)
-        if isinstance(given := options.get("task"), Task):
-            return given
-        # An endless source has a task for every number, so that any range will do.
-        size, index = self.tasks.size, options.get("index")
-        task: Task = self.tasks.task(int(self.np_random.integers(size or 2**31)) if index is None else int(index))
-        return task
+    def context(self) -> list[dict[str, str]]:
+        """Return the messages that the running episode goes on from: `messages`, and the memory of the last fold."""
+        return context_messages(self.messages(self.episode.task), self.episode)
 
     async def _end(self, episode: Episode) -> tuple[str, float, bool, bool, dict[str, Any]]:
         # All turns count: a good last turn does not make up for a malformed one.
         well_formed = episode.malformed == 0 and self.protocol.well_formed([turn.text for turn in episode.turns])
         graded = await grade_episode(episode, well_formed, self.grader, self.rewards)
-        info = {**self._info(episode), "answer": episode.answer, "reward_components": graded.components}
+        parts = graded.components | (fold_counts(episode) if self.folding else {})
+        info = {**self._info(episode), "answer": episode.answer, "reward_components": parts}
         truncated = episode.outcome == "truncated"
         return "", graded.reward, not truncated, truncated, info
 
@@ -397,6 +391,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             "outcome": episode.outcome,
             "results": last.results,
             "tool_calls": len(episode.tools_used),
+            **({"folds": episode.folds, "folded": last.memory is not None} if self.folding else {}),
+            # the context that the next turn continues; the observation is the memory alone
+            **({"messages": self.context()} if last.memory is not None else {}),
         }
 
 

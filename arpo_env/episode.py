@@ -9,6 +9,7 @@ from typing import Any, Literal
 from envs_registry import Task
 
 Outcome = Literal["", "answered", "no answer", "truncated", "failed"]
+FOLD = "fold_thought"  # the action that folds the history, see `arpo_env.folding`
 _WORST_FIRST = ("timeout", "error", "ok", "refused")
 
 
@@ -33,12 +34,16 @@ class Call:
 
 @dataclass
 class Turn:
-    """One step: the model's text, its calls, and the text that the environment appended ("" after the last step)."""
+    """One step: the model's text, its calls, and the text that the environment appended ("" after the last step).
+
+    `memory` is set if the step folded the history: the next one goes on from the question and this memory.
+    """
 
     text: str
     result: str = ""
     calls: list[Call] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
+    memory: dict[str, Any] | None = None
 
     @property
     def tool(self) -> dict[str, str | float] | None:
@@ -73,8 +78,25 @@ class Episode:
 
     @property
     def tools_used(self) -> list[str]:
-        """Names of the tools that were executed, one entry per call."""
-        return [call.name for turn in self.turns for call in turn.calls if call.status != "refused"]
+        """Names of the tools that were executed, one entry per call; a fold is not one of them."""
+        calls = (call for turn in self.turns for call in turn.calls)
+        return [call.name for call in calls if call.status != "refused" and call.name != FOLD]
+
+    @property
+    def folds(self) -> int:
+        """How often the history was folded."""
+        return sum(turn.memory is not None for turn in self.turns)
+
+    @property
+    def memory(self) -> dict[str, Any] | None:
+        """The memory of the last fold; None before the first."""
+        return next((turn.memory for turn in reversed(self.turns) if turn.memory is not None), None)
+
+    @property
+    def since_fold(self) -> list[Turn]:
+        """The turns after the last fold, which the model still sees."""
+        folds = [number for number, turn in enumerate(self.turns) if turn.memory is not None]
+        return self.turns[folds[-1] + 1 :] if folds else self.turns
 
     @property
     def transcript(self) -> str:

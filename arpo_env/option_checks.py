@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from envs_registry import Task
+from arpo_env.nearest_name import nearest_hint
+from envs_registry import Task, TaskSource, load_source
+from envs_registry.sources import UnknownOptionError
 
 
 def check_reset_options(options: Mapping[str, Any]) -> None:
@@ -19,6 +21,43 @@ def check_reset_options(options: Mapping[str, Any]) -> None:
         raise ValueError(f"reset takes the options 'task' and 'index', not {', '.join(sorted(unknown))}")
     if "task" in options and (not isinstance(options["task"], Task) or "index" in options):
         raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
+
+
+def load_tasks(source: str, others: Collection[str], **options: Any) -> Any:
+    """Return a task source by name.
+
+    Args:
+        source: its name.
+        others: options of the environment itself, for a hint.
+        options: of the source.
+
+    Raises:
+        ValueError: the source has no such option; suggests the nearest one of the environment.
+    """
+    try:
+        return load_source(source, **options)
+    except UnknownOptionError as error:
+        hint = nearest_hint(error.option, others, "; did you mean {!r} of ToolEnv?", ", besides those of ToolEnv")
+        raise ValueError(f"{error}{hint}") from error
+
+
+def choose_task(tasks: TaskSource, options: Mapping[str, Any], draw: Callable[[int], int]) -> Task:
+    """Return the task that the options of `reset` ask for, or a drawn one.
+
+    Args:
+        tasks: where it comes from.
+        options: of `reset`.
+        draw: draws a whole number below its argument.
+
+    Raises:
+        ValueError: an option is unknown or invalid.
+    """
+    check_reset_options(options)
+    if isinstance(given := options.get("task"), Task):
+        return given
+    index = options.get("index")
+    # an endless source has a task for every number, so that any range will do
+    return tasks.task(draw(tasks.size or 2**31) if index is None else int(index))
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

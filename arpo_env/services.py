@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Factories of tools take no arguments, so the cache reaches them through the context.
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
 PAGES = ("snippets", "passages", "summaries")
-MODELS = ("page_model", "judge_model", "tool_model", "embedding_model")
+MODELS = ("page_model", "judge_model", "fold_model", "tool_model", "embedding_model")
 
 
 @dataclass
@@ -54,6 +54,7 @@ class Services:
         tool_results: maximum number of tools that a `tool_search` finds.
         tool_model: name of the model that answers calls of `tool_documents` in place of the tools themselves.
         embedding_model: name of the model whose embeddings rank tools; "" means BM25.
+        fold_model: name of the model that writes the memories of folds; "" means that the policy writes them itself.
         model_url: OpenAI-compatible server of all these models; None means `OPENAI_BASE_URL`.
 
     Raises:
@@ -74,6 +75,7 @@ class Services:
     tool_results: int = 10
     tool_model: str = ""
     embedding_model: str = ""
+    fold_model: str = ""
     model_url: str | None = field(default=None, repr=False)
     record: Cache | None = field(default=None, init=False, repr=False)
     _world_search: SearchBackend | None = field(default=None, init=False, repr=False)
@@ -217,10 +219,15 @@ class Services:
         """The chat client of the judge model, shared by all episodes; None if no judge is configured."""
         return self._chat(self.judge_model) if self.judge_model else None
 
-    def _chat(self, model: str) -> ChatModel:
+    @functools.cached_property
+    def fold_chat(self) -> ChatModel | None:
+        """The chat client of the model that writes memories, recorded if there is a cache; None if the policy does."""
+        return self._chat(self.fold_model, self.record) if self.fold_model else None
+
+    def _chat(self, model: str, record: Cache | None = None) -> ChatModel:
         from arpo_env.chat_model import ChatModel
 
-        return ChatModel(model, base_url=self.model_url)
+        return ChatModel(model, base_url=self.model_url, cache=record)
 
 
 def current_record() -> Cache | None:

@@ -2,7 +2,8 @@
 
 A tree's nodes are *spans* of token ids. A span was written either by the model (with a sampling log-probability
 and an entropy for each token) or by the environment (a tool's result). A *trajectory* is the path from the prompt
-to one leaf. A plain GRPO group is a tree whose branches all start at the prompt.
+to one leaf. A plain GRPO group is a tree whose branches all start at the prompt. A *fold* (`arpo_env.folding`) is a
+span of its own kind: a new prompt, from which the episode goes on without what came before it.
 
 The ids are what counts: `text` is for people and is never tokenised again. `rollout.engine` generates trees,
 `algorithms.advantages` scores them, and `report` draws them.
@@ -33,7 +34,7 @@ DISCARDED = (
 )
 # outcomes of what tools at inference time did to a turn, see `Span.interventions`
 WORKED, FAILED, ABANDONED, REWRITTEN = "worked", "failed", "abandoned", "rewritten"
-Kind = Literal["model", "environment"]
+Kind = Literal["model", "environment", "fold"]
 Origin = Literal["root", "branch", "top-up"]
 
 
@@ -77,14 +78,14 @@ class Span:
     Attributes:
         index: position in `RolloutTree.spans`.
         parent: index of the span before it, or None if it follows the prompt.
-        kind: who wrote it: the model or the environment.
+        kind: who wrote it: the model or the environment; "fold" is a new prompt, with the memories of the old history.
         ids: token ids, shape (n,).
         logprobs: log-probability of each token when it was sampled, shape (n,); empty for the environment.
         entropies: entropy of the distribution of each token, in nats, shape (n,); empty for the environment.
         text: the decoded ids, for people.
         finish: how a model span ended: "stop" (a stop string), "eos" or "length".
         tool: of an environment span: {"name", "status", "seconds"} of the call it answers; "withheld" if its result did
-            not fit and the model was only told so.
+            not fit and the model was only told so. A fold has the "memory", too.
         decision: of an environment span: the branching decision taken after it.
         interventions: what tools at inference time did here: {"tool", "outcome", "detail"}, with "outcome" "worked",
             "failed", "abandoned" (the sample went on elsewhere: no trajectory passes) or "rewritten" (a turn of a
@@ -166,6 +167,7 @@ class Row:
         logprobs: sampling log-probabilities, 0.0 at tokens of the environment.
         entropies: entropies in nats, 0.0 at tokens of the environment.
         span: index of the span of each token; equal in all rows that share the token.
+        fold: 1 for tokens of a new prompt: what follows was generated without anything before them.
     """
 
     ids: list[int]
@@ -173,6 +175,7 @@ class Row:
     logprobs: list[float]
     entropies: list[float]
     span: list[int]
+    fold: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -210,7 +213,7 @@ class RolloutTree:
         span = Span(len(self.spans), parent, kind, list(ids), **fields)
         if not span.ids:
             raise ValueError(f"a {kind} span must hold at least one token")
-        # the environment samples nothing: its spans have no log-probabilities and entropies
+        # the environment samples nothing: its spans, and folds, have no log-probabilities and entropies
         wanted = len(span.ids) if kind == "model" else 0
         if len(span.logprobs) != wanted or len(span.entropies) != wanted:
             raise ValueError(
@@ -233,6 +236,21 @@ class RolloutTree:
             span = self.spans[span].parent
         return steps[::-1]
 
+    def context(self, span: int | None) -> list[int]:
+        """Return the ids that the model goes on from after `span` (None: at the prompt).
+
+        These are the prompt and all spans down to it; after a fold, the new prompt and the spans since.
+        """
+        ids: list[int] = []
+        for step in self.path_to(span):
+            ids = list(step.ids) if step.kind == "fold" else ids + step.ids
+        folded = any(step.kind == "fold" for step in self.path_to(span))
+        return ids if folded else self.prompt_ids + ids
+
+    def folds(self, trajectory: int) -> int:
+        """Return how often a trajectory folded its history."""
+        return sum(span.kind == "fold" for span in self.path(trajectory))
+
     def leaves_below(self) -> list[list[int]]:
         """Return for each span the trajectories that pass through it; their number is d in the papers."""
         below: list[list[int]] = [[] for _ in self.spans]
@@ -252,6 +270,7 @@ class RolloutTree:
             row.logprobs += span.logprobs if model else [0.0] * n
             row.entropies += span.entropies if model else [0.0] * n
             row.span += [span.index] * n
+            row.fold += [int(span.kind == "fold")] * n
         return row
 
     def starts(self) -> list[int]:

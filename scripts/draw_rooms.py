@@ -43,6 +43,7 @@ FLOORS: dict[str, list[str]] = {
         "vector",
         "env",
         "apply_turn",
+        "folding",
         "protocols",
         "tools",
         "services rewards",
@@ -50,8 +51,8 @@ FLOORS: dict[str, list[str]] = {
         "search chat_model",
         "net",
         "cache worker_pool registration event_loop budget",
-        "env_factory task_checks",
-        "episode daemon_threads errors lazy_names nearest_name option_checks same_definition text text_space",
+        "env_factory task_checks option_checks",
+        "episode daemon_threads errors lazy_names nearest_name same_definition text text_space",
     ],
     "envs_registry": [
         "catalogue user_tasks",

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.env import ToolEnv
 from arpo_env.protocols.protocol import NativeProtocol
 from arpo_env.tools.function_schema import JsonSchema
@@ -31,6 +32,10 @@ class ChatEpisode:
 
     Args:
         env: the environment; this object uses it alone.
+        folds: whether the caller goes on from `env.context()` after a turn whose info says "folded".
+
+    Raises:
+        ValueError: the environment may fold, and the caller does not do that.
 
     Attributes:
         env: the environment.
@@ -40,7 +45,9 @@ class ChatEpisode:
         truncated: whether it was ended by a limit.
     """
 
-    def __init__(self, env: ToolEnv) -> None:
+    def __init__(self, env: ToolEnv, folds: bool = False) -> None:
+        if not folds:
+            check_one_conversation(env)
         self.env = env
         self.reward: float | None = None
         self.info: dict[str, Any] = {}
@@ -86,7 +93,7 @@ class ChatEpisode:
         calls = list(given.get("tool_calls") or ()) if self.env.protocol.native else []
         async with self._one_at_a_time:
             self._take(await self.env.astep(self._turn(given, calls)))
-            if self.done:
+            if self.done or self.info.get("folded"):
                 return []
             turn = self.env.episode.turns[-1]
         if not calls:

@@ -16,6 +16,7 @@ import functools
 import random
 from typing import Any
 
+from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.adapters.peer import load_peer
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
@@ -60,6 +61,7 @@ class _GemEnv:
     ) -> None:
         super().__init__()
         self.env: ToolEnv = env if isinstance(env, ToolEnv) else _factory(env, options)()
+        check_one_conversation(self.env)
         self.system_prompt = system_prompt
         self._first_seed = seed
 

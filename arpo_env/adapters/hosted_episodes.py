@@ -15,6 +15,7 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters.chat_episode import ChatEpisode
+from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.adapters.served_episode import ServedEpisode
 from arpo_env.adapters.split_tasks import SplitTasks
 from arpo_env.env_factory import EnvFactory
@@ -57,6 +58,7 @@ class HostedEpisodes:
         env = factory()
         # structured calls, whatever format the environment's own policy writes
         self._root = env if env.protocol.native else env.with_protocol(NATIVE)
+        check_one_conversation(self._root)
         self.schemas: list[JsonSchema] = self._root.schemas
         taken = {start_episode.__name__, answer.__name__, end_episode.__name__, episode_reward.__name__} & {*env.tools}
         if taken:

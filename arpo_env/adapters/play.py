@@ -22,6 +22,7 @@ import gymnasium
 
 from arpo_env.adapters.chat_endpoint import ChatEndpoint, ChatTurn, ContextFull
 from arpo_env.adapters.chat_episode import ChatEpisode, Message
+from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
 from arpo_env.event_loop import run
@@ -43,7 +44,8 @@ class PlayedEpisode:
         task: its task; None if it could not be started.
         reward: its reward; None if the infrastructure failed, so that there is none. Never 0 for that.
         error: what failed: sandbox, search, grader or endpoint; None if nothing did.
-        messages: the conversation, the last reply included.
+        messages: the conversation, the last reply included; after a fold that which goes on from the memories.
+        folded: the conversations before each fold.
         turns: the replies of the endpoint, one by one, with finish reasons, token ids and log-probabilities.
         outcome: "answered", "no answer", "truncated", or "failed".
         truncated: whether it was ended by a limit: of the environment, of `max_tokens`, or of the model's context.
@@ -54,6 +56,7 @@ class PlayedEpisode:
     reward: float | None = None
     error: Exception | None = None
     messages: list[Message] = field(default_factory=list)
+    folded: list[list[Message]] = field(default_factory=list)
     turns: list[ChatTurn] = field(default_factory=list)
     outcome: str = "failed"
     truncated: bool = False
@@ -132,6 +135,8 @@ async def aplay(  # type: ignore[misc]  # the options are not repeated above
     root = _environment(env)
     if in_place and root.protocol.native:
         raise ValueError(f"in_place=True is for tags; protocol {root.protocol.name!r} has messages for results")
+    if in_place:
+        check_one_conversation(root)
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
     root.check()
@@ -144,7 +149,7 @@ async def aplay(  # type: ignore[misc]  # the options are not repeated above
 
     async def one(task: Task | None) -> PlayedEpisode:
         async with slots:
-            played = await _Player(endpoint, ChatEpisode(root.spawn()), in_place).play(task, seed)
+            played = await _Player(endpoint, ChatEpisode(root.spawn(), folds=True), in_place).play(task, seed)
         if raise_faults and played.error is not None:
             raise played.error
         return played
@@ -215,7 +220,11 @@ class _Player:
         if turn.finish_reason == "length":  # half a turn is not executed, and half an answer is not graded
             await episode.truncate(message["content"])
         else:
-            played.messages += await self._reply(message)
+            answer = await self._reply(message)
+            played.messages += answer
+            if episode.info.get("folded"):
+                played.folded.append(played.messages)
+                played.messages = [dict(each) for each in episode.env.context()]
         if self.in_place:
             played.messages[2:] = [{"role": "assistant", "content": episode.env.episode.transcript}]
 

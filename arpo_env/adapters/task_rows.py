@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
 from arpo_env.nearest_name import nearest_hint
@@ -124,6 +125,7 @@ def task_rows(
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
     factory = EnvFactory(factory.id, **{**chosen.defaults, **factory.options})
+    check_one_conversation(factory.options)
     env: ToolEnv = factory()
     size = env.tasks.size
     if size is None and limit is None:
@@ -184,6 +186,7 @@ def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFa
             f"the row does not name its task ({', '.join(lacking)} missing): write it by `arpo data export`"
         )
     factory = EnvFactory(found["env_id"], **{**options, **json.loads(found["options"])})
+    check_one_conversation(factory.options)
     env: ToolEnv = factory()
     task: Task = env.tasks.task(int(found["index"]))
     # Many data sets have no ids of their own: there the id is the position, and only the question tells tasks apart.

@@ -69,8 +69,9 @@ def _pairs(tree: RolloutTree, number: int) -> list[Pair]:
     length = 0
     for span in tree.path(number):
         length += 1
-        if span.kind == "environment":
+        if span.kind != "model":
             action: Hashable = ((span.tool or {}).get("name"), tuple(span.ids))
             pairs += [(state, action)] * length
-            state, length = state | {action}, 0
+            # a fold leaves nothing of what was seen but its memories
+            state, length = (frozenset() if span.kind == "fold" else state) | {action}, 0
     return pairs + [(state, last)] * length

@@ -153,7 +153,7 @@ def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], openin
     Returns:
         For each span one 0 or 1 per token; a turn whose tag is not found is marked as a whole.
     """
-    answered = {span.parent for span in tree.spans if span.kind == "environment" and span.tool is not None}
+    answered = {span.parent for span in tree.spans if span.kind != "model" and span.tool is not None}
     marks = []
     for span in tree.spans:
         first = _call_start(span, decode, opening) if span.index in answered else len(span.ids)

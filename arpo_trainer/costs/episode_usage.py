@@ -27,8 +27,8 @@ class EpisodeLimits:
 
     Attributes:
         turns: model turns.
-        room: tokens of model and environment after the prompt.
-        sampled: tokens that the model writes.
+        room: tokens of model and environment after the prompt, in one context.
+        sampled: tokens that the model writes, in all contexts if it may fold.
         calls: tool calls that are executed.
         calls_of: the same for each tool.
     """
@@ -50,7 +50,7 @@ def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
     return EpisodeLimits(
         turns=budget.turns,
         room=room,
-        sampled=min(room, budget.turns * (args.max_turn_length or room)),
+        sampled=min(room * (budget.folds + 1), budget.turns * (args.max_turn_length or room)),
         # all tools together may allow fewer calls than the episode does
         calls=min(calls, sum(limits.values())),
         calls_of=limits,

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from arpo_env.folding.memory import memory_text
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.episode_values import episode_value
 from arpo_trainer.evaluation.eval_metrics import results
@@ -90,7 +91,9 @@ def _message(span: Span) -> dict[str, Any]:
     if span.kind == "model":
         return {"role": "assistant", "content": span.text}
     if span.tool:
-        return {"role": "tool", "content": span.text, "function": span.tool.get("name")}
+        # a fold's own text is the whole new prompt
+        content = memory_text(span.tool["memory"]) if span.kind == "fold" else span.text
+        return {"role": "tool", "content": content, "function": span.tool.get("name")}
     return {"role": "user", "content": span.text}
 
 

@@ -19,6 +19,7 @@ import yaml
 
 from arpo_env.episode import Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
+from arpo_env.folding.memory import memory_text
 from arpo_env.grading import Grader, Score
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.rewards import Rewards
@@ -65,8 +66,11 @@ class StoredEpisode:
             if span.kind == "model":
                 turns.append(Turn(span.text))
             elif turns:
-                turns[-1].result += span.text
                 tool = span.tool or {}
+                if span.kind == "fold":
+                    turns[-1].memory = tool["memory"]
+                # a fold's own text is the whole new prompt
+                turns[-1].result += memory_text(tool["memory"]) if span.kind == "fold" else span.text
                 # several calls of one turn are stored as "search+python", with the worst state among them
                 names = [name for name in tool.get("name", "").split("+") if name]
                 turns[-1].calls += [Call(name, tool.get("status", ""), tool.get("seconds", 0.0)) for name in names]

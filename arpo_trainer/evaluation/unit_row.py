@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from arpo_env.episode import FOLD
 from arpo_trainer.tree import FAILED, WORKED, RolloutTree, Span
 
 # by the name of the error's class; what is not listed has its own name as its cause
@@ -166,7 +167,8 @@ def broken_causes(rows: Sequence[UnitRow]) -> Counter[str]:
 def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
     trajectory, path = tree.trajectories[number], tree.path(number)
     turns = [span for span in path if span.kind == "model"]
-    calls = Counter(span.tool["name"] for span in path if span.tool and span.tool.get("status") != "refused")
+    tools = [span.tool for span in path if span.tool and span.tool.get("status") != "refused"]
+    calls = Counter(tool["name"] for tool in tools if tool["name"] != FOLD)  # a fold is no call of a tool
     # the requests of shared turns were made by the trajectory that it was forked from
     events = [event for event in tree.timeline if event.trajectory == number]
     requests = [event for event in events if event.kind == "generate"]

@@ -159,7 +159,7 @@ def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Sp
     # without a leaf there is no path: index -1 would be that of the last span
     path = tree.path(number) if tree.trajectories[number].leaf >= 0 else []
     own = iter([span for span in path if span.kind == "model" and (fork is None or span.index > fork)])
-    results = {span.parent: span for span in path if span.kind == "environment"}
+    results = {span.parent: span for span in path if span.kind != "model"}
     turn: Span | None = None
     made: list[Span | None] = []
     for event in events:

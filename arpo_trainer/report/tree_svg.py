@@ -1,7 +1,8 @@
 """A rollout tree as a small SVG picture, for notebooks; the run report draws larger ones that can be explored.
 
 Tokens run to the right, one row per trajectory. A box is a span: a turn of the model, the darker the higher its mean
-entropy, or the result of a tool. A span that several trajectories share is drawn once; curves lead to its branches.
+entropy, the result of a tool, or a fold, which begins a new prompt. A span that several trajectories share is drawn
+once; curves lead to its branches.
 
     from IPython.display import SVG
     SVG(tree_svg(tree))
@@ -19,7 +20,7 @@ ROW, BOX, TOP, LEFT, RIGHT = 34, 22, 44, 34, 150
 CHARACTER = 6.2  # mean width of a character of 11 px text, in pixels
 HIGH_ENTROPY = 0.6  # nats per token, shown in the darkest colour
 _CALM, _UNSURE = (232, 240, 254), (255, 153, 51)
-_RESULT = "#d9dee4"
+_RESULT, _FOLD = "#d9dee4", "#cfe9d4"
 _TAG = re.compile(r"</?[A-Za-z_]+>")
 _TEXT = 'font-family="system-ui, sans-serif" font-size="11"'
 
@@ -46,7 +47,8 @@ def tree_svg(tree: RolloutTree, width: int = 800) -> str:
             parts.append(_curve(x, TOP + ROW * rows[span.parent] + BOX / 2, y + BOX / 2))
         parts.append(_box(span, x, y, scale * len(span.ids)))
     parts += [_label(tree, number, TOP + ROW * number, width - RIGHT + 10) for number in range(len(tree.trajectories))]
-    return "\n".join([*parts, *_key(height - 20), "</svg>"])
+    folds = any(span.kind == "fold" for span in tree.spans)
+    return "\n".join([*parts, *_key(height - 20, folds), "</svg>"])
 
 
 def _rows(tree: RolloutTree) -> dict[int, int]:
@@ -68,7 +70,8 @@ def _box(span: Span, x: float, y: float, wide: float) -> str:
     shown, room = _shown(span), int((wide - 8) / CHARACTER)
     # where at most two characters fit, a cut text would tell nothing
     label = shown if len(shown) <= room else f"{shown[: room - 1]}…" if room > 2 else ""
-    fill = _colour(statistics.fmean(span.entropies)) if span.kind == "model" else _RESULT
+    plain = _FOLD if span.kind == "fold" else _RESULT
+    fill = _colour(statistics.fmean(span.entropies)) if span.kind == "model" else plain
     helped = "".join(f", {mark['tool']} {mark['outcome']}" for mark in span.interventions or ())
     title = f"{span.kind}, {len(span.ids)} tokens{helped}\n{span.text.strip()}"
     # at least 2 pixels, so that a span of few tokens stays visible
@@ -79,7 +82,9 @@ def _box(span: Span, x: float, y: float, wide: float) -> str:
 
 
 def _shown(span: Span) -> str:
-    """Return what a box says: the call or the answer of a turn, or the result of a tool, without tags."""
+    """Return what a box says: the call or the answer of a turn, or a result, without tags; of a fold, the progress."""
+    if span.kind == "fold" and span.tool:
+        return f"fold: {span.tool['memory']['episodic']['current_progress']}"
     text = span.text.rpartition("</think>")[2] if span.kind == "model" else span.text
     # a turn that ends with its thought has nothing after it: the thought is shown then
     words = " ".join(_TAG.sub(" ", text or span.text).split())
@@ -103,8 +108,9 @@ def _label(tree: RolloutTree, number: int, y: float, x: float) -> str:
     return _text(10, y + 15, str(number + 1), "#66707a") + _text(x, y + 15, f"{earned}, {one.origin}")
 
 
-def _key(y: float) -> list[str]:
-    colours = (_colour(0.0), "turn, sure"), (_colour(HIGH_ENTROPY), "turn, unsure"), (_RESULT, "result of a tool")
+def _key(y: float, folds: bool) -> list[str]:
+    colours = [(_colour(0.0), "turn, sure"), (_colour(HIGH_ENTROPY), "turn, unsure"), (_RESULT, "result of a tool")]
+    colours += [(_FOLD, "fold")] if folds else []
     parts = []
     for number, (fill, name) in enumerate(colours):
         x = LEFT + 120 * number

@@ -88,8 +88,7 @@ class BranchScheduler:
             return
         self._numbers[root.name] = len(self._numbers)
         state = self._states[root.name] = BranchState(self.budget.last_clock + 1 if topped_up else 1)
-        limits = root.env.budget
-        self.budget.start_path(root.name, state.clock, min(limits.calls, limits.turns - 1))
+        self.budget.start_path(root.name, state.clock, root.env.budget.results_left())
 
     def trajectory_ended(self, trajectory: LiveTrajectory) -> None:
         """Note that a trajectory has come to its end."""

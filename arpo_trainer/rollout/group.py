@@ -23,12 +23,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from arpo_env.budget import NO_ROOM
 from arpo_trainer.algorithms.budgets import probed_roots, split_budget
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.environments import EnvironmentPool
+from arpo_trainer.rollout.folds import fold_history
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
 from arpo_trainer.rollout.lookahead import Lookahead
 from arpo_trainer.rollout.rollout_context import RolloutContext
@@ -234,7 +234,7 @@ class Group:
             return True
         self._add_model_span(trajectory, generation)
         await self.scheduler.forks_made(trajectory)  # before the episode goes on
-        text = self.context.renderer.turn_text(generation.ids, first=trajectory.turn == 0)
+        text = self.context.renderer.turn_text(generation.ids, first=not trajectory.env.episode.since_fold)
         # a native protocol reads an incomplete turn as an answer, so such a turn must not reach it
         cut, room = generation.finish == "length" and trajectory.env.protocol.native, self._room(trajectory)
         step = await (tools.play if tools else self.environments.act)(trajectory, text, room, cut)
@@ -286,7 +286,7 @@ class Group:
             self.settings.temperature,
             self.scheduler.window(trajectory),
             self.seed_name,
-            tuple(self._messages(trajectory)) if self.context.backend.wants_messages else (),
+            tuple(trajectory.messages()) if self.context.backend.wants_messages else (),
             self.settings.top_p,
             self.settings.top_k,
             self.settings.min_p or 0.0,
@@ -297,15 +297,13 @@ class Group:
         # it depends on the place in the tree alone, so that timing and batches change nothing
         return int.from_bytes(hashlib.blake2b(f"{self.seed_name}/{place}".encode(), digest_size=size).digest())
 
-    def _messages(self, trajectory: LiveTrajectory) -> list[dict[str, str]]:
-        messages = trajectory.env.messages(self.task)
-        for turn in trajectory.env.episode.turns:
-            messages += [{"role": "assistant", "content": turn.text}, {"role": "user", "content": turn.result}]
-        return messages
-
     def _room(self, trajectory: LiveTrajectory) -> int:
+        return self._window(trajectory) - len(trajectory.ids)
+
+    def _window(self, trajectory: LiveTrajectory) -> int:
+        """Return how long a context may become; a fold starts another one."""
         limits = (self.settings.max_completion_length, trajectory.env.budget.tokens)
-        return min(limit for limit in limits if limit is not None) - (len(trajectory.ids) - len(self.tree.prompt_ids))
+        return len(self.tree.prompt_ids) + min(limit for limit in limits if limit is not None)
 
     def _add_model_span(self, trajectory: LiveTrajectory, generation: Generation) -> None:
         span = self.tree.add_span(
@@ -322,15 +320,18 @@ class Group:
 
     async def _append_result(self, trajectory: LiveTrajectory, generation: Generation, info: dict[str, Any]) -> bool:
         """Append the result. One that does not fit is replaced by a notice; if that does not fit, truncate."""
-        ended = generation.finish == "eos"
-        ids, room, withheld = self._result_ids(trajectory, ended, info["results"]), self._room(trajectory), False
+        if span := fold_history(self.tree, trajectory, info, self.context.renderer, self._window(trajectory)):
+            self.scheduler.result_shown(trajectory, span, generation.entropies)
+            return True
+        ended, withheld = generation.finish == "eos", info.get("withheld", False)
+        ids, room = self._result_ids(trajectory, ended, info["results"]), self._room(trajectory)
         # a result that leaves no room to answer (`answer_tokens`) would be of no use to the model
         if len(ids) + trajectory.env.budget.answer_tokens >= room:
-            short = self._result_ids(trajectory, ended, [NO_ROOM] * len(info["results"]))
-            withheld = len(short) < len(ids)
-        if withheld:
-            trajectory.env.withhold_result()
-            ids = short
+            notice = trajectory.env.budget.no_room(trajectory.env.episode)
+            short = self._result_ids(trajectory, ended, [notice] * len(info["results"]))
+            if len(short) < len(ids):
+                trajectory.env.withhold_result()
+                ids, withheld = short, True
         trajectory.episode.record(withheld)
         if len(ids) >= room:
             _, reward, _, _, info = await self.environments.act(trajectory, "", room, cut=True)

@@ -114,8 +114,15 @@ class LiveTrajectory:
     @property
     def results_left(self) -> int:
         """How many more tool results it can reach: a result needs a call, and a turn that may follow it."""
-        budget, episode = self.env.budget, self.env.episode
-        return max(0, min(budget.calls - len(episode.tools_used), budget.turns - 1 - len(episode.turns)))
+        episode = self.env.episode
+        return self.env.budget.results_left(len(episode.tools_used), len(episode.turns))
+
+    def messages(self) -> list[dict[str, str]]:
+        """Return what the model goes on from as chat messages."""
+        messages = self.env.context()
+        for turn in self.env.episode.since_fold:
+            messages += [{"role": "assistant", "content": turn.text}, {"role": "user", "content": turn.result}]
+        return messages
 
     def snapshot(self) -> LiveTrajectory:
         """Return a copy that stays where this trajectory stands now; it shares the environment itself."""

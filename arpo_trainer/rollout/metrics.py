@@ -11,6 +11,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from arpo_env.episode import FOLD
 from arpo_trainer.rollout.time_use import TimeUse, busy_seconds, concurrency, generating, time_use, wall_seconds
 from arpo_trainer.tree import DISCARDED, RolloutTree, Trajectory
 
@@ -40,6 +41,8 @@ below a branch. Only forks whose branches all have a value; absent without such 
         | `branch_budget_used` | share of the reserve that became branches; the rest becomes top-ups |
         | `depth`, `depth_mean` | forks between a trajectory and the prompt: maximum and mean |
         | `invalid`, `invalid/CAUSE` | trajectories that could not be scored, in all and by cause |
+        | `folds`, `folds_failed` | mean number of folds along a trajectory, and attempts whose memory could not be \
+used; absent where nothing was tried |
         | `tokens_unique`, `tokens_copied` | tokens after the prompt: shared ones once, and with all copies |
         | `tokens_generated` | tokens that the model generated, shared ones once, dropped ones (`latr`) included |
         | `tool_calls/NAME` | calls of a tool that ran; a call shared by branches is one |
@@ -67,6 +70,7 @@ behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and
         **_tokens(trees),
         **_branching(trees, trajectories),
         **_invalid(trajectories),
+        **_folds(trees, trajectories),
         "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
         # timelines also know calls whose results were never appended; trees of older versions have no timeline
         **(_tools(use) if use.trajectories else _tools_of_spans(trees)),
@@ -201,8 +205,18 @@ def _invalid(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     return {"invalid": causes.total(), **{f"invalid/{cause}": causes[cause] for cause in sorted(causes)}}
 
 
+def _folds(trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    calls = [span for tree in trees for span in tree.spans if span.tool and span.tool.get("name") == FOLD]
+    if not calls:
+        return {}
+    made = sum(tree.folds(number) for tree in trees for number in range(len(tree.trajectories)))
+    failed = sum(span.kind != "fold" and span.is_result for span in calls)
+    return {"folds": made / len(trajectories), "folds_failed": failed}
+
+
 def _tools(use: TimeUse) -> dict[str, float]:
-    calls = {f"tool_calls/{name}": float(use.calls[name]) for name in sorted(use.calls)}
+    # `folds` counts folds, which are no calls of a tool
+    calls = {f"tool_calls/{name}": float(use.calls[name]) for name in sorted(use.calls) if name != FOLD}
     return calls | {f"tool_seconds/{name}": use.tools[name] for name in sorted(use.tools)}
 
 

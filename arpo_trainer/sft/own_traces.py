@@ -42,10 +42,12 @@ class RejectionSampling:
         """Check a trajectory against those that are kept already.
 
         Raises:
-            DroppedRow: it scored too little or failed, is a duplicate, or its task has enough of them.
+            DroppedRow: it scored too little or failed, was folded, is a duplicate, or its task has enough of them.
         """
         if trace.reward is None or trace.reward < self.min_reward:
             raise DroppedRow("reward too low", f"{trace.reward} is less than min_reward={self.min_reward}")
+        if trace.folded:
+            raise DroppedRow("memory folded")
         if (trace.question, trace.turns) in self._seen:
             raise DroppedRow("duplicate")
         if self.max_per_task and self._count[trace.question] >= self.max_per_task:
@@ -96,11 +98,13 @@ def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
         ids = SampledIds(tuple(tree.prompt_ids), tuple(tuple(span.ids) for span in path), texts)
         turns = tuple(_turn(span) for span in path)
         cut = bool(path) and path[-1].finish == "length"
-        yield Trace(None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut)
+        yield Trace(
+            None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut, tree.folds(number) > 0
+        )
 
 
 def _turn(span: Span) -> Turn:
-    if span.kind == "environment":
+    if span.kind != "model":
         texts = tuple(match[2] for match in _RESULTS.finditer(span.text))
         return ToolResults(texts or (span.text,))
     text = _END.sub("", span.text)

@@ -28,6 +28,7 @@ CAUSES = {
     "answer before the end": "a turn that is not the last one answers",
     "too long": "more tokens than max_length",
     "other protocol": "the turns cannot be written in the protocol without changing their calls or the answer",
+    "memory folded": "a trajectory that folded its history has several prompts, and a row has one",
     "reward too low": "a trajectory that scored less than min_reward, or that failed",
     "duplicate": "the same turns for the same task as in a row before",
     "enough of this task": "more than max_per_task trajectories of a task",
@@ -98,6 +99,7 @@ class Trace:
         ids: the sampled ids, if the trace comes from a rollout.
         reward: what the trajectory earned, if the trace comes from a rollout; None if it failed.
         cut: whether the last turn of a rollout ended at its limit of tokens.
+        folded: whether the history was folded on the way.
     """
 
     system: str | None
@@ -108,6 +110,7 @@ class Trace:
     ids: SampledIds | None = None
     reward: float | None = None
     cut: bool = False
+    folded: bool = False
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -15,7 +15,8 @@ from arpo_trainer.packing.forward import packed_logps
 from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.packing.splitting import regroup
 from arpo_trainer.packing.support import why_not_packable, why_not_proven
-from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
+from arpo_trainer.training.forward_request import Forward
+from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, HookedGRPOTrainer
 
 logger = logging.getLogger(__name__)
 

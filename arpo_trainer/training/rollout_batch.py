@@ -28,6 +28,7 @@ _COMPLETION = (
     "ref_per_token_logps",
     "sampling_per_token_logps",
     "importance_sampling_ratio",
+    "fold_mask",
 )
 
 
@@ -101,6 +102,21 @@ class RolloutBatch:
     def entropies(self, rows: range, like: torch.Tensor) -> torch.Tensor:
         """Return the sampling entropies of some trajectories, padded on the right with 0 to the shape of `like`."""
         return pad_rows([tree.row(number).entropies for tree, number in self._trajectories(rows)], like)
+
+    def fold_mask(self, rows: range, width: int) -> torch.Tensor | None:
+        """Return where some trajectories have new prompts, (rows, width), padded on the right with 0.
+
+        Args:
+            rows: of this process.
+            width: T of the batch.
+
+        Returns:
+            None if nothing was folded on any process.
+        """
+        if not any(span.kind == "fold" for tree in self.trees for span in tree.spans):
+            return None
+        like = torch.zeros(len(rows), width, dtype=torch.long)
+        return pad_rows([tree.row(number).fold for tree, number in self._trajectories(rows)], like)
 
     def metrics(self, seconds: float) -> dict[str, float]:
         """Return what is logged of the rollout; every process has to call it.

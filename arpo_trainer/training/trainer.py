@@ -29,7 +29,7 @@ from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.config_checks import check_vllm_length
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, Evaluation, evaluation_tasks
-from arpo_trainer.training.packed_trainer import PackedGRPOTrainer
+from arpo_trainer.training.folding_trainer import FoldingGRPOTrainer
 from arpo_trainer.training.policy_backend import trainer_backend
 from arpo_trainer.training.resume import ResumableTrainer
 from arpo_trainer.training.rewards import NoSignalWarning, RewardCheck, env_reward
@@ -43,7 +43,7 @@ from envs_registry.sources import LimitedSource
 PARTS_OF_ENV = ("tools", "rollout_func", "environment_factory")
 
 
-class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
+class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, FoldingGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with another algorithm of the table.
 
     Args:
@@ -139,7 +139,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
             "seconds_generate": self.backend.time.seconds - before[0],
             "seconds_tools": self.engine.tool_time.seconds - before[1],
         }
-        self.rollout_batch = RolloutBatch(trees, seconds, spent)
+        self.rollout_batch, self.rolled_out = RolloutBatch(trees, seconds, spent), True
         if training and self.on_rollout and self.accelerator.is_main_process:
             self.on_rollout(trees)
         return self.rollout_batch.trl_rows(self._own_rows)
@@ -155,6 +155,10 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, PackedGRPOTrainer):
         """Check the rewards of all trajectories and keep them; invalid trajectories have none, whatever was given."""
         self._reward_check.settle(rewards, self.reward_funcs)
         self.rollout_batch.score(rewards, self.reward_weights)
+
+    def fold_mask(self, width: int) -> torch.Tensor | None:
+        """Return where the rows of this process have new prompts."""
+        return self.rollout_batch.fold_mask(self._own_rows, width)
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Trim the padding of the micro-batch."""

@@ -2,13 +2,14 @@
 
     rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
     _calculate_rewards                    rewards_seen: of all processes, before the mean of the group is subtracted
-    _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; batch_made
+    _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; more_columns;
+                                          batch_made
     _prepare_inputs, _buffered_inputs, _step   deal: which rows share a micro-batch
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
     _get_train_sampler                    sampler_made
     _save_checkpoint, _get_output_dir     before_checkpoint
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
-    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss
+    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
     _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
@@ -28,8 +29,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from arpo_trainer.backends.base import GenerationError
+from arpo_trainer.training.forward_request import Forward
 
 logger = logging.getLogger(__name__)
 
@@ -89,29 +90,6 @@ def check_trl(version: str, missing: list[str]) -> None:
 check_trl(trl.__version__, missing_methods(trl.GRPOTrainer))
 GRPOConfig = trl.GRPOConfig
 HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
-
-
-@dataclass(frozen=True)
-class Forward:
-    """A request for log-probabilities.
-
-    Attributes:
-        model: as accelerate has wrapped it.
-        input_ids: prompts and completions, (B, P + T).
-        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
-        logits_to_keep: T.
-        batch_size: rows that may go through the model together.
-        entropy: whether entropies are asked for.
-        aux_loss: whether the load-balancing loss of the routers is asked for.
-    """
-
-    model: Any
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    logits_to_keep: int
-    batch_size: int
-    entropy: bool
-    aux_loss: bool
 
 
 class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
@@ -166,6 +144,10 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         """
         return centred
 
+    def more_columns(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return further tensors of the rollout, (B, T), that go to `before_loss` with their rows."""
+        return {}
+
     def batch_made(self, seconds: float) -> None:
         """Called when rows have been rolled out and scored, with the seconds that this took."""
 
@@ -187,6 +169,12 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """Return log-probabilities and entropies, each (B, T), or None to let TRL compute them."""
         return None
+
+    def in_segments(
+        self, compute: Callable[..., tuple[Any, ...]], ids: Any, mask: Any, width: int, batch_size: int | None
+    ) -> tuple[Any, ...]:
+        """Return `compute(ids, mask, width, batch_size)`: log-probabilities (B, T), entropies and the rest."""
+        return compute(ids, mask, width, batch_size)
 
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
         """Called with log pi of a micro-batch, (B, T), before the loss reads its other inputs, which may be changed."""
@@ -211,6 +199,7 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         self.rows = [dict(row) for row in inputs]
         output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
         output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
+        output |= self.more_columns(output["completion_ids"])
         self.batch_made(time.perf_counter() - started)
         return output
 
@@ -254,12 +243,16 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         **more: Any,
     ) -> tuple[Any, ...]:
         # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
-        what = (model, input_ids, attention_mask, logits_to_keep)
+        # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
         wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
-        own = self.own_logps(Forward(*what, batch_size or len(input_ids), *wanted))
         theirs = super()._get_per_token_logps_and_entropies
-        # the third value is the balancing loss of the routers, which packed rows do not have (`own_logps` gives None)
-        logps, *rest = (*own, None) if own else theirs(*what, batch_size=batch_size, **more)
+
+        def compute(ids: Any, mask: Any, width: int, size: int | None) -> tuple[Any, ...]:
+            own = self.own_logps(Forward(model, ids, mask, width, size or len(ids), *wanted))
+            # the third value is the balancing loss of the routers, which packed rows do not have
+            return (*own, None) if own else theirs(model, ids, mask, width, batch_size=size, **more)
+
+        logps, *rest = self.in_segments(compute, input_ids, attention_mask, logits_to_keep, batch_size)
         if self._loss_inputs is not None:  # the pass of the loss, not that of the old or the reference policy
             self.logps_seen(logps, self._loss_inputs)
         return (logps, *rest)

@@ -8,6 +8,7 @@ Control characters of what a model or a tool wrote are shown as escapes: text ca
 
 from __future__ import annotations
 
+import json
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -177,6 +178,11 @@ def conversation_lines(run: EvalRun, row: UnitRow, number: int, *, prompt: bool 
 
 
 def _span_lines(span: Span) -> Iterator[str]:
+    if span.kind == "fold":
+        memory = (span.tool or {}).get("memory", {})
+        text = "\n".join(f"{name}: {json.dumps(part, ensure_ascii=False)}" for name, part in memory.items())
+        yield from _box("fold", f"new prompt, {len(span.ids)} tokens", text)
+        return
     if span.kind == "environment":
         tool = span.tool or {}
         about = " ".join(str(tool[name]) for name in ("name", "status") if tool.get(name))

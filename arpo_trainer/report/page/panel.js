@@ -34,7 +34,7 @@ function spanPanel(tree, span) {
     ["tokens", num(span.n)], ["ended", FINISHES[span.finish] || span.finish], ["mean entropy", `${num(average(span.entropies))} nats`],
     ["first 20 tokens", `${num(average((span.entropies || []).slice(0, 20)))} nats`],
     ["mean log-probability", surprise === null ? null : num(surprise)], ["shared by", sharedBy(span)],
-  ] : [["tokens", num(span.n)], ["tool", span.tool ? toolName(span) : null], ["status", span.tool ? plain(span.tool.status) : null],
+  ] : [["tokens", num(span.n)], ["tool", span.tool ? `${toolName(span)}${span.kind === "fold" ? ", a new prompt" : ""}` : null], ["status", span.tool ? plain(span.tool.status) : null],
     ["took", span.tool && known(span.tool.seconds) ? `${num(span.tool.seconds)} s` : null], ["shared by", sharedBy(span)]];
   return [
     h("h3", {}, h("span", { class: `tag ${model ? "model" : "environment"}` }, model ? "model" : "environment"), model ? ` turn ${span.turn}` : ` after turn ${span.turn}`),

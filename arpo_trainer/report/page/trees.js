@@ -209,6 +209,7 @@ function drawSpan(span, y, bright, tree) {
   const helps = helped(span).length ? `, ${helped(span).map(helpedText).join(", ")}` : "";
   const label = `${said}${helps}${span.through.length > 1 ? `, shared by ${num(span.through.length)} trajectories` : ""}`;
   const short = model ? null : clip((bad ? "! " : "") + toolName(span), Math.floor((span.w - 12) / 6.6));
+  if (span.kind === "fold") classes.push("fold");
   return s("g", node("span", span.index, label, classes.join(" ")), s("title", {}, label),
     s("path", { class: "body", d: model ? pebble(span.x, y, span.w) : hexagon(span.x, y, span.w) }),
     model ? s("path", { class: "profile", d: profile(span.entropies || [], span.x + 3, y + 3, span.w - 6, BAR - 6, tree.most) })

@@ -49,7 +49,9 @@ class Watched(ARPOTrainer):
         return output
 
 
-def made(policy: Path, folder: Path, peft: Any = None, **settings: Any) -> tuple[Watched, Gradients]:
+def made(
+    policy: Path, folder: Path, peft: Any = None, env: ToolEnv | None = None, **settings: Any
+) -> tuple[Watched, Gradients]:
     """A trainer that rolls out two groups of four a step."""
     values: dict[str, Any] = {
         "output_dir": str(folder),
@@ -75,7 +77,7 @@ def made(policy: Path, folder: Path, peft: Any = None, **settings: Any) -> tuple
     watching = Gradients()
     trainer = Watched(
         AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
-        ToolEnv("arpo/Arithmetic-v0", level=1),
+        env or ToolEnv("arpo/Arithmetic-v0", level=1),
         reward_funcs=letter_reward,
         args=ARPOConfig(**values),
         processing_class=AutoTokenizer.from_pretrained(policy),

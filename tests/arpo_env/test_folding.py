@@ -1,0 +1,160 @@
+"""Memory folding in an environment: what the model goes on from, what lives on, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import arpo_env
+from arpo_env import ServiceError, ToolEnv
+from arpo_env.folding.memory import MEMORIES, MemoryFormatError, check_memory, memory_text
+from tests.arpo_env.chat_server import chat_server, reply
+
+MEMORY: dict[str, Any] = {
+    "episodic": {
+        "task_description": "find x",
+        "key_events": [{"step": 1, "description": "asked", "outcome": "x is in a"}],
+        "current_progress": "half",
+    },
+    "working": {
+        "immediate_goal": "open a",
+        "current_challenges": "",
+        "next_actions": [{"type": "python", "description": "print(x)"}],
+    },
+    "tool": {
+        "tools_used": [
+            {
+                "tool_name": "python",
+                "success_rate": 1.0,
+                "effective_parameters": ["short code"],
+                "common_errors": [],
+                "response_pattern": "the last value",
+                "experience": "",
+            }
+        ],
+        "derived_rules": ["name variables"],
+    },
+}
+FOLD = f"<think>f</think><fold_thought>{json.dumps(MEMORY)}</fold_thought>"
+
+
+def test_the_schema_takes_what_fits_and_names_the_place_of_what_does_not() -> None:
+    assert check_memory(MEMORY) == MEMORY
+    assert list(check_memory(dict(reversed(MEMORY.items())))) == list(MEMORIES)
+    for path in (("episodic", "key_events", 0, "outcome"), ("tool", "tools_used", 0, "common_errors"), ("working",)):
+        for broken in (None, True, 1.5j):
+            memory: Any = json.loads(json.dumps(MEMORY))
+            inner = memory
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = broken if broken != 1.5j else {"nested": []}
+            with pytest.raises(MemoryFormatError, match=str(path[-1])):
+                check_memory(memory)
+
+
+def test_the_interpreter_lives_on_and_can_be_forked_before_and_after(isolation: str) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", folds=2, level=3)
+    question, info = env.reset(seed=0)
+    env.step("<think>a</think><python>x = [1]</python>")
+    before = env.fork()
+    text, _, ended, cut, info = env.step(FOLD)
+    assert not ended
+    assert not cut
+    assert text == memory_text(MEMORY)
+    assert info["messages"][-1]["content"] == f"{question}\n\n{text}"
+    after = env.fork()
+    assert "[1, 2]" in after.step("<think>b</think><python>x.append(2); x</python>")[0]
+    assert "[1]" in env.step("<think>b</think><python>x</python>")[0]
+    assert "[1]" in before.step("<think>b</think><python>x</python>")[0]
+    assert (before.episode.folds, env.episode.folds, after.episode.memory) == (0, 1, MEMORY)
+    assert len(env.episode.since_fold) == 1
+    assert len(env.episode.tools_used) == 2  # a fold is not one
+    _, reward, ended, _, info = env.step(f"<think>d</think><answer>\\boxed{{{env.episode.task.answers[0]}}}</answer>")
+    assert ended
+    assert reward == 1.0
+    for each in (env, before, after):
+        each.close()
+
+
+@pytest.mark.parametrize("protocol", ["hermes", "llama3"])
+def test_a_native_call_folds_and_must_be_alone(protocol: str) -> None:
+    env: Any = ToolEnv("arpo/MultiHop-v0", folds=1, protocol=protocol, world_size=200)
+    env.reset(seed=0)
+    calls = [("search", {"query": "a"}), ("fold_thought", MEMORY)]
+    text, *_, info = env.step(env.protocol.write_calls("", calls))
+    assert text.count("must be the only call") == 2
+    assert (info["folds"], info["tool_calls"], info["tool"]["status"]) == (0, 0, "refused")
+    *_, info = env.step(env.protocol.write_calls("", calls[1:]))
+    assert info["folded"]
+    assert info["messages"] == env.context()
+
+
+def test_another_model_writes_the_memories(tmp_path: Path) -> None:
+    """It sees the tools and only what happened since the last fold; the cache replays it without a server."""
+    turns = ["<search> first </search>", "<fold_thought> names </fold_thought>", "<search> second </search>"]
+    with chat_server(lambda body: (200, reply(json.dumps(MEMORY[_asked(body)])))) as server:
+        options: dict[str, Any] = {"world_size": 200, "folds": 2, "fold_model": "m", "model_url": server.address}
+        options["cache"] = tmp_path / "record.sqlite"
+        env = ToolEnv("arpo/MultiHop-v0", **options)
+        env.reset(seed=0)
+        for turn in [*turns, turns[1]]:
+            *_, info = env.step(turn)
+    assert info["folds"] == 2
+    prompts = server.prompts
+    assert len(prompts) == 6
+    assert all('"name": "search"' in prompt and "names" in prompt for prompt in prompts)
+    assert ["<search> first" in prompt for prompt in prompts] == [True] * 3 + [False] * 3
+    again = ToolEnv("arpo/MultiHop-v0", **{**options, "cache_mode": "replay"})
+    again.reset(seed=0)
+    for turn in turns[:2]:
+        *_, info = again.step(turn)
+    assert info["folds"] == 1
+
+
+@pytest.mark.parametrize("said", ["I would rather not.", "{}", '{"episodic": ', "[1]"])
+def test_garbage_of_the_other_model_is_told_and_the_history_stays(said: str) -> None:
+    with chat_server(lambda body: (200, reply(said))) as server:
+        env = ToolEnv("arpo/MultiHop-v0", world_size=200, folds=1, fold_model="m", model_url=server.address)
+        env.reset(seed=0)
+        text, *_, info = env.step("<fold_thought> names </fold_thought>")
+    assert "nothing was folded, because" in text
+    assert (info["folds"], info["outcome"], info["tool"]["status"]) == (0, "", "error")
+    assert env.context() == env.messages(env.episode.task)
+
+
+def test_a_server_that_fails_voids_the_sample() -> None:
+    with chat_server(lambda body: (404, {"error": "gone"})) as server:
+        env = ToolEnv("arpo/MultiHop-v0", world_size=200, folds=1, fold_model="m", model_url=server.address)
+        env.reset(seed=0)
+        with pytest.raises(ServiceError):
+            env.step("<fold_thought> names </fold_thought>")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"folds": -1}, "folds must be a whole number"),
+        ({"folds": 1.5}, "folds must be a whole number"),
+        ({"fold_model": "m"}, "allow some with folds=3"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ToolEnv("arpo/MultiHop-v0", world_size=200, **options)
+
+
+def test_a_tool_of_the_same_name_is_refused() -> None:
+    def fold_thought(text: str) -> str:
+        """Fold."""
+        return text
+
+    with pytest.raises(ValueError, match="rename the tool"):
+        ToolEnv("arpo/MultiHop-v0", world_size=200, folds=1, tools=[arpo_env.tool(fold_thought)])
+
+
+def _asked(request: Any) -> str:
+    schema = request["messages"][0]["content"].rpartition("and nothing else:\n")[2]
+    return next(name for name, known in MEMORIES.items() if json.loads(schema) == known)
