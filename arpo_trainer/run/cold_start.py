@@ -40,7 +40,11 @@ _GUESSES = ("I can tell.", "This is easy.", "I know this one.", "No need for cod
 
 
 class SolvableSource(TaskSource, Protocol):
-    """A task source that knows a solution of its tasks."""
+    """A task source that knows a solution of its tasks.
+
+    A source whose tasks take several tools has `solution_protocol` in place of `solution_tool`: the solutions are then
+    all turns of an episode but the answer, written in that protocol, such as "deepagent".
+    """
 
     solution_tool: str
 
@@ -68,8 +72,10 @@ def demonstrations(
         {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
     """
     renderer = Renderer(tokenizer, env.protocol)
+    # a rollout stops at </answer>; other protocols end with the template's end token
+    ends = not isinstance(env.protocol, ArpoTags)
     for trace in demonstrated_traces(env, source, count, tool_share, seed):
-        yield tokenised(trace, renderer, env.schemas, end_token=False)  # a rollout stops at </answer>
+        yield tokenised(trace, renderer, env.schemas, end_token=ends)
 
 
 def demonstrated_traces(
@@ -81,22 +87,14 @@ def demonstrated_traces(
         ValueError: the source has no solutions, their tool is not in the environment, or the protocol has no tags.
     """
     check_solvable(source)
-    if not isinstance(env.protocol, ArpoTags):
-        raise ValueError(
-            f"the cold start writes tags, which protocol {env.protocol.name!r} does not have: cold_start_examples=0"
-        )
-    if source.solution_tool not in env.tools:
-        raise ValueError(
-            f"these tasks are solved with {source.solution_tool!r}; the tools are {', '.join(env.tools) or 'none'}. "
-            "Add it to `tools`, or set cold_start_examples=0"
-        )
+    _check_protocol(env, source)
     rng = random.Random(seed)
     for index in range(count):
         task = source.task(index)
         _, info = env.reset(options={"task": task})
         cells = source.solution(index) if rng.random() < tool_share else ()
         turns: list[Turn] = []
-        for text in _turns(source.solution_tool, cells, task.answers[0], rng):
+        for text in _turns(source, cells, task.answers[0], rng):
             *_, step = env.step(text)
             turns += [ModelTurn(text), *([ToolResults(tuple(step["results"]))] if step["results"] else [])]
         system, question = (message["content"] for message in info["messages"])
@@ -111,12 +109,35 @@ def check_solvable(source: object) -> None:
     """
     if not hasattr(source, "solution"):
         raise ValueError(
-            "a cold start needs tasks with known solutions: arpo/Arithmetic-v0 or arpo/MultiHop-v0, without `limit`. "
-            "For other environments start from a model that knows the tags, with cold_start_examples=0"
+            "a cold start needs tasks with known solutions: arpo/Arithmetic-v0, arpo/MultiHop-v0 or arpo/ToolWorld-v0, "
+            "without `limit`. For other environments start from a model that knows the tags, with cold_start_examples=0"
         )
 
 
-def _turns(tool: str, cells: Sequence[str], answer: str, rng: random.Random) -> Iterable[str]:
+def _check_protocol(env: ToolEnv, source: SolvableSource) -> None:
+    written = getattr(source, "solution_protocol", None)
+    if written is not None and env.protocol.name != written:
+        raise ValueError(
+            f"the solutions of these tasks are written in protocol {written!r}, not in {env.protocol.name!r}: "
+            f"protocol={written!r}, or cold_start_examples=0"
+        )
+    if written is None and not isinstance(env.protocol, ArpoTags):
+        raise ValueError(
+            f"the cold start writes tags, which protocol {env.protocol.name!r} does not have: cold_start_examples=0"
+        )
+    if written is None and source.solution_tool not in env.tools:
+        raise ValueError(
+            f"these tasks are solved with {source.solution_tool!r}; the tools are {', '.join(env.tools) or 'none'}. "
+            "Add it to `tools`, or set cold_start_examples=0"
+        )
+
+
+def _turns(source: SolvableSource, cells: Sequence[str], answer: str, rng: random.Random) -> Iterable[str]:
+    if hasattr(source, "solution_protocol"):
+        yield from cells
+        yield f"{rng.choice(_CLOSES if cells else _GUESSES)} \\boxed{{{answer}}}"
+        return
+    tool = source.solution_tool
     for cell in cells:
         yield f"<think>{rng.choice(_PLANS[tool])}</think><{tool}>{cell}</{tool}>"
     thought = rng.choice(_CLOSES if cells else _GUESSES)

@@ -11,6 +11,7 @@ above 1 by itself. Train and test questions are about the same world; another se
 from __future__ import annotations
 
 import functools
+import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,7 @@ class ToolWorldSource:
     """
 
     size = None
+    solution_protocol = "deepagent"
 
     def __init__(self, split: str = "train", level: str = "3", seed: int = 0) -> None:
         if split not in SPLITS:
@@ -129,6 +131,15 @@ class ToolWorldSource:
     def steps(self, index: int) -> tuple[ToolStep, ...]:
         """Return the calls that answer task number `index`, in order."""
         return self._made(index)[2]
+
+    def solution(self, index: int) -> tuple[str, ...]:
+        """Return the searches and calls that solve task number `index`, as turns of `solution_protocol`."""
+        turns = []
+        for step in self.steps(index):
+            call = json.dumps({"name": step.tool, "arguments": step.arguments}, ensure_ascii=False)
+            turns.append(f"I need {step.query}. <tool_search>{step.query}</tool_search>")
+            turns.append(f"Now I can call it. <tool_call>{call}</tool_call>")
+        return tuple(turns)
 
     def _made(self, index: int) -> tuple[str, str, tuple[ToolStep, ...]]:
         rng = random.Random(f"toolworld/{self.seed}/{self.split}/{self.level}/{index}")

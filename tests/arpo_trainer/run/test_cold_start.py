@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from arpo_env import ToolEnv
-from arpo_trainer.run.cold_start import IGNORED, cold_start, demonstrations
+from arpo_trainer.run.cold_start import IGNORED, cold_start, demonstrated_traces, demonstrations
+from arpo_trainer.sft.plain_trace import ModelTurn
 from tests.conftest import tiny_llama
 
 
@@ -97,3 +98,18 @@ def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path:
     untrained = torch.cat([value.detach().flatten() for value in tiny_llama(len(tokenizer)).parameters()])
     assert (weights[0] - weights[1]).norm() < 0.01 * (weights[0] - untrained).norm()
     assert passes[1] < 0.7 * passes[0]
+
+
+def test_tools_that_are_found_are_demonstrated_in_the_protocol_of_their_source(tokenizer: Any) -> None:
+    env = ToolEnv("arpo/ToolWorld-v0", level="2", tool_results=3)
+    for trace in demonstrated_traces(env, env.tasks, 3, tool_share=1.0):
+        turns = [turn.text for turn in trace.turns if isinstance(turn, ModelTurn)]
+        assert [turn.count("<tool_search>") for turn in turns] == [1, 0, 1, 0, 0]
+    assert env.episode.outcome == "answered"
+    [example] = demonstrations(env, env.tasks, tokenizer, 1, tool_share=1.0)
+    learned = [number for number in example["labels"] if number != IGNORED]
+    text = tokenizer.decode(learned)
+    assert "<tool_call_result>" not in text
+    assert text.count("</tool_call>") == 2
+    with pytest.raises(ValueError, match="written in protocol 'deepagent'"):
+        next(demonstrated_traces(ToolEnv("arpo/ToolWorld-v0", protocol="hermes"), env.tasks, 1))
