@@ -89,8 +89,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
-        options: options of `arpo_env.services.Services` (search, cache, pages, browse, judge_model, ...), and of the task
-            source, such as `level`.
+        options: options of `arpo_env.services.Services` (search, cache, pages, browse, judge_model, ...), and of the
+            task source, such as `level`.
 
     Raises:
         UnknownEnvError: the id is not registered.

@@ -317,7 +317,7 @@ class RolloutTree:
     def to_json(self) -> str:
         """Write the tree as one line of JSON."""
         # `asdict` would copy every list of tokens, which takes longer than writing them
-        spans = [{**vars(span), "decision": span.decision and vars(span.decision)} for span in self.spans]
+        spans = [_entry(span) for span in self.spans]
         parts = {"spans": spans, "trajectories": list(map(vars, self.trajectories))}
         data = {**vars(self), **parts, "timeline": list(map(vars, self.timeline))}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -330,6 +330,13 @@ class RolloutTree:
         data["trajectories"] = [Trajectory(**entry) for entry in data["trajectories"]]
         data["timeline"] = [Event(**entry) for entry in data.get("timeline", [])]  # older traces have none
         return cls(**data)
+
+
+def _entry(span: Span) -> dict[str, Any]:
+    entry = {**vars(span), "decision": span.decision and vars(span.decision)}
+    if span.interventions is None:
+        del entry["interventions"]  # of evaluations with tools at inference time only
+    return entry
 
 
 def _span(entry: dict[str, Any]) -> Span:
