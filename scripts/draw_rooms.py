@@ -26,7 +26,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "lab",
-        "views",
+        "views synthesis",
         "evaluation export lab",
         "run",
         "costs report sft",
@@ -53,7 +53,7 @@ FLOORS: dict[str, list[str]] = {
         "episode daemon_threads errors lazy_names nearest_name option_checks same_definition text text_space",
     ],
     "envs_registry": [
-        "catalogue user_tasks",
+        "catalogue user_tasks named_sources",
         "datasets generated",
         "contamination answer_leak_check",
         "sources",

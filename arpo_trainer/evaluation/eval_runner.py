@@ -16,7 +16,8 @@ from arpo_trainer.evaluation.episode_store import EpisodeStore
 from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow
 from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.engine import Engine, first_error, rollout_context
-from arpo_trainer.rollout.group import Group, RolloutContext
+from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
@@ -32,11 +33,13 @@ class Unit:
         key: of the unit.
         task: its task.
         index: the task's position in its environment.
+        opening: token ids that its first turn begins with.
     """
 
     key: UnitKey
     task: Task
     index: int
+    opening: tuple[int, ...] = ()
 
 
 @dataclass
@@ -90,7 +93,7 @@ class EvalRunner:
     async def _work(self, queue: Iterator[Unit], contexts: Mapping[str, RolloutContext], per_unit: int) -> None:
         for unit in queue:
             # the seeds of a group depend on these two numbers
-            group = Group(contexts[unit.key.env], unit.task, step=unit.key.sample, number=unit.index)
+            group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
             self.running += per_unit
             try:
                 await group.grow()

@@ -20,52 +20,23 @@ import contextlib
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from arpo_env import ToolEnv
 from arpo_env.budget import NO_ROOM
 from arpo_trainer.algorithms.budgets import probed_roots, split_budget
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
-from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
+from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
-from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
 from arpo_trainer.rollout.lookahead import Lookahead
-from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.timeline import Event, Stopwatch
+from arpo_trainer.rollout.rollout_context import RolloutContext
+from arpo_trainer.timeline import Event
 from arpo_trainer.tree import Origin, RolloutTree, Span, Trajectory
 from envs_registry import Task
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RolloutContext:
-    """What all groups of one rollout share.
-
-    Attributes:
-        backend: generates the turns.
-        tokenizer: of the model.
-        env: the environment whose copies are played.
-        settings: how trees are grown.
-        renderer: between texts and token ids.
-        limits: on what runs at once.
-        tool_time: runs while at least one environment is busy.
-        on_trajectory: called when a trajectory has ended.
-    """
-
-    backend: Backend
-    tokenizer: Any
-    env: ToolEnv
-    settings: RolloutSettings
-    renderer: Renderer
-    limits: ConcurrencyLimits
-    tool_time: Stopwatch
-    on_trajectory: Callable[[], object] | None = None
 
 
 class Group:
@@ -76,12 +47,22 @@ class Group:
         task: the task of the prompt.
         step: of the training; part of the seed.
         number: of the group in its step; part of the seed.
+        opening: token ids that the first turn of each root begins with; the model goes on from there. They have the
+            log-probability and entropy 0.0, and are counted in `meta["opening"]`.
+
+    Raises:
+        ValueError: there is an opening and the algorithm branches.
     """
 
-    def __init__(self, context: RolloutContext, task: Task, step: int, number: int) -> None:
+    def __init__(
+        self, context: RolloutContext, task: Task, step: int, number: int, opening: Sequence[int] = ()
+    ) -> None:
         self.context, self.task, self.settings = context, task, context.settings
+        self.opening = tuple(opening)
         self.seed_name = f"{self.settings.seed}/{step}/{number}/{task.id}"
         parts = self.settings.parts
+        if self.opening and parts.method is not None:  # the entropies of the first tokens are compared there
+            raise ValueError(f"algorithm {self.settings.algorithm!r} branches: only 'grpo' takes an opening")
         self.roots, reserve = split_budget(parts.budget, self.settings.num_generations, self.settings.initial_rollouts)
         prompt_ids = context.renderer.prompt_ids(context.env.messages(task), context.env.schemas)
         self.tree = RolloutTree(prompt_ids, task=task.as_dict(), meta=self._meta(step, number))
@@ -123,6 +104,7 @@ class Group:
             "branch": parts.branch,
             "temperature": settings.temperature,
             **settings.filters,
+            **({"opening": len(self.opening)} if self.opening else {}),
         }
 
     async def grow(self) -> None:
@@ -159,7 +141,7 @@ class Group:
 
     def _start_root(self, origin: Origin) -> None:
         name, self._started = str(self._started), self._started + 1
-        root = LiveTrajectory(name, self._new_episode(name), list(self.tree.prompt_ids))
+        root = LiveTrajectory(name, self._new_episode(name), list(self.tree.prompt_ids), opening=self.opening)
         topped_up = origin == "top-up"
         self.scheduler.root_started(root, topped_up)
         self._start(root, origin, topped_up=topped_up)
@@ -283,7 +265,7 @@ class Group:
             generation = await self._from_model(request, tell)
             event.waited += generation.queued
             event.status, event.tokens, event.cached = generation.finish, len(generation.ids), generation.cached
-        return generation
+        return trajectory.opened(generation)
 
     async def _from_model(self, request: Request, tell: OnWindow | None) -> Generation:
         try:
@@ -294,9 +276,9 @@ class Group:
             raise GenerationError(f"generation failed: {type(error).__name__}: {error}") from error
 
     def _request(self, trajectory: LiveTrajectory) -> Request:
-        room = self._room(trajectory)
+        room = self._room(trajectory) - len(trajectory.opening)
         return Request(
-            tuple(trajectory.ids),
+            (*trajectory.ids, *trajectory.opening),
             min(self.settings.max_turn_length or room, room),
             tuple(trajectory.env.protocol.stop_strings(trajectory.env.schemas)),
             self._seed(f"{trajectory.name}/{trajectory.turn}"),
@@ -318,6 +300,9 @@ class Group:
         messages = trajectory.env.messages(self.task)
         for turn in trajectory.env.episode.turns:
             messages += [{"role": "assistant", "content": turn.text}, {"role": "user", "content": turn.result}]
+        if trajectory.opening:
+            opening = self.context.renderer.turn_text(trajectory.opening, first=True)
+            messages.append({"role": "assistant", "content": opening})
         return messages
 
     def _room(self, trajectory: LiveTrajectory) -> int:

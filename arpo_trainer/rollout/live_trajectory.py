@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from arpo_env import ServiceError, ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
+from arpo_trainer.backends.base import Generation
 from envs_registry import Task
 from sandbox import SandboxError
 
@@ -79,6 +80,7 @@ class LiveTrajectory:
         node: index of the last span, None at the prompt.
         number: of its trajectory in the tree.
         turn: number of turns played.
+        opening: ids that its next turn begins with; the model goes on from there.
     """
 
     name: str
@@ -87,6 +89,7 @@ class LiveTrajectory:
     node: int | None = None
     number: int = -1
     turn: int = 0
+    opening: tuple[int, ...] = ()
 
     @property
     def env(self) -> ToolEnv:
@@ -98,6 +101,13 @@ class LiveTrajectory:
         """How many more tool results it can reach: a result needs a call, and a turn that may follow it."""
         budget, episode = self.env.budget, self.env.episode
         return max(0, min(budget.calls - len(episode.tools_used), budget.turns - 1 - len(episode.turns)))
+
+    def opened(self, made: Generation) -> Generation:
+        """Return a turn with the opening before it, which is used up; its tokens were not sampled and have zeros."""
+        opening, self.opening = self.opening, ()
+        zeros = [0.0] * len(opening)
+        numbers = [*zeros, *made.logprobs], [*zeros, *made.entropies]
+        return replace(made, ids=[*opening, *made.ids], logprobs=numbers[0], entropies=numbers[1]) if opening else made
 
     def snapshot(self) -> LiveTrajectory:
         """Return a copy that stays where this trajectory stands now; it shares the environment itself."""
