@@ -31,7 +31,7 @@ from arpo_trainer.evaluation.eval_session import open_recorded, write_facts
 from arpo_trainer.evaluation.eval_settings import refuse_other_settings
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.report.run_data import read_facts
-from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.engine import Engine, first_error
 from arpo_trainer.run.recorder import versions
 from arpo_trainer.synthesis.question_sets import QuestionSet, find_contaminated, open_question_sets
 from arpo_trainer.synthesis.selection import select
@@ -140,7 +140,7 @@ def _play_models(sitting: _SynthSitting, models: Sequence[EvalModel]) -> None:
         try:
             run(all_served())
         except BaseExceptionGroup as several:  # callers expect the error itself
-            raise several.exceptions[0] from None
+            raise first_error(several) from None
 
 
 async def _play_model(sitting: _SynthSitting, model: EvalModel) -> None:
@@ -160,9 +160,7 @@ async def _play_model(sitting: _SynthSitting, model: EvalModel) -> None:
             backend.append(open_recorded(model, tokenizer, sitting.cache))
             for engine in engines.values():
                 engine.backend = backend[0]
-        runner = EvalRunner(
-            backend[0], engines, sitting.store, settings.concurrency, settings.limits, sitting.progress
-        )
+        runner = EvalRunner(backend[0], engines, sitting.store, settings.concurrency, settings.limits, sitting.progress)
         await runner.play(missing)
 
     await play(units.direct())
@@ -177,13 +175,14 @@ def _engines(sitting: _SynthSitting, model: EvalModel, tokenizer: Any) -> dict[s
     endpoint = model.kind == "endpoint"
     context = None if endpoint else context_length(model.model_id)
     rollout = sitting.settings.play.rollout_settings(context, endpoint=endpoint)
-    template, none: Any = sitting.settings.chat_template_kwargs, None
+    template = sitting.settings.chat_template_kwargs
+    unloaded: Any = None
     engines = {}
     for one in sitting.sets:
         for number, stage in enumerate(STAGES):
             planned = one.stage(stage)
             own = replace(rollout, seed=rollout.seed + _SEED_OF_STAGE * number)
-            engines[planned.label] = Engine(none, tokenizer, planned.env, own, template)
+            engines[planned.label] = Engine(unloaded, tokenizer, planned.env, own, template)
     return engines
 
 

@@ -1,7 +1,7 @@
 """What is still to be sampled: without tools first, then with tools where they are needed, then after hints.
 
-The units follow from the settings and from what is stored alone, so that a run that was killed goes on with exactly what
-is missing. What a model has answered without tools decides what that model plays with tools.
+The units follow from the settings and from what is stored alone, so that a run that was killed goes on with exactly
+what is missing. What a model has answered without tools decides what that model plays with tools.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ class SynthUnits:
         if stored is not None and not (self.repeat_broken and stored.broken):
             return "placed", None
         tree = EvalRun(self.store.folder, {}, [], []).tree(row)
-        (span, *others) = [span for span in tree.path(0) if span.kind == "model"] or [None]
-        if span is None or others:
+        spans = [span for span in tree.path(0) if span.kind == "model"]
+        if len(spans) != 1:
             return "several turns", None
         rng = random.Random(f"{self.settings.seed}/{key}")
         try:
             opener = Opener(renderer, one.env.schemas, task.language)
-            opening = opener.opening(hint, span.ids, span.entropies, row.episodes[0].answer, rng)
+            opening = opener.opening(hint, spans[0].ids, spans[0].entropies, row.episodes[0].answer, rng)
         except NoPlaceForHint as fault:
             return fault.cause, None
         if len(opening) > room:
