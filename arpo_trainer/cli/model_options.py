@@ -33,7 +33,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 0.6) -> None:
     """Add the options of sampling; `temperature` is the default that the help names."""
-    parser.add_argument("--temperature", type=float, metavar="T", help=f"of sampling; 0 is greedy (default {temperature})")
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help=f"of sampling; 0 is greedy (default {temperature})"
+    )
     parser.add_argument("--max-turn-length", type=int, metavar="TOKENS", help="of one turn (default 4096)")
     parser.add_argument(
         "--max-completion-length",

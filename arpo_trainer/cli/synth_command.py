@@ -44,7 +44,7 @@ _NUMBERS: tuple[tuple[str, Any, str, str], ...] = (
     ("max_calls", int, "N", "most tool calls of a sample (default 5)"),
     ("max_failed", int, "N", "most failed tool calls of a sample (default 1)"),
     ("max_tokens", int, "N", "most tokens of a sample after the prompt (default: any number)"),
-    ("max_per_task", int, "N", "most samples of a question that are kept (default 2)"),
+    ("max_per_task", int, "N", "most samples of a question that are kept (default 4)"),
     ("seed", int, "N", ""),
 )
 _OF_MODELS = ("model", "endpoint", "endpoint_model", "vllm", "vllm_server", "price")
@@ -77,21 +77,19 @@ def add_synth_command(commands: Any) -> None:
 
 def _synth(arguments: argparse.Namespace) -> int:
     require("train")
-    from arpo_trainer.synthesis.synth_session import broken_samples, synthesise
+    from arpo_trainer.synthesis.synth_session import NothingLeft, broken_samples, synthesise
 
     given = _from_file(arguments)
     if arguments.output is None:
         raise ValueError("say where the samples are written: --output FOLDER")
     settings, models = _begun(arguments, given)
     progress = _Progress()
-    report = synthesise(
-        settings,
-        models,
-        arguments.output,
-        resume=arguments.resume,
-        repeat_broken=arguments.retry,
-        progress=progress.add,
-    )
+    asked = {"resume": arguments.resume, "repeat_broken": arguments.retry, "progress": progress.add}
+    try:
+        report = synthesise(settings, models, arguments.output, **asked)
+    except NothingLeft as fault:
+        write_table(fault.report.table())
+        raise
     write_table(report.table())
     share = broken_samples(report)
     if share > settings.max_broken:

@@ -75,6 +75,8 @@ def pipeline_dry_run(
             part, lacks = _eval(settings, speed, plan or _as_named)
         elif stage.name == "sft":
             part, lacks = sft_dry_run(settings, processes, speed)
+        elif stage.name == "synth":
+            part, lacks = [("samples, at most", _samples(settings), "of each environment and model")], []
         else:
             part, lacks = _train(settings, speed, processes)
         rows += part
@@ -96,6 +98,14 @@ def _operations(costs: Costs) -> float:
     parameters = costs.shape.parameters if costs.shape else 0
     seen = costs.sampled * (1 + costs.passes) + costs.groups * costs.prompts.mean
     return parameters * (PASS_AND_BACK * costs.computed + PASS * seen)
+
+
+def _samples(settings: Mapping[str, Any]) -> str:
+    """Return how many samples a synthesis plays, if no question is answered without tools."""
+    direct, tir = int(settings.get("direct", 2)), int(settings.get("tir", 3))
+    tasks = settings.get("tasks")
+    each = tir + direct * (1 + len(settings.get("hints", ("verify", "reflect"))))
+    return f"{int(tasks) * each:,}" if tasks else f"{each} per question"
 
 
 def _as_named(names: Sequence[str]) -> list[Played]:

@@ -91,8 +91,12 @@ class SynthReport:
 
     def nothing_left(self) -> str:
         """Return the causes in words, for an error."""
+        if not self.played:
+            classes = (f"{count:,} {name}" for name, count in self.questions.items())
+            return f"no question was sampled ({', '.join(classes)})"
         causes = sorted(self._causes(), key=lambda cause: -self.dropped[cause].total())
-        return "; ".join(f"{self.dropped[cause].total():,} {cause} ({_cut(self.examples[cause])})" for cause in causes)
+        counts = (f"{self.dropped[cause].total():,} {cause} ({_cut(self.examples[cause])})" for cause in causes)
+        return f"all {self.played.total():,} samples were dropped: {'; '.join(counts)}"
 
     def _causes(self) -> list[str]:
         return [cause for cause in CAUSES if self.dropped.get(cause)]

@@ -39,7 +39,7 @@ from arpo_trainer.synthesis.stages import STAGES, TIR, stage_label
 from arpo_trainer.synthesis.synth_report import SynthReport
 from arpo_trainer.synthesis.synth_settings import SynthSettings
 from arpo_trainer.synthesis.synth_units import SynthUnits, add_counts
-from arpo_trainer.synthesis.training_files import write_files
+from arpo_trainer.synthesis.training_files import REPORT, write_files
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend
@@ -60,6 +60,22 @@ class _SynthSitting:
     repeat_broken: bool
     progress: Progress | None
     hints: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+
+class NothingLeft(ValueError):
+    """Raised when no sample is kept.
+
+    Args:
+        report: the counts.
+        folder: where they are written.
+    """
+
+    def __init__(self, report: SynthReport, folder: Path) -> None:
+        super().__init__(
+            f"nothing is left to train on: {report.nothing_left()}. {folder / REPORT} has all counts; change the "
+            "limits and go on with --resume, or take other questions or another model"
+        )
+        self.report = report
 
 
 def synthesise(
@@ -86,8 +102,8 @@ def synthesise(
 
     Raises:
         FileExistsError: the folder holds samples and `resume` is not set, or something else.
-        ValueError: the folder has other settings, a setting cannot work, or no sample is left to train on; the report
-            is written all the same.
+        ValueError: the folder has other settings, or a setting cannot work.
+        NothingLeft: no sample is left to train on; the files are written all the same.
         GenerationError: a model failed again and again; what was sampled is stored.
     """
     folder, models = Path(output), labelled(models)
@@ -111,10 +127,7 @@ def synthesise(
             chosen = select(settings, sets, stored, report)
             write_files(folder, chosen, settings.format, sets)
     if not chosen.rows:
-        raise ValueError(
-            f"nothing is left to train on: of {report.played.total():,} samples were dropped {report.nothing_left()}. "
-            f"{folder / 'report.json'} counts them; change the limits and go on with --resume, or take another model"
-        )
+        raise NothingLeft(report, folder)
     return report
 
 

@@ -72,7 +72,7 @@ class SynthSettings:
     max_calls: int = 5
     max_failed: int = 1
     max_tokens: int = 0
-    max_per_task: int = 2
+    max_per_task: int = 4
     against: tuple[str, ...] = ()
     format: str = "sharegpt"
     seed: int = 0

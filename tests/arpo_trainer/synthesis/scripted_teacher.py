@@ -40,7 +40,7 @@ REFUSAL = always("I'm sorry, but I cannot help with that.")
 WAYS: dict[str, tuple[Say, Say]] = {
     "easy": (direct(True), calling("print(1)")),
     "tools": (direct(False), calling("print(1)")),
-    "many": (direct(False), calling(*(f"print({n})" for n in range(6)))),
+    "many": (direct(False), calling(*(f"print({n})" for n in range(3)))),
     "twice": (direct(False), calling("print(1)", "print(1)")),
     "failing": (direct(False), calling("print(2)", "1 / 0")),
     "mended": (direct(False), calling("1 / 0", "print(3)")),
