@@ -25,7 +25,7 @@ _UNCERTAIN = re.compile(
     r"|等等|等一下|可能|也许|或许|大概|大约|似乎|应该是|不确定|我想|我记得|让我(?:检查|验证|再)",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[。！？\n]")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|<|$)|[。！？\n]")
 _TOOLS = {"en": {"python": "Python", "search": "a search"}, "zh": {"python": "Python", "search": "搜索"}}
 HINTS: dict[str, dict[str, tuple[str, ...]]] = {
     "verify": {
@@ -176,7 +176,7 @@ def _uncertain_end(turn: SampledTurn, end: int, rng: random.Random) -> int:
     places = []
     for match in _UNCERTAIN.finditer(turn.text, 0, end):
         stop = _SENTENCE_END.search(turn.text, match.end(), end)
-        place = stop.end() if stop else match.end()
+        place = stop.end() if stop else end
         # a sentence may go on into the end of the thought
         closing = turn.text.find("</think>", match.end(), place)
         place = closing if closing >= 0 else place
