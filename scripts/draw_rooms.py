@@ -54,7 +54,8 @@ FLOORS: dict[str, list[str]] = {
     ],
     "envs_registry": [
         "catalogue user_tasks named_sources",
-        "datasets generated",
+        "generated",
+        "datasets",
         "contamination answer_leak_check",
         "sources",
         "spec task",

@@ -65,6 +65,23 @@ def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path)
     assert commands.lines[2] == [*expected, "--tasks", "5", "-n", "2", "--set", "temperature=0.6"]
 
 
+def test_the_rows_of_synth_are_those_of_sft(tmp_path: Path) -> None:
+    commands, out, path = Commands(), tmp_path / "out", tmp_path / "path.yaml"
+    sections = {
+        "output_dir": str(out),
+        "synth": {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "model": "teacher"},
+        "sft": {"model": "student"},
+        "train": {"base": "arithmetic-cpu"},
+    }
+    path.write_text(yaml.safe_dump(sections))
+    Pipeline.read(str(path)).run(commands)
+    assert commands.lines[0] == ["synth", "--config", str(out / "synth.yaml"), "--resume", "--retry"]
+    synth, sft, train = (yaml.safe_load((out / f"{name}.yaml").read_text()) for name in ("synth", "sft", "train"))
+    assert (synth["model"], synth["output_dir"]) == ("teacher", str(out / "synth"))
+    assert (sft["model"], sft["data"]) == ("student", [str(out / "synth" / "sft.jsonl")])
+    assert train["model"] == str(out / "sft" / "model")
+
+
 def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path: Path) -> None:
     first = Commands("train")
     with pytest.raises(StageError, match="stage train ended with exit status 1; run the same command again"):

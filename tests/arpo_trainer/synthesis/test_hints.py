@@ -30,12 +30,10 @@ def ids_of(renderer: Renderer, text: str) -> list[int]:
     return ids
 
 
-def opened(
-    renderer: Renderer, kind: str, text: str = ANSWERED, entropies: tuple[float, ...] = (), seed: int = 0
-) -> str:
+def opened(renderer: Renderer, kind: str, text: str = ANSWERED, spread: Sequence[float] = (), seed: int = 0) -> str:
     ids = ids_of(renderer, text)
     opener = Opener(renderer, TOOLS)
-    made = opener.opening(kind, ids, entropies or [0.0] * len(ids), "36", random.Random(seed))
+    made = opener.opening(kind, ids, spread or [0.0] * len(ids), "36", random.Random(seed))
     return renderer.turn_text(made, first=True)
 
 
