@@ -32,6 +32,7 @@ class SynthReport:
         rates: right answers and scored samples, by stage.
         against: for each evaluation set how many questions are the same and how many are similar.
         files: the files that were written, with the number of rows.
+        covered: questions of which a sample is kept.
     """
 
     questions: Counter[str] = field(default_factory=Counter)
@@ -43,9 +44,11 @@ class SynthReport:
     rates: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     against: dict[str, dict[str, int]] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
+    covered: set[tuple[str, str]] = field(default_factory=set)
 
     def keep(self, sample: Sample) -> None:
         """Count a sample that is kept."""
+        self.covered.add((stage_of(sample.row.env)[0], sample.row.task))
         self.played[sample.stage] += 1
         self.kept[sample.stage] += 1
 
@@ -64,6 +67,7 @@ class SynthReport:
             "samples": {
                 "played": self.played.total(),
                 "kept": self.kept.total(),
+                "kept_of_questions": len(self.covered),
                 "dropped": {cause: self.dropped[cause].total() for cause in self._causes()},
             },
             "stages": {stage: self._stage(stage) for stage in STAGES if self.played[stage]},
@@ -82,7 +86,7 @@ class SynthReport:
         for kind, counts in self.hints.items():
             missing = ", ".join(f"{name} {count}" for name, count in counts.items() if name != "placed")
             lines.append((f"hint {kind}", f"{counts['placed']:,}", f"not placed: {missing}" if missing else "placed"))
-        lines.append(("KEPT", f"{self.kept.total():,}", ""))
+        lines.append(("KEPT", f"{self.kept.total():,}", f"of {len(self.covered):,} questions"))
         lines += [
             (f"dropped: {cause}", f"{self.dropped[cause].total():,}", _cut(self.examples[cause]))
             for cause in self._causes()
