@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
-from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EpisodeStore, EvalRun
+from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun
 from arpo_trainer.evaluation.eval_models import EvalModel, context_length, free_memory, labelled, load_tokenizer
 from arpo_trainer.evaluation.eval_plan import share_limits
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
@@ -44,7 +44,6 @@ from arpo_trainer.synthesis.training_files import REPORT, write_files
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend
 
-KIND = "synth"
 _SEED_OF_STAGE = 1_000_003  # stages draw other random numbers
 Progress = Callable[[UnitRow], object]
 
@@ -210,12 +209,12 @@ def _stored_facts(folder: Path, settings: SynthSettings, resume: bool) -> dict[s
         raise FileExistsError(f"--output {str(folder)!r} is a file; give a folder")
     facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
     begun = (folder / ROWS).is_file() and (folder / ROWS).stat().st_size > 0
-    if (facts and facts.get("kind") != KIND) or (begun and not facts):
+    if (facts and facts.get("kind") != SYNTH) or (begun and not facts):
         raise FileExistsError(f"{str(folder)!r} holds another run; give another folder with --output")
     if begun and not resume:
         raise FileExistsError(f"{str(folder)!r} holds samples: add --resume to go on, or give another folder")
     if begun:
-        refuse_other_settings(facts["play"], settings.play)
+        refuse_other_settings(facts["settings"], settings.play)
     return facts if begun else {}
 
 
@@ -225,14 +224,16 @@ def _facts(
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
         "name": folder.resolve().name,
-        "kind": KIND,
+        "kind": SYNTH,
         "status": "running",
         "started": stored.get("started") or now,
         "sittings": stored.get("sittings", 0) + 1,
-        "environments": {one.label: one.planned.facts() for one in sets},
+        "environments": {stage_label(one.label, stage): one.stage(stage).facts() for one in sets for stage in STAGES},
         "models": settings.models,
-        "settings": settings.as_dict(),
-        "play": settings.play.as_dict(),
+        "samples": max(settings.direct, settings.tir),
+        "algorithm": settings.play.algorithm,
+        "settings": settings.play.as_dict(),
+        "synthesis": settings.as_dict(),
         "versions": versions(),
     }
 
@@ -259,6 +260,6 @@ def stored_settings(folder: Path) -> SynthSettings:
         FileNotFoundError: it holds none.
     """
     facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
-    if facts.get("kind") != KIND:
+    if facts.get("kind") != SYNTH:
         raise FileNotFoundError(f"no synthesis in {str(folder)!r} to go on with; give the --output of `arpo synth`")
-    return SynthSettings.from_dict(json.loads(json.dumps(facts["settings"])))
+    return SynthSettings.from_dict(json.loads(json.dumps(facts["synthesis"])))

@@ -141,13 +141,34 @@ def test_a_teacher_of_no_use_is_an_error_that_says_why(
 ) -> None:
     known = dict(list(questions().items())[:2])
     with chat_server(Teacher(known, dict.fromkeys(known, way))) as server:
-        assert main(command(tmp_path / "x", *at(server.address, model_folder), "--tasks", "2")) == 1
+        assert main(command(tmp_path / "x", *at(server.address, model_folder), "other", "--tasks", "2")) == 1
+    assert {body["model"] for body in server.bodies} == {"teacher", "other"}  # both are sampled
     told, found = capsys.readouterr(), report(tmp_path / "x")
-    assert "nothing is left to train on: all 6 samples were dropped" in told.err
+    assert "nothing is left to train on: all 12 samples were dropped" in told.err
     assert "QUESTIONS" in told.out
     assert found["questions"]["unanswered"] == 2  # not hard: nothing is known about them
     assert not (tmp_path / "x" / "sft.jsonl").exists()
     assert not list((tmp_path / "x" / "hard").glob("*"))
+
+
+def test_what_broke_is_counted_apart_and_sampled_again(
+    made: Path, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher, broken = Teacher(questions()), list(questions())[1]
+
+    def failing(body: dict[str, Any]) -> tuple[int, Any]:
+        return (400, {"error": "no"}) if body["messages"][1]["content"] == broken else teacher(body)
+
+    with chat_server(failing) as server:
+        assert main(command(tmp_path, *at(server.address, model_folder))) == 1
+    found = report(tmp_path)
+    assert (found["samples"]["dropped"]["broken"], found["questions"]["broken"]) == (3, 1)
+    assert "--resume --retry" in capsys.readouterr().err
+    with chat_server(teacher) as server:
+        line = ["--endpoint", server.address, "--endpoint-model", "teacher", "--model", str(model_folder)]
+        assert main(["synth", "--resume", "--retry", "--output", str(tmp_path), *line]) == 0
+    assert (tmp_path / "sft.jsonl").read_bytes() == (made / "sft.jsonl").read_bytes()
+    assert (tmp_path / "report.json").read_bytes() == (made / "report.json").read_bytes()
 
 
 def copied(made: Path, tmp_path: Path) -> Path:
