@@ -146,6 +146,9 @@ class SampledTurn:
     def __init__(self, renderer: Renderer, ids: Sequence[int], entropies: Sequence[float]) -> None:
         self._renderer, self._ids, self._entropies = renderer, list(ids), entropies
         self.text = self._decoded(len(ids))
+        # an end token adds no text, and nothing may follow it
+        while self._ids and self._decoded(len(self._ids) - 1) == self.text:
+            self._ids.pop()
 
     def cut(self, place: int) -> tuple[list[int], str]:
         """Return the tokens that lie before a place in the text as a whole, and the characters between them and it."""

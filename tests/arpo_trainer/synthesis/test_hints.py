@@ -14,6 +14,7 @@ from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.synthesis.hints import HINTS, NoPlaceForHint, Opener, SampledTurn
+from tests.arpo_trainer.rollout.test_rendering import OPENED, QWEN3, small_tokenizer, template
 
 TOOLS = [PythonTool.schema, SearchTool.schema]
 TEXT = "<think>First I add. Maybe the sum is 12. Now I multiply, 12 × 3 = 36 ✓. It seems fine.</think>"
@@ -101,3 +102,28 @@ def test_hints_are_in_the_language_of_the_question(renderer: Renderer) -> None:
     for kind in HINTS:
         made = Opener(renderer, TOOLS, "zh").opening(kind, ids, [0.0] * len(ids), "12", random.Random(0))
         assert "用Python或搜索" in renderer.turn_text(made, first=True)
+
+
+NATIVE_CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("kind", HINTS)
+@pytest.mark.parametrize("frame", ["qwen3", "opened"])
+@pytest.mark.parametrize("protocol", ["hermes", "arpo-tags"])
+def test_other_templates_and_protocols_take_hints_too(protocol: str, frame: str, kind: str) -> None:
+    native = protocol == "hermes"
+    tokenizer = small_tokenizer(QWEN3, template("qwen3") if frame == "qwen3" else OPENED)
+    renderer = Renderer(tokenizer, make_protocol(protocol))
+    answer = "\n\nIt is \\boxed{36}." if native else "<answer>\\boxed{36}</answer>"
+    said = TEXT + answer if frame == "qwen3" else (TEXT + answer).removeprefix("<think>")  # the prompt opens it
+    ids = ids_of(renderer, said + "<|im_end|>")
+    made = Opener(renderer, TOOLS).opening(kind, ids, [0.0] * len(ids), "36", random.Random(0))
+    text = renderer.turn_text(made, first=True)
+    cut = next(n for n, (one, other) in enumerate(zip(made, ids, strict=False)) if one != other)
+    assert tokenizer.decode(made[: cut - 1]) in said  # sampled tokens first, but for one that the cut divides
+    assert "<|im_end|>" not in text
+    assert text.startswith("<think>First I add.")
+    assert text.count("<think>") == text.count("</think>")
+    call = NATIVE_CALL if native else "<python>1</python>"
+    assert isinstance(renderer.protocol.parse(text + call, TOOLS), ToolCalls)
+    assert isinstance(renderer.protocol.parse(text + answer.strip(), TOOLS), Answer)
