@@ -135,7 +135,9 @@ class Services:
         Raises:
             ValueError: no backend is configured, or its name is unknown; the message says how to configure one.
         """
-        world = getattr(source, "tasks", source)  # a LimitedSource wraps the original source
+        world: Any = source
+        while hasattr(world, "tasks"):  # a LimitedSource wraps the original source
+            world = world.tasks
         with self._opening:  # opened once, also if several threads ask
             if self.search is None and hasattr(world, "passages"):
                 return self._world(world)

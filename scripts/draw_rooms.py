@@ -26,7 +26,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "lab",
-        "views",
+        "views synthesis",
         "evaluation export lab",
         "run",
         "costs report sft",
@@ -55,8 +55,9 @@ FLOORS: dict[str, list[str]] = {
         "episode daemon_threads errors lazy_names nearest_name same_definition text text_space",
     ],
     "envs_registry": [
-        "catalogue user_tasks",
-        "datasets generated",
+        "catalogue user_tasks named_sources",
+        "generated",
+        "datasets",
         "contamination answer_leak_check",
         "sources",
         "spec task",

@@ -121,6 +121,10 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "eval compare": (["eval", "compare", EVALUATION, f"{EVALUATION}2"], {}),
     "eval score": (["eval", "score", EVALUATION, "--scorer", "em"], {}),
     "eval export": (["eval", "export", EVALUATION, "--format", "lm-eval", "--output", f"{EVALUATION}3"], {}),
+    "synth": (
+        ["synth", "arpo/Arithmetic-v0", "--tasks", "1", "--model", "x/y", "--output", f"{RUN}6"],
+        {"*": "train"},
+    ),
     "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
     "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "lab compare": (["lab", "compare", "--quick", "--output", f"{RUN}5"], {"*": "train"}),

@@ -28,6 +28,7 @@ from arpo_trainer.cli.sandbox_command import add_sandbox_command
 from arpo_trainer.cli.search_command import add_search_command
 from arpo_trainer.cli.serve_command import add_serve_command
 from arpo_trainer.cli.sft_command import add_sft_command
+from arpo_trainer.cli.synth_command import add_synth_command
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.cli.train_command import add_recipes_command, add_train_command
 from arpo_trainer.cli.view_command import add_view_command
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     add_eval_command(commands)
     add_play_command(commands)
     add_rollout_command(commands)
+    add_synth_command(commands)
     add_sft_command(commands)
     add_train_command(commands)
     add_run_command(commands)

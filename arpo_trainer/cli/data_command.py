@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,9 @@ from arpo_trainer.cli.command_options import (
 )
 from arpo_trainer.cli.text_table import write_table
 from envs_registry import DataSetSource, EnvSpec, Task, TaskSource, get_spec, load_source
-from envs_registry.sources import LimitedSource
-from envs_registry.spec import has_spec
+from envs_registry.named_sources import OF_ENDLESS, named_source
 
 EXAMPLES = 3
-OF_ENDLESS = 1000  # tasks of an endless source that are counted
 _OLD_FLAGS = ("split", "data", "level")
 _WHERE = (
     "ENV, ENV:SPLIT or ENV:SPLIT=PATH of a local file or folder; ENV may name its module, as in my_envs:mine/Task-v0"
@@ -135,35 +133,14 @@ def _export(arguments: argparse.Namespace) -> int:
 def _overlap(arguments: argparse.Namespace) -> int:
     from envs_registry.contamination import overlap
 
-    _, train = _load(arguments.train, lambda spec: next(iter(spec.splits), ""))
+    _, train = named_source(arguments.train, "train")
     rows = [("EVALUATION", "TASKS", "SAME", "SIMILAR")]
     examples = []
     for text in arguments.eval:
-        name, source = _load(text, _held_out_split)
+        name, source = named_source(text, "held out")
         found = overlap(train, source)
         rows.append((name, str(found.evaluated), str(found.count), str(found.near_count)))
         examples += [f"{name} {other.id} = {task.id}\n{_short(other)}\n" for task, other in found.exact[:EXAMPLES]]
     write_table(rows)
     sys.stdout.writelines(f"\n{example}" for example in examples)
     return 0
-
-
-def _held_out_split(spec: EnvSpec) -> str:
-    """Return the first split that is not for training; "" if there are no splits."""
-    return next((split for split in spec.splits if split != "train"), next(iter(spec.splits), ""))
-
-
-def _load(text: str, default_split: Callable[[EnvSpec], str]) -> tuple[str, TaskSource]:
-    """Return the name and the tasks of [MODULE:]ENV[:SPLIT][=PATH]; of an endless source the first ones."""
-    where, _, path = text.partition("=")
-    env_id, _, split = where.partition(":")
-    # MODULE:ENV and ENV:SPLIT look the same; what is no known id and reads like a module is one
-    if split and not has_spec(env_id) and all(part.isidentifier() for part in env_id.split(".")):  # a module
-        name, _, split = split.partition(":")
-        env_id = f"{env_id}:{name}"
-    spec = get_spec(env_id)
-    split = split or default_split(spec)
-    source = load_source(spec.source, split=split or None, data=path or None)
-    name = f"{spec.id}:{split}" if split else spec.id
-    # `overlap` reads every task of both sources, and refuses endless ones
-    return name, source if source.size is not None else LimitedSource(source, OF_ENDLESS)

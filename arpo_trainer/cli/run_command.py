@@ -1,4 +1,4 @@
-"""The command `arpo run`: supervised training, reinforcement learning and evaluation from one file.
+"""The command `arpo run`: data, supervised training, reinforcement learning and evaluation from one file.
 
 arpo run --recipe arpo-qwen2.5-3b-reasoning --dry-run
 arpo run --recipe arithmetic-cpu --set train.max_steps=3
@@ -21,10 +21,10 @@ from arpo_trainer.run.recipes import check_recipe
 
 def add_run_command(commands: Any) -> None:
     """Add the command to a parser."""
-    parser = add_command(commands, "run", _run, "run sft, train and eval from one file; what is done is skipped")
+    parser = add_command(commands, "run", _run, "run synth, sft, train and eval from one file; what is done is skipped")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--recipe", metavar="NAME", help="a recipe of the package; `arpo recipes` lists them")
-    source.add_argument("--config", metavar="FILE", help="a YAML file with sections sft, train and eval")
+    source.add_argument("--config", metavar="FILE", help="a YAML file with sections synth, sft, train and eval")
     add_set_option(parser, "settings of a stage, with values in YAML: train.max_steps=3, output_dir=FOLDER")
     parser.add_argument("--from", dest="begin", metavar="STAGE", help="redo this stage and those after it")
     parser.add_argument("--dry-run", action="store_true", help="show tokens, hours and price of each stage only")

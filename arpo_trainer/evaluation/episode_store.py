@@ -31,6 +31,7 @@ from arpo_trainer.tree import RolloutTree
 
 logger = logging.getLogger(__name__)
 KIND = "eval"
+SYNTH = "synth"  # the samples of `arpo synth`, which are stored and read in the same way
 _TRIES, _PAUSE = 4, 0.05  # seconds
 FACTS, ROWS, TRACES, RESULTS, SCORES = "run.json", "episodes.jsonl", "traces.jsonl", "results.json", "scores"
 
@@ -174,7 +175,7 @@ def load_eval_run(folder: str | Path) -> EvalRun:
     if not (folder / FACTS).is_file():
         raise FileNotFoundError(f"no evaluation in {str(folder)!r}; give the --output folder of `arpo eval`")
     facts = read_facts(folder / FACTS)
-    if facts.get("kind") != KIND:
+    if facts.get("kind") not in (KIND, SYNTH):
         raise FileNotFoundError(
             f"{str(folder)!r} holds no evaluation, but a {facts.get('kind') or 'training run'}; give the --output "
             "folder of `arpo eval` (`arpo report` shows training runs)"

@@ -113,7 +113,7 @@ def plan_environments(settings: EvalSettings, cache: Cache | None = None) -> Ite
             opened.callback(env.close)
             env.check()
             label = row.env.rpartition(":")[2].removeprefix("arpo/")
-            count = _task_count(label, env, settings.tasks, row.tasks)
+            count = task_count(label, env, settings.tasks, row.tasks)
             planned.append(PlannedEnv(label, row.env, options, row.metric, row.subset, env, count))
         yield planned
 
@@ -151,7 +151,12 @@ def missing_units(
     return units
 
 
-def _task_count(label: str, env: ToolEnv, wanted: int | None, usual: int | None) -> int:
+def task_count(label: str, env: ToolEnv, wanted: int | None, usual: int | None) -> int:
+    """Return how many tasks are played: what is wanted, else what is usual, and no more than there are.
+
+    Raises:
+        ValueError: the tasks are endless, and no number is given.
+    """
     sizes = [size for size in (wanted or usual, env.tasks.size) if size is not None]
     if not sizes:
         raise ValueError(f"{label} has endless tasks: say how many to play, such as --tasks 100")

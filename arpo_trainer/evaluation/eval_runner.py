@@ -33,11 +33,13 @@ class Unit:
         key: of the unit.
         task: its task.
         index: the task's position in its environment.
+        opening: token ids that its first turn begins with.
     """
 
     key: UnitKey
     task: Task
     index: int
+    opening: tuple[int, ...] = ()
 
 
 @dataclass
@@ -91,7 +93,7 @@ class EvalRunner:
     async def _work(self, queue: Iterator[Unit], contexts: Mapping[str, RolloutContext], per_unit: int) -> None:
         for unit in queue:
             # the seeds of a group depend on these two numbers
-            group = Group(contexts[unit.key.env], unit.task, step=unit.key.sample, number=unit.index)
+            group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
             self.running += per_unit
             try:
                 await group.grow()

@@ -154,7 +154,7 @@ def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: L
     # an endpoint has a context of its own; the tokenizer may be that of another model
     context = None if model.kind == "endpoint" else context_length(model.model_id)
     rollout = sitting.settings.rollout_settings(context, endpoint=model.kind == "endpoint")
-    backend, template = _backend(sitting, model, tokenizer), sitting.settings.chat_template_kwargs
+    backend, template = open_recorded(model, tokenizer, sitting.cache), sitting.settings.chat_template_kwargs
     settings = sitting.settings
     tools = open_inference_tools(settings.inference_settings, sitting.cache)
     engines = {
@@ -167,14 +167,14 @@ def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: L
         sitting.playing = None  # it holds the model
 
 
-def _backend(sitting: _Sitting, model: EvalModel, tokenizer: Any) -> Backend:
+def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Backend:
+    """Open a model whose generations are recorded in a cache, or replayed from it without loading weights."""
     from arpo_trainer.backends.recorded import RecordedBackend
 
-    if sitting.cache is None:
+    if cache is None:
         return open_backend(model, tokenizer)
-    # a replay loads no weights
-    loaded = None if sitting.cache.mode == "replay" else open_backend(model, tokenizer)
-    return RecordedBackend(loaded, sitting.cache, model.recorded_as)
+    loaded = None if cache.mode == "replay" else open_backend(model, tokenizer)
+    return RecordedBackend(loaded, cache, model.recorded_as)
 
 
 def _stored_facts(folder: Path, settings: EvalSettings, resume: bool) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _facts(
 def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iterator[None]:
     """Keep run.json true: running, then how it ended. Results are written in each case."""
     began, before, status = time.time(), facts["seconds"], "failed"
-    _write_facts(folder, facts)
+    write_facts(folder, facts)
     try:
         yield
         status = "finished"
@@ -230,11 +230,12 @@ def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iter
         rows = list(store.rows.values())
         usage = usage_of(facts, rows).as_dict()
         facts |= {"status": status, "seconds": round(before + time.time() - began, 1), "usage": usage}
-        _write_facts(folder, facts)
+        write_facts(folder, facts)
         write_results(folder, rows, facts)
 
 
-def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write run.json."""
     # settings may hold URLs with passwords or keys, and run.json is meant to be shown
     text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
     scratch = folder / f"{FACTS}.unfinished"

@@ -149,7 +149,8 @@ def unit_row(key: UnitKey, index: int, attempt: int, tree: RolloutTree) -> UnitR
         level=task.get("level", ""),
         episodes=[_entry(tree, number) for number in range(len(tree.trajectories))],
         category=task.get("category", ""),
-        generated=sum(len(span.ids) for span in tree.spans if span.sampled),
+        # what a turn was opened with was not generated
+        generated=sum(len(span.ids) for span in tree.spans if span.sampled) - tree.meta.get("opening", 0),
     )
 
 

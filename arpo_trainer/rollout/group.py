@@ -48,12 +48,22 @@ class Group:
         task: the task of the prompt.
         step: of the training; part of the seed.
         number: of the group in its step; part of the seed.
+        opening: token ids that the first turn of each root begins with; the model goes on from there. They have the
+            log-probability and entropy 0.0, and are counted in `meta["opening"]`.
+
+    Raises:
+        ValueError: there is an opening and the algorithm branches.
     """
 
-    def __init__(self, context: RolloutContext, task: Task, step: int, number: int) -> None:
+    def __init__(
+        self, context: RolloutContext, task: Task, step: int, number: int, opening: Sequence[int] = ()
+    ) -> None:
         self.context, self.task, self.settings = context, task, context.settings
+        self.opening = tuple(opening)
         self.seed_name = f"{self.settings.seed}/{step}/{number}/{task.id}"
         parts = self.settings.parts
+        if self.opening and parts.method is not None:  # the entropies of the first tokens are compared there
+            raise ValueError(f"algorithm {self.settings.algorithm!r} branches: only 'grpo' takes an opening")
         self.roots, reserve = split_budget(parts.budget, self.settings.num_generations, self.settings.initial_rollouts)
         prompt_ids = context.renderer.prompt_ids(context.env.messages(task), context.env.schemas)
         self.tree = RolloutTree(prompt_ids, task=task.as_dict(), meta=self._meta(step, number))
@@ -98,6 +108,7 @@ class Group:
             "branch": parts.branch,
             "temperature": settings.temperature,
             **settings.filters,
+            **({"opening": len(self.opening)} if self.opening else {}),
         }
 
     async def grow(self) -> None:
@@ -134,7 +145,7 @@ class Group:
 
     def _start_root(self, origin: Origin) -> None:
         name, self._started = str(self._started), self._started + 1
-        root = LiveTrajectory(name, self._new_episode(name), list(self.tree.prompt_ids))
+        root = LiveTrajectory(name, self._new_episode(name), list(self.tree.prompt_ids), opening=self.opening)
         topped_up = origin == "top-up"
         self.scheduler.root_started(root, topped_up)
         self._start(root, origin, topped_up=topped_up)
@@ -266,7 +277,7 @@ class Group:
             generation = await self._from_model(request, tell)
             event.waited += generation.queued
             event.status, event.tokens, event.cached = generation.finish, len(generation.ids), generation.cached
-        return generation
+        return trajectory.opened(generation)
 
     async def _from_model(self, request: Request, tell: OnWindow | None) -> Generation:
         try:
@@ -277,16 +288,16 @@ class Group:
             raise GenerationError(f"generation failed: {type(error).__name__}: {error}") from error
 
     def _request(self, trajectory: LiveTrajectory) -> Request:
-        room = self._room(trajectory)
+        room = self._room(trajectory) - len(trajectory.opening)
         return Request(
-            tuple(trajectory.ids),
+            (*trajectory.ids, *trajectory.opening),
             min(self.settings.max_turn_length or room, room),
             tuple(trajectory.env.protocol.stop_strings(trajectory.env.schemas)),
             self._seed(trajectory.place),
             self.settings.temperature,
             self.scheduler.window(trajectory),
             self.seed_name,
-            tuple(trajectory.messages()) if self.context.backend.wants_messages else (),
+            trajectory.messages(self.context.renderer) if self.context.backend.wants_messages else (),
             self.settings.top_p,
             self.settings.top_k,
             self.settings.min_p or 0.0,

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from arpo_env import ServiceError, ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
 from arpo_env.tools.toolbox import usable_schemas, usable_tools
+from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools.inference_settings import BACKTRACER
 from arpo_trainer.rollout.corrected_code import Correction, running_instead
+from arpo_trainer.rollout.rendering import Renderer
 from envs_registry import Task
 from sandbox import SandboxError
 
@@ -90,6 +92,7 @@ class LiveTrajectory:
         number: of its trajectory in the tree.
         turn: number of turns played.
         used: tools at inference time that were used, one entry for each use.
+        opening: ids that its next turn begins with; the model goes on from there.
     """
 
     name: str
@@ -99,6 +102,7 @@ class LiveTrajectory:
     number: int = -1
     turn: int = 0
     used: tuple[str, ...] = ()
+    opening: tuple[int, ...] = ()
 
     @property
     def place(self) -> str:
@@ -117,12 +121,21 @@ class LiveTrajectory:
         episode = self.env.episode
         return self.env.budget.results_left(len(episode.tools_used), len(episode.turns))
 
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self, renderer: Renderer) -> tuple[dict[str, str], ...]:
         """Return what the model goes on from as chat messages."""
         messages = self.env.context()
         for turn in self.env.episode.since_fold:
             messages += [{"role": "assistant", "content": turn.text}, {"role": "user", "content": turn.result}]
-        return messages
+        if self.opening:
+            messages.append({"role": "assistant", "content": renderer.turn_text(self.opening, first=True)})
+        return tuple(messages)
+
+    def opened(self, made: Generation) -> Generation:
+        """Return a turn with the opening before it, which is used up; its tokens were not sampled and have zeros."""
+        opening, self.opening = self.opening, ()
+        zeros = [0.0] * len(opening)
+        numbers = [*zeros, *made.logprobs], [*zeros, *made.entropies]
+        return replace(made, ids=[*opening, *made.ids], logprobs=numbers[0], entropies=numbers[1]) if opening else made
 
     def snapshot(self) -> LiveTrajectory:
         """Return a copy that stays where this trajectory stands now; it shares the environment itself."""

@@ -1,10 +1,11 @@
-"""The whole path from one file: supervised training, reinforcement learning, evaluation. The command is `arpo run`.
+"""The whole path from one file, the command `arpo run`: data, supervised training, reinforcement learning, evaluation.
 
-A pipeline has sections `sft`, `train` and `eval`, each with the settings of its command; `base: NAME` in a section is a
-recipe of that command. The model of a stage is the output of the stage before it, unless its section names one. Each
-stage is a command of its own, in a process of its own, and leaves a stamp with its settings in its folder:
+A pipeline has sections `synth`, `sft`, `train` and `eval`, each with the settings of its command; `base: NAME` in a
+section is a recipe of that command. The model of a stage is the output of the stage before it, unless its section names
+one; after `synth` the stage `sft` takes its rows. Each stage is a command of its own, in a process of its own, and
+leaves a stamp with its settings in its folder:
 
-    OUTPUT/sft    OUTPUT/train    OUTPUT/eval        folders of the stages, each with stage.json
+    OUTPUT/synth    OUTPUT/sft    OUTPUT/train    OUTPUT/eval        folders of the stages, each with stage.json
 
 A stage that is done is skipped, and one that was interrupted is resumed; of an evaluation, what broke is played again.
 Where a stage runs, what later stages made before is put aside under another name. Settings that differ from the stamp's
@@ -34,7 +35,7 @@ from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.validation import check_name
 
 logger = logging.getLogger(__name__)
-STAGES = ("sft", "train", "eval")
+STAGES = ("synth", "sft", "train", "eval")
 STAMP = "stage.json"
 LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
 EVAL = ("environments", "tasks", "samples", "model", "output_dir", "settings", "env_settings")
@@ -50,7 +51,7 @@ class Stage:
     """One stage of a pipeline.
 
     Attributes:
-        name: sft, train or eval.
+        name: synth, sft, train or eval.
         settings: its settings, complete, with model and folder.
         flags: flags of the launcher.
     """
@@ -107,6 +108,8 @@ class Stage:
         file = self.folder.with_name(f"{self.name}.yaml")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        if self.name == "synth":
+            return ["synth", "--config", str(file), "--resume", "--retry"]
         checkpoint = any(broken(path) is None for path in self.folder.glob("checkpoint-*"))
         resume = ["--set", "resume_from_checkpoint=last"] if checkpoint else []
         return [self.name, "--config", str(file), *resume, *self.flags]
@@ -167,7 +170,7 @@ class Pipeline:
         for name in sections:
             check_name("a pipeline's sections", name, STAGES)
         if not sections:
-            raise ValueError(f"{config}: no stage; write a section sft, train or eval")
+            raise ValueError(f"{config}: no stage; write a section synth, sft, train or eval")
         made: list[Stage] = []
         for name in (name for name in STAGES if name in sections):
             made.append(_stage(name, sections[name], folder, made[-1] if made else None, tuple(flags)))
@@ -228,7 +231,10 @@ def _stage(name: str, section: Any, folder: Path, before: Stage | None, flags: t
     own = [text for key in LAUNCH if key in settings
            for text in (f"--{key.replace('_', '-')}", str(settings.pop(key)))]  # fmt: skip
     settings["output_dir"] = str(section.get("output_dir", folder / name))
-    if before is not None and "model" not in section:
+    if before is not None and before.name == "synth":
+        if name == "sft" and "data" not in section:
+            settings["data"] = [str(before.folder / "sft.jsonl")]
+    elif before is not None and "model" not in section:
         settings["model"] = str(before.folder / "model")
     if name == "eval":
         for key in settings:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -73,8 +74,12 @@ def pipeline_dry_run(
         rows.append((f"STAGE {stage.name}", stage.status, str(stage.folder)))
         if stage.name == "eval":
             part, lacks = _eval(settings, speed, plan or _as_named)
+        elif stage.name == "sft" and not _is_here(settings, pipeline):
+            part, lacks = [("ROWS", "not known", "the stage synth makes them")], []
         elif stage.name == "sft":
             part, lacks = sft_dry_run(settings, processes, speed)
+        elif stage.name == "synth":
+            part, lacks = [("samples, at most", _samples(settings), "of each environment and model")], []
         else:
             part, lacks = _train(settings, speed, processes)
         rows += part
@@ -96,6 +101,20 @@ def _operations(costs: Costs) -> float:
     parameters = costs.shape.parameters if costs.shape else 0
     seen = costs.sampled * (1 + costs.passes) + costs.groups * costs.prompts.mean
     return parameters * (PASS_AND_BACK * costs.computed + PASS * seen)
+
+
+def _is_here(settings: Mapping[str, Any], pipeline: Pipeline) -> bool:
+    """Return whether the data of the stage sft do not wait for the stage synth."""
+    made = {str(stage.folder / "sft.jsonl") for stage in pipeline.stages if stage.name == "synth"}
+    return not any(str(file) in made and not Path(file).is_file() for file in settings.get("data") or ())
+
+
+def _samples(settings: Mapping[str, Any]) -> str:
+    """Return how many samples a synthesis plays, if no question is answered without tools."""
+    direct, tir = int(settings.get("direct", 2)), int(settings.get("tir", 3))
+    tasks = settings.get("tasks")
+    each = tir + direct * (1 + len(settings.get("hints", ("verify", "reflect"))))
+    return f"{int(tasks) * each:,}" if tasks else f"{each} per question"
 
 
 def _as_named(names: Sequence[str]) -> list[Played]:

@@ -88,7 +88,15 @@ def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
     Raises:
         DroppedRow: the row is not a tree, or its task has no question.
     """
-    tree = tree_of(row)
+    yield from tree_traces(tree_of(row))
+
+
+def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
+    """Yield one trace per trajectory of a tree, with its reward.
+
+    Raises:
+        DroppedRow: its task has no question.
+    """
     question = tree.task.get("question")
     if not isinstance(question, str):
         raise DroppedRow("no question", "the tree's task has none")

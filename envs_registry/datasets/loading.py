@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from envs_registry.contamination import question_key
 from envs_registry.datasets.attachments import attached_files, attached_on_hub
@@ -201,7 +201,9 @@ def _task(
 def _kind(data_set: DataSet, row: Row) -> Kind:
     value = look_up(row, data_set.kind_column) if data_set.kind_column else None
     if value is None:
-        return data_set.kind
+        # rows that `arpo synth` wrote say it in our words
+        ours = [kind for kind in get_args(Kind) if data_set.kind_column and row.get("kind") == kind]
+        return ours[0] if ours else data_set.kind
     kinds = dict(data_set.kinds)
     if value not in kinds:
         raise ValueError(f"column {data_set.kind_column!r}: {value!r} is none of {', '.join(map(repr, kinds))}")

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envs_registry.answer_leak_check import shown_answer
+from envs_registry.generated.chosen_tasks import ChosenTasks, chosen_tasks
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 
@@ -193,11 +194,10 @@ _DRAFTS: dict[int, tuple[Callable[[random.Random], _Draft], ...]] = {
 
 def load(
     *, split: str = "train", data: str | Path | None = None, level: int | str = "mixed", seed: int = 0
-) -> ArithmeticSource:
-    """Return the generated tasks; `data` is refused, there is no file to read."""
-    if data is not None:
-        raise ValueError("Arithmetic is generated and takes no `data`; use `level`, `seed` and `split`")
-    return ArithmeticSource(split, level, seed)
+) -> ArithmeticSource | ChosenTasks:
+    """Return the generated tasks; `data` names a file that chooses some of them (`chosen_tasks`)."""
+    source = ArithmeticSource(split, level, seed)
+    return source if data is None else chosen_tasks(source, data)
 
 
 register_source("arithmetic", load)

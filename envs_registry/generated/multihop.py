@@ -22,7 +22,9 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from envs_registry.generated.chosen_tasks import ChosenTasks, chosen_tasks
 from envs_registry.generated.multihop_questions import HOPS, Compare, Draft, Form, Meet, draw
 from envs_registry.generated.multihop_text import Passage, write_passages
 from envs_registry.generated.multihop_world import Fact, World, check_size, make_world
@@ -192,15 +194,14 @@ def _asked(form: Form) -> str:
 def load(
     *,
     split: str = "train",
-    data: str | None = None,
+    data: str | Path | None = None,
     level: int | str = "mixed",
     seed: int = 0,
     world_size: int = WORLD_SIZE,
-) -> MultiHopSource:
-    """Return the generated tasks. `data` raises an error, since there is no file to read."""
-    if data is not None:
-        raise ValueError("MultiHop is generated and takes no `data`; use `level`, `seed`, `world_size` and `split`")
-    return MultiHopSource(split, level, seed, world_size)
+) -> MultiHopSource | ChosenTasks:
+    """Return the generated tasks; `data` names a file that chooses some of them (`chosen_tasks`)."""
+    source = MultiHopSource(split, level, seed, world_size)
+    return source if data is None else chosen_tasks(source, data)
 
 
 register_source("multihop", load)

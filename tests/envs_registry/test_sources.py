@@ -72,7 +72,6 @@ def test_arithmetic_mixes_levels_in_turn() -> None:
         ({"split": "dev"}, "splits train and test"),
         ({"level": 9}, "levels 1 to 6"),
         ({"level": "hard"}, "levels 1 to 6"),
-        ({"data": "x.jsonl"}, "takes no `data`"),
         ({"limit": 0}, "at least 1"),
         ({"shuffle": True}, "endless and cannot be shuffled"),
     ],

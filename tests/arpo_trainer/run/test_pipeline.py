@@ -14,6 +14,7 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.suites import suite
 from arpo_trainer.run import pipeline as pipeline_module
 from arpo_trainer.run.pipeline import Pipeline, StageError
+from arpo_trainer.run.pipeline_dry_run import pipeline_dry_run
 from arpo_trainer.run.recipes import recipe_names
 from tests.arpo_trainer.byte_policy import write_byte_policy
 
@@ -63,6 +64,29 @@ def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path)
     assert train["env_kwargs"] == {"level": 2}
     expected = ["eval", "arpo/Arithmetic-v0", "--model", str(out / "train" / "model"), "--output", str(out / "eval")]
     assert commands.lines[2] == [*expected, "--tasks", "5", "-n", "2", "--set", "temperature=0.6"]
+
+
+def test_the_rows_of_synth_are_those_of_sft(tmp_path: Path) -> None:
+    commands, out, path = Commands(), tmp_path / "out", tmp_path / "path.yaml"
+    sections = {
+        "output_dir": str(out),
+        "synth": {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "model": "teacher"},
+        "sft": {"model": "student"},
+        "train": {"base": "arithmetic-cpu"},
+    }
+    path.write_text(yaml.safe_dump(sections))
+    Pipeline.read(str(path)).run(commands)
+    assert commands.lines[0] == ["synth", "--config", str(out / "synth.yaml"), "--resume", "--retry"]
+    synth, sft, train = (yaml.safe_load((out / f"{name}.yaml").read_text()) for name in ("synth", "sft", "train"))
+    assert (synth["model"], synth["output_dir"]) == ("teacher", str(out / "synth"))
+    assert (sft["model"], sft["data"]) == ("student", [str(out / "synth" / "sft.jsonl")])
+    assert train["model"] == str(out / "sft" / "model")
+    shutil.rmtree(out)
+    only = path.with_name("only.yaml")
+    only.write_text(yaml.safe_dump({name: sections[name] for name in ("output_dir", "synth", "sft")}))
+    rows, missing = pipeline_dry_run(Pipeline.read(str(only)))
+    assert ("samples, at most", "45", "of each environment and model") in rows
+    assert not missing
 
 
 def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path: Path) -> None:

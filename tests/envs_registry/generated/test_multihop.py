@@ -259,7 +259,6 @@ def test_levels_are_taken_in_turn(level: int | str, levels: set[str]) -> None:
         ({"level": 5}, "2, 3, 4, 'mixed'"),
         ({"level": "2,x"}, "2, 3, 4, 'mixed'"),
         ({"split": "dev"}, "train and test"),
-        ({"data": "questions.jsonl"}, "takes no `data`"),
         ({"world_size": 10}, "200 to 50,000"),
         ({"world_size": 10**6}, "200 to 50,000"),
     ],

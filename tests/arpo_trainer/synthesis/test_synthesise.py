@@ -1,0 +1,175 @@
+"""`arpo synth`: what is sampled, what is dropped and why, killed and resumed; its files are read by what trains."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation.episode_store import rows_of
+from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
+from arpo_trainer.synthesis.difficulty import CLASSES
+from arpo_trainer.synthesis.sample_checks import CAUSES
+from envs_registry import load_source
+from tests.arpo_env.chat_server import chat_server
+from tests.arpo_trainer.evaluation.test_run_evaluation import kill_after
+from tests.arpo_trainer.synthesis.scripted_teacher import WAYS, Teacher
+
+TASKS = len(WAYS)
+
+
+def questions(count: int = TASKS) -> dict[str, str]:
+    source = load_source("arithmetic", level=1)
+    return {task.question: task.answers[0] for task in map(source.task, range(count))}
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    asked = ["synth", "arpo/Arithmetic-v0", "--env-set", "level=1", "--tasks", str(TASKS), "--output", str(folder)]
+    return [*asked, "--direct", "1", "--tir", "2", "--max-calls", "2", *more]
+
+
+def at(address: str, model: Path) -> list[str]:
+    return ["--model", str(model), "--endpoint", address, "--endpoint-model", "teacher"]
+
+
+@pytest.fixture(scope="module")
+def made(model_folder: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("synth") / "whole"
+    with chat_server(Teacher(questions())) as server:
+        assert main(command(folder, *at(server.address, model_folder))) == 0
+    return folder
+
+
+def report(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return found
+
+
+def test_every_sample_and_every_question_is_counted_once(made: Path) -> None:
+    found = report(made)
+    rows = list(rows_of(made / "episodes.jsonl"))
+    samples = found["samples"]
+    assert samples["played"] == len(rows) == samples["kept"] + sum(samples["dropped"].values())
+    assert found["questions"]["all"] == TASKS == sum(found["questions"][name] for name in CLASSES)
+    for name, stage in found["stages"].items():
+        played = sum(row.env.endswith(f"/{name}") for row in rows)
+        assert stage["played"] == played == stage["kept"] + sum(stage["dropped"].values())
+    assert set(samples["dropped"]) <= set(CAUSES)
+
+
+def test_each_way_of_the_teacher_is_found_out(made: Path) -> None:
+    found = report(made)
+    dropped = set(found["samples"]["dropped"])
+    assert {"too many calls", "repeated call", "last code fails", "no call", "refusal", "wrong answer"} <= dropped
+    classes = {name: count for name, count in found["questions"].items() if count and name != "all"}
+    assert classes == {"direct": 1, "tir": 6, "hard": 1, "unanswered": 2}
+    kept = Counter(json.loads(line)["stage"] for line in (made / "sft.jsonl").read_text().splitlines())
+    assert kept["direct"] == 1
+    assert kept["tir"] >= 2
+    assert kept["verify"] >= 1
+    assert kept["reflect"] >= 1
+
+
+def test_arpo_sft_reads_every_row(made: Path) -> None:
+    data = read_trace_files([made / "sft.jsonl"], TraceSettings())
+    assert not data.dropped
+    assert len(data.traces) == report(made)["files"]["sft.jsonl"]
+
+
+def test_hard_questions_are_read_as_data(made: Path) -> None:
+    rows = [json.loads(line) for line in (made / "hard" / "Arithmetic-v0.jsonl").read_text().splitlines()]
+    source = load_source("arithmetic", level=1, data=made / "hard" / "Arithmetic-v0.jsonl")
+    assert [source.task(n).question for n in range(source.size or 0)] == [row["question"] for row in rows]
+    (hard,) = [number for number, way in enumerate(WAYS) if way == "hard"]
+    assert [row["index"] for row in rows] == [hard]
+
+
+def test_killed_and_resumed_it_is_the_unbroken_run(made: Path, model_folder: Path, tmp_path: Path) -> None:
+    with chat_server(Teacher(questions()), seconds=0.02) as server:
+        line = command(tmp_path, *at(server.address, model_folder), "--concurrency", "2", "--resume")
+        kill_after(line, 16, tmp_path / "episodes.jsonl")  # in the second of three rounds
+        assert main(["synth", "--resume", "--output", str(tmp_path)]) == 0
+    one, two = (list(rows_of(folder / "episodes.jsonl")) for folder in (made, tmp_path))
+    assert {row.key for row in one} == {row.key for row in two}
+    assert set(Counter(row.key for row in two).values()) == {1}
+    for name in ("sft.jsonl", "hard/Arithmetic-v0.jsonl", "report.json"):
+        assert (made / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_limits_may_change_without_sampling_again(made: Path, tmp_path: Path) -> None:
+    folder = copied(made, tmp_path)
+    rows = (folder / "episodes.jsonl").read_bytes()
+    line = ["synth", "--resume", "--output", str(folder), "--format", "alpaca", "--max-calls", "5", "--easy", "0.9"]
+    assert main([*line, "--max-failed", "0"]) == 0  # the teacher is gone, and is not asked
+    found = report(folder)
+    assert (folder / "episodes.jsonl").read_bytes() == rows
+    assert "too many calls" not in found["samples"]["dropped"]
+    assert found["samples"]["dropped"]["failed calls"]
+    data = read_trace_files([folder / "sft.jsonl"], TraceSettings(form="alpaca"))
+    assert len(data.traces) == found["samples"]["kept"]
+    info = json.loads((folder / "dataset_info.json").read_text())["copy"]
+    assert (info["formatting"], info["file_name"]) == ("alpaca", "sft.jsonl")
+
+
+def test_other_sampling_is_refused(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = copied(made, tmp_path)
+    assert main(["synth", "--resume", "--output", str(folder), "--temperature", "0.1"]) == 1
+    assert "the run has other settings: rollout" in capsys.readouterr().err
+    assert main(command(folder, "--model", "m", "--endpoint", "http://h/v1", "--endpoint-model", "teacher")) == 1
+    assert "add --resume to go on" in capsys.readouterr().err
+
+
+def test_questions_of_evaluation_sets_are_left_out(made: Path, tmp_path: Path) -> None:
+    folder, held_out = copied(made, tmp_path), tmp_path / "held-out.jsonl"
+    text = next(iter(questions()))
+    held_out.write_text(json.dumps({"question": text.upper(), "answer": "#### 1"}))
+    assert main(["synth", "--resume", "--output", str(folder), "--against", f"arpo/GSM8K-v0={held_out}"]) == 0
+    found = report(folder)
+    assert found["against"] == {"arpo/GSM8K-v0:test": {"same": 1, "similar": 0}}
+    assert (found["questions"]["contaminated"], found["samples"]["dropped"]["contaminated"]) == (1, 1)
+    assert text not in (folder / "sft.jsonl").read_text()
+
+
+@pytest.mark.parametrize("way", ["garbage", "refusing"])
+def test_a_teacher_of_no_use_is_an_error_that_says_why(
+    way: str, model_folder: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = dict(list(questions().items())[:2])
+    with chat_server(Teacher(known, dict.fromkeys(known, way))) as server:
+        assert main(command(tmp_path / "x", *at(server.address, model_folder), "other", "--tasks", "2")) == 1
+    assert {body["model"] for body in server.bodies} == {"teacher", "other"}  # both are sampled
+    told, found = capsys.readouterr(), report(tmp_path / "x")
+    assert "nothing is left to train on: all 12 samples were dropped" in told.err
+    assert "QUESTIONS" in told.out
+    assert found["questions"]["unanswered"] == 2  # not hard: nothing is known about them
+    assert not (tmp_path / "x" / "sft.jsonl").exists()
+    assert not list((tmp_path / "x" / "hard").glob("*"))
+
+
+def test_what_broke_is_counted_apart_and_sampled_again(
+    made: Path, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher, broken = Teacher(questions()), list(questions())[1]
+
+    def failing(body: dict[str, Any]) -> tuple[int, Any]:
+        return (400, {"error": "no"}) if body["messages"][1]["content"] == broken else teacher(body)
+
+    with chat_server(failing) as server:
+        assert main(command(tmp_path, *at(server.address, model_folder))) == 1
+    found = report(tmp_path)
+    assert (found["samples"]["dropped"]["broken"], found["questions"]["broken"]) == (3, 1)
+    assert "--resume --retry" in capsys.readouterr().err
+    with chat_server(teacher) as server:
+        line = ["--endpoint", server.address, "--endpoint-model", "teacher", "--model", str(model_folder)]
+        assert main(["synth", "--resume", "--retry", "--output", str(tmp_path), *line]) == 0
+    assert (tmp_path / "sft.jsonl").read_bytes() == (made / "sft.jsonl").read_bytes()
+    assert (tmp_path / "report.json").read_bytes() == (made / "report.json").read_bytes()
+
+
+def copied(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "copy"))

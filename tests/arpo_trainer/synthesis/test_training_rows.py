@@ -1,0 +1,143 @@
+"""Rows of training files read back as they were, in every format and protocol; hard questions in every data set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_env.protocols import make_protocol
+from arpo_env.tools.python import PythonTool
+from arpo_env.tools.search_tool import SearchTool
+from arpo_trainer.evaluation.unit_row import EpisodeEntry
+from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
+from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
+from arpo_trainer.synthesis.difficulty import Attempts, difficulty
+from arpo_trainer.synthesis.synth_settings import FORMATS, SynthSettings
+from arpo_trainer.synthesis.training_rows import check_format, dataset_info, hard_row, training_row
+from envs_registry import load_source
+
+OWN = {
+    "type": "function",
+    "function": {
+        "name": "weigh",
+        "description": "Weigh a thing.",
+        "parameters": {"type": "object", "properties": {"thing": {"type": "string"}}, "required": ["thing"]},
+    },
+}
+TOOLS = [PythonTool.schema, SearchTool.schema]
+TAGS = (
+    ModelTurn("<think>I add.</think><python>print('<b>' * 2)</python>"),
+    ToolResults(("<b><b>\n &lt;answer> 3",)),
+    ModelTurn("<think>So.</think><answer>\\boxed{2}</answer>"),
+)
+CALL = '<tool_call>\n{"name": "%s", "arguments": {"%s": "x"}}\n</tool_call>'
+NATIVE = (
+    ModelTurn("<think>I ask.</think>\n" + CALL % ("python", "code") + "\n" + CALL % ("search", "query")),
+    ToolResults(("one", "two\nlines")),
+    ModelTurn("<think>Again.</think>\n" + CALL % ("search", "query")),
+    ToolResults(("three",)),
+    ModelTurn("It is \\boxed{2}."),
+)
+TRACES = {"arpo-tags": TAGS, "hermes": NATIVE}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("protocol", TRACES)
+def test_a_row_reads_back_in_its_format(protocol: str, form: str, tmp_path: Path) -> None:
+    made = make_protocol(protocol)
+    trace = Trace("Use tools.", "What is 1 + 1?", TRACES[protocol], protocol)
+    if form == "alpaca" and made.native:
+        with pytest.raises(ValueError, match="take sharegpt"):
+            check_format(form, made)
+        return
+    row = training_row(trace, form, made, TOOLS)
+    file = tmp_path / "sft.jsonl"
+    file.write_text(json.dumps(row))
+    data = read_trace_files([file], TraceSettings(protocol=protocol))
+    assert not data.dropped
+    assert (data.traces[0].system, data.traces[0].question) == (trace.system, trace.question)
+    columns = dataset_info("mine", file.name, form, made)["mine"]["columns"]
+    assert set(columns.values()) <= {*row, "instruction"}
+
+
+def test_tools_of_one_s_own_are_in_the_row(tmp_path: Path) -> None:
+    turns = (ModelTurn("<think>I weigh.</think><weigh>gold</weigh>"), ToolResults(("3 kg",)), TAGS[-1])
+    row = training_row(Trace("s", "q", turns, "arpo-tags"), "sharegpt", make_protocol("arpo-tags"), [OWN])
+    (tmp_path / "sft.jsonl").write_text(json.dumps(row))
+    assert not read_trace_files([tmp_path / "sft.jsonl"], TraceSettings()).dropped
+
+
+def test_a_row_that_would_be_read_otherwise_is_dropped() -> None:
+    own_result = ModelTurn("<think>a</think><python>1</python><result>9</result>")  # written by the model itself
+    trace = Trace("s", "q", (own_result, *TAGS[1:]), "arpo-tags")
+    with pytest.raises(DroppedRow, match="does not read back"):
+        training_row(trace, "sharegpt", make_protocol("arpo-tags"), TOOLS)
+
+
+SETS: dict[str, dict[str, Any]] = {
+    "gsm8k": {"question": "2 + 2?", "answer": "It is easy. #### 4"},
+    "math": {"problem": "1/2 of 8?", "solution": "It is \\boxed{4}."},
+    "hotpotqa": {"question": "Who wrote it?", "answer": "Ann", "answer_aliases": ["A. Lee"]},
+    "reasoning10k": {
+        "prompt": [{"role": "user", "content": "2 + 2?"}],
+        "reward_model": {"ground_truth": "4"},
+        "ability": "math",
+    },
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_hard_questions_are_the_same_tasks_in_their_data_set(name: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "train.jsonl", tmp_path / "hard.jsonl"
+    first.write_text(json.dumps(SETS[name]))
+    task = load_source(name, data=first).task(0)
+    second.write_text(json.dumps(hard_row(task.as_dict(), 0)))
+    again = load_source(name, data=second).task(0)
+    assert (again.question, set(again.answers), again.kind) == (task.question, set(task.answers), task.kind)
+    assert again.answers[0] == task.answers[0]
+
+
+def entry(score: float, answer: str | None = "x") -> EpisodeEntry:
+    return EpisodeEntry(score, {"accuracy": score}, answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("direct", "tools", "expected"),
+    [
+        ([1, 0], [], "direct"),
+        ([0, 0], [0, 1], "tir"),
+        ([0, 0], [0, 0], "hard"),
+        ([1, 0, 0], [1], "tir"),
+        ([0], [], "broken"),
+        ([], [1], "tir"),
+        ([], [], "broken"),
+    ],
+)
+def test_difficulty_follows_from_the_shares(direct: list[int], tools: list[int], expected: str) -> None:
+    tried = Attempts([entry(score) for score in direct], [entry(score) for score in tools])
+    assert difficulty(tried, SynthSettings(("e",))) == expected
+
+
+def test_a_question_that_nobody_tries_is_not_hard() -> None:
+    assert difficulty(Attempts([], [entry(0, None)]), SynthSettings(("e",))) == "unanswered"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"hints": ("verfy",)}, "verify"),
+        ({"format": "sharegtp"}, "sharegpt"),
+        ({"easy": 2}, "from 0 to 1"),
+        ({"direct": 0, "tir": 0}, "nothing is sampled"),
+        ({"max_calls": 0}, "at least 1"),
+        ({"rollout": {"temprature": 1}}, "temperature"),
+        ({"samples": 3}, "the settings of a synthesis"),
+        ({"environments": ()}, "name the environments"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        SynthSettings.from_dict({"environments": ["arpo/GSM8K-v0"], **options})
