@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -55,7 +55,7 @@ class ToolTasks:
 
 
 TASKS: dict[str, ToolTasks] = {
-    "arithmetic": ToolTasks("arpo/Arithmetic-v0", {"notes": 2}, {"level": 6}),
+    "arithmetic": ToolTasks("arpo/Arithmetic-v0", {"notes": 3}, {"level": 6}),
     "multihop": ToolTasks("arpo/MultiHop-v0", {"level": 3, "world_size": 300, "search_results": 1}),
 }
 
@@ -88,12 +88,13 @@ class ColdPolicySettings(StartSettings):
     level: str = "arithmetic"
     knobs: dict[str, Any] = field(default_factory=dict)
     model: str = DEMO_MODEL
-    demonstrations: int = 640
-    call_share: float = 0.7
+    demonstrations: int = 400
+    call_share: float = 0.65
     batch_size: int = 16
     learning_rate: float = 2e-4
     bf16: bool = True
     seed: int = 0
+    packing: ClassVar[bool | str] = "auto"  # prompts are as long as demonstrations
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)

@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from arpo_env import ToolEnv
 from arpo_trainer.lab.tiny_model import SIZES, tiny_model, tiny_tokenizer
@@ -50,6 +50,7 @@ class StartSettings:
         learning_rate: initial learning rate; it falls linearly to 0.
         seed: of everything that is drawn.
         bf16: compute in bfloat16; the weights keep their type.
+        packing: of `cold_start`.
     """
 
     level: str
@@ -58,6 +59,7 @@ class StartSettings:
     learning_rate: float
     seed: int
     bf16: bool = False
+    packing: ClassVar[bool | str] = False
 
     @property
     def folder(self) -> Path:
@@ -155,7 +157,7 @@ def _make(settings: StartSettings, folder: Path) -> None:
             learning_rate=settings.learning_rate,
             bf16=settings.bf16,
             seed=settings.seed,
-            packing=False,
+            packing=settings.packing,
         )
         model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)

@@ -110,9 +110,9 @@ def _tools(name: str, turn: int, seen: int, **settings: Any) -> LabWorld:
 WORLDS: dict[str, LabWorld] = {
     **{level: _doors(level) for level in LEVELS},
     "arithmetic": _tools(
-        "arithmetic", 10, 25, learning_rate=2e-5, max_turn_length=24, max_completion_length=240, entropy_window=4
+        "arithmetic", 10, 25, learning_rate=2e-6, max_turn_length=24, max_completion_length=240, entropy_window=4
     ),
     "multihop": _tools(
-        "multihop", 12, 120, learning_rate=2e-5, max_turn_length=32, max_completion_length=900, entropy_window=4
+        "multihop", 12, 120, learning_rate=2e-6, max_turn_length=32, max_completion_length=900, entropy_window=4
     ),
 }
