@@ -88,8 +88,8 @@ class ColdPolicySettings(StartSettings):
     level: str = "arithmetic"
     knobs: dict[str, Any] = field(default_factory=dict)
     model: str = DEMO_MODEL
-    demonstrations: int = 400
-    call_share: float = 0.65
+    demonstrations: int = 480
+    call_share: float = 0.73
     batch_size: int = 16
     learning_rate: float = 2e-4
     bf16: bool = True
