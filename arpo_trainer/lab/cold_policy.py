@@ -88,8 +88,8 @@ class ColdPolicySettings(StartSettings):
     level: str = "arithmetic"
     knobs: dict[str, Any] = field(default_factory=dict)
     model: str = DEMO_MODEL
-    demonstrations: int = 480
-    call_share: float = 0.73
+    demonstrations: int = 640
+    call_share: float = 0.7
     batch_size: int = 16
     learning_rate: float = 2e-4
     bf16: bool = True
