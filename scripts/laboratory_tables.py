@@ -14,7 +14,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "laboratory.md"
 STORED = ROOT / "docs" / "results" / "laboratory"
-RESULTS = {"tables": STORED / "main" / "comparison.json", "smollm2": STORED / "smollm2" / "comparison.json"}
+FOLDERS = {"tables": "main", "smollm2": "smollm2"}
+# a grid without a finished run has no tables
+RESULTS = {name: path for name, folder in FOLDERS.items() if (path := STORED / folder / "comparison.json").is_file()}
 END = "<!-- end of tables -->\n"
 AXES = {"tokens": "sampled tokens", "calls": "executed tool calls", "trajectories": "trajectories"}
 ALL = "all"
