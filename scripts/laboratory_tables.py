@@ -1,4 +1,4 @@
-"""Writes the tables of docs/results/laboratory.md from the comparison.json of docs/results/laboratory/main.
+"""Writes the tables of docs/results/laboratory.md from the comparison.json of its folders in docs/results/laboratory.
 
 python -m scripts.laboratory_tables
 """
@@ -7,40 +7,48 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "laboratory.md"
-RESULT = ROOT / "docs" / "results" / "laboratory" / "main" / "comparison.json"
-BEGIN, END = "<!-- tables: written by scripts/laboratory_tables.py -->\n", "<!-- end of tables -->\n"
+STORED = ROOT / "docs" / "results" / "laboratory"
+FOLDERS = {"tables": "main", "smollm2": "smollm2"}
+# a grid without a finished run has no tables
+RESULTS = {name: path for name, folder in FOLDERS.items() if (path := STORED / folder / "comparison.json").is_file()}
+END = "<!-- end of tables -->\n"
 AXES = {"tokens": "sampled tokens", "calls": "executed tool calls", "trajectories": "trajectories"}
 ALL = "all"
 
 
-def tables() -> str:
+def tables(result: Path) -> str:
     """Return a table for each axis of cost as Markdown."""
-    data: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
+    data: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     return "\n".join(_table(data, axis, words) for axis, words in AXES.items()) + "\n" + _collapses(data)
 
 
 def page_with_tables(page: str) -> str:
     """Return the text of the page with its tables written anew."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + tables() + END + rest.partition(END)[2]
+    for name, result in RESULTS.items():
+        begin = f"<!-- {name}: written by scripts/laboratory_tables.py -->\n"
+        before, _, rest = page.partition(begin)
+        page = before + begin + tables(result) + END + rest.partition(END)[2]
+    return page
 
 
 def _table(data: dict[str, Any], axis: str, words: str) -> str:
     found = data["axes"][axis]
-    columns = {**found["environments"], ALL: found["overall"]}
+    columns = {**found["environments"], **({ALL: found["overall"]} if len(found["environments"]) > 1 else {})}
     heads = [f"{name} ({found['budgets'][name]:,.0f})" if name in found["budgets"] else name for name in columns]
-    rows = [_row(one["label"], columns) for one in data["plan"]["algorithms"]]
+    labels = [one["label"] for one in data["plan"]["algorithms"] if one["label"] in found["overall"]]
+    rows = [_row(label, columns) for label in labels]
     head = f"Success on the way to equal {words}, and its difference to `{data['baseline']}` with 95 % intervals:\n\n"
     return head + "\n".join([f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows]) + "\n"
 
 
 def _row(label: str, columns: dict[str, dict[str, Any]]) -> str:
-    return f"| `{label}` | {' | '.join(_cell(column[label]) for column in columns.values())} |"
+    return f"| `{label}` | {' | '.join(_cell(each[label]) if label in each else '' for each in columns.values())} |"
 
 
 def _cell(one: dict[str, Any]) -> str:
@@ -53,9 +61,13 @@ def _cell(one: dict[str, Any]) -> str:
 
 
 def _collapses(data: dict[str, Any]) -> str:
-    runs, seeds = data["runs"], len(data["plan"]["seeds"])
+    runs = data["runs"]
     fallen = [f"`{run['label']}`, {run['env']}, seed {run['seed']}" for run in runs if run["collapse"]]
-    return f"{seeds} seeds, {len(runs)} runs; collapsed: {'; '.join(fallen) or 'none'}.\n"
+    text = f"{len(data['plan']['seeds'])} seeds, {len(runs)} runs; collapsed: {'; '.join(fallen) or 'none'}."
+    if not data["missing"]:
+        return f"{text}\n"
+    done = Counter(run["label"] for run in runs if run["status"] != "failed")
+    return f"{text} Missing: {data['missing']} runs ({', '.join(f'`{one}`: {n} done' for one, n in done.items())}).\n"
 
 
 def main() -> int:

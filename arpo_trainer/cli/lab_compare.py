@@ -32,7 +32,7 @@ def add_lab_compare_action(actions: Any) -> None:
     compare = add_command(actions, "compare", _compare, purpose)
     form = "algorithms, also with settings and a label of their own: grpo low=arpo:branch_alpha=0.6"
     compare.add_argument("--algorithms", nargs="+", metavar="NAME", help=form)
-    compare.add_argument("--envs", nargs="+", metavar="NAME", help="environments, such as short and long-critical")
+    compare.add_argument("--envs", nargs="+", metavar="NAME", help="worlds, such as short and arithmetic")
     compare.add_argument("--seeds", nargs="+", metavar="N", help="how many (10), the seeds (0 1 2), or ranges (5-9)")
     budget = "what each run may spend: tokens=N, calls=N, trajectories=N or update_tokens=N; with --draw of any axes"
     compare.add_argument("--budget", nargs="+", metavar="AXIS=N", help=budget)

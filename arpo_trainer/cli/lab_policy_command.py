@@ -1,6 +1,7 @@
-"""The `policy` action of `arpo lab`: makes a tiny policy to start from, and says how often it succeeds.
+"""The `policy` action of `arpo lab`: makes a policy to start from, and says how often it succeeds.
 
 arpo lab policy --level short
+arpo lab policy --level arithmetic --set notes=3      # SmolLM2 after a cold start
 arpo lab policy --level long-critical --set choices=4 size=2M demonstrations=4000
 arpo lab policy --level short --output FOLDER         # a copy outside the cache
 """
@@ -8,7 +9,6 @@ arpo lab policy --level short --output FOLDER         # a copy outside the cache
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,15 @@ from arpo_trainer.optional_dependencies import require
 from arpo_trainer.validation import check_name
 
 if TYPE_CHECKING:
-    from arpo_trainer.lab.lab_policy import PolicySettings
-
-_OPTIONS = ("level", "knobs")  # settings that are not given with --set under these names
+    from arpo_trainer.lab.lab_policy import StartSettings
 
 
 def add_lab_policy_action(actions: Any) -> None:
     """Add the action to a parser."""
-    policy = add_command(actions, "policy", _policy, "make a tiny policy to start from, and store it in the cache")
-    policy.add_argument("--level", default="short", metavar="NAME", help="of arpo/Bifurcation-v0 (default: short)")
+    policy = add_command(actions, "policy", _policy, "make a policy to start from, and store it in the cache")
+    policy.add_argument(
+        "--level", default="short", metavar="NAME", help="a world of `arpo lab compare` (default: short)"
+    )
     add_set_option(policy, "knobs of the world and settings of the policy, with values in YAML: choices=4 size=2M")
     policy.add_argument("--again", action="store_true", help="make it again even if it is in the cache")
     policy.add_argument("--output", type=Path, metavar="FOLDER", help="a new folder that gets a copy")
@@ -57,21 +57,21 @@ def _policy(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def policy_settings(level: str, given: dict[str, Any]) -> PolicySettings:
+def policy_settings(level: str, given: dict[str, Any]) -> StartSettings:
     """Return the settings of a policy.
 
     Args:
-        level: of the world.
-        given: knobs of the world, and fields of `PolicySettings`.
+        level: name of the world.
+        given: knobs of the world, and settings of its policies.
 
     Raises:
         ValueError: a name is unknown, with the nearest one; or a value is out of range.
     """
-    from arpo_trainer.lab.lab_policy import PolicySettings
-    from envs_registry.generated.bifurcation_world import knob_names
+    from arpo_trainer.lab.lab_worlds import lab_world
 
-    own = [field.name for field in dataclasses.fields(PolicySettings) if field.name not in _OPTIONS]
+    world = lab_world(level)
+    own = world.policy_names()
     for name in given:
-        check_name("a name of --set", name, [*knob_names(), *own])
+        check_name("a name of --set", name, [*world.knobs, *own])
     knobs = {name: value for name, value in given.items() if name not in own}
-    return PolicySettings(level, knobs, **{name: value for name, value in given.items() if name in own})
+    return world.start(level, knobs, {name: value for name, value in given.items() if name in own})

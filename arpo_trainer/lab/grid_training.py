@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from arpo_trainer.lab.grid_run import AXES, GridRun
-from arpo_trainer.lab.lab_policy import PolicySettings
+from arpo_trainer.lab.lab_worlds import lab_world
 from arpo_trainer.lab.training_run import RunSpec, run_config, training_run
 from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.validation import check_name, nearest_names
-from envs_registry.generated.bifurcation import LEVELS
-from envs_registry.generated.bifurcation_world import knob_names
+from arpo_trainer.validation import nearest_names
 
 _OF_RUN = ("groups", "test_tasks")
-_GIVEN = ("level", "knobs")  # of the policy: they are those of the run
 
 
 def train_grid_run(run: GridRun, folder: Path) -> dict[str, Any]:
@@ -62,13 +59,12 @@ def spec_of(run: GridRun) -> RunSpec:
     Raises:
         ValueError: the environment or a setting is unknown; the error has the nearest name.
     """
-    check_name("environment", run.env, list(LEVELS))
+    world = lab_world(run.env)
     fields = {field.name for field in dataclasses.fields(ARPOConfig)}
-    policy = {field.name for field in dataclasses.fields(PolicySettings)} - set(_GIVEN)
     known = {
         "": fields | set(_OF_RUN),
-        "policy": policy,
-        "knobs": set(knob_names()),
+        "policy": set(world.policy_names()),
+        "knobs": set(world.knobs),
     }
     parts: dict[str, dict[str, Any]] = {name: {} for name in known}
     for name, value in run.settings.items():

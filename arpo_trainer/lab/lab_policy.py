@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from arpo_env import ToolEnv
 from arpo_trainer.lab.tiny_model import SIZES, tiny_model, tiny_tokenizer
@@ -37,9 +37,48 @@ _FIRST_TASK = 1_000_000  # demonstrations use tasks that training does not
 _FOLDER = "lab-policies"  # of the cache directory
 _PATIENCE = 2000  # calls that a walk may waste: where wrong doors can be mended, it goes on until it finds a key
 
+Material = tuple[Any, Any, Iterator[Example]]  # a model, its tokenizer, and what the model is shown
+
+
+class StartSettings:
+    """What a policy to start from is made of; a dataclass for each kind of policy has these fields and its own.
+
+    Attributes:
+        level: name of the world.
+        knobs: of the world, in place of the level's.
+        batch_size: demonstrations per step.
+        learning_rate: initial learning rate; it falls linearly to 0.
+        seed: of everything that is drawn.
+        bf16: compute in bfloat16; the weights keep their type.
+        packing: of `cold_start`.
+    """
+
+    level: str
+    knobs: dict[str, Any]
+    batch_size: int
+    learning_rate: float
+    seed: int
+    bf16: bool = False
+    packing: ClassVar[bool | str] = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the policy is kept: a folder of the cache directory that belongs to exactly these settings."""
+        facts = {**self.facts(), "version": _VERSION}
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+        return cache_directory() / _FOLDER / digest
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return asdict(cast(Any, self))
+
+    def material(self) -> Material:
+        """Return what the policy is made from."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
-class PolicySettings:
+class PolicySettings(StartSettings):
     """What a policy is made of.
 
     Attributes:
@@ -75,15 +114,13 @@ class PolicySettings:
         if not 0 <= self.short_share <= 1:
             raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
 
-    @property
-    def folder(self) -> Path:
-        """Where the policy is kept: a folder of the cache directory that belongs to exactly these settings."""
-        facts = {**asdict(self), "version": _VERSION}
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-        return cache_directory() / _FOLDER / digest
+    def material(self) -> Material:
+        """Return the model, its tokenizer and the walks."""
+        tokenizer = tiny_tokenizer()
+        return tiny_model(self.size, self.seed), tokenizer, _examples(self, tokenizer)
 
 
-def lab_policy(settings: PolicySettings, again: bool = False) -> Path:
+def lab_policy(settings: StartSettings, again: bool = False) -> Path:
     """Return the folder of a policy; the first call trains it (a minute on one core for short worlds).
 
     Args:
@@ -105,27 +142,26 @@ def _is_made(folder: Path) -> bool:
     return (folder / "config.json").exists()
 
 
-def _make(settings: PolicySettings, folder: Path) -> None:
-    tokenizer, model = tiny_tokenizer(), tiny_model(settings.size, settings.seed)
-    examples = list(_examples(settings, tokenizer))
+def _make(settings: StartSettings, folder: Path) -> None:
+    model, tokenizer, examples = settings.material()
     scratch = folder.with_name(f"{folder.name}.unfinished")
     # progress bars and numbers of a training of which only the result is of interest
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         cold_start(
             model,
             tokenizer,
-            examples,
+            list(examples),
             scratch,
             epochs=1,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
-            bf16=False,
+            bf16=settings.bf16,
             seed=settings.seed,
-            packing=False,
+            packing=settings.packing,
         )
         model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
-    (scratch / "policy.json").write_text(json.dumps(asdict(settings), indent=1) + "\n", encoding="utf-8")
+    (scratch / "policy.json").write_text(json.dumps(settings.facts(), indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)  # at the end: the cache never holds half a policy
 

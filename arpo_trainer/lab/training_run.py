@@ -18,7 +18,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from arpo_trainer.backends.select_transformers import transformers_backend
-from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy, world_env
+from arpo_trainer.lab.lab_policy import StartSettings, lab_policy
+from arpo_trainer.lab.lab_worlds import LabWorld, lab_world
 from arpo_trainer.lab.tiny_model import parameters
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
@@ -26,7 +27,6 @@ from arpo_trainer.run.recorder import versions
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.trainer import ARPOTrainer
 from arpo_trainer.tree import DISCARDED, RolloutTree
-from envs_registry.generated.bifurcation import BifurcationSource
 
 COSTS = ("trajectories", "sampled_tokens", "tool_calls", "update_tokens")
 SETTINGS: dict[str, Any] = {
@@ -36,10 +36,9 @@ SETTINGS: dict[str, Any] = {
     "max_completion_length": 1000,
     "max_turn_length": 8,
     "entropy_window": 3,  # the tokens of one call
+    "bf16": False,
 }
 _PLUMBING: dict[str, Any] = {
-    "use_cpu": True,
-    "bf16": False,
     "gradient_checkpointing": False,
     "gradient_accumulation_steps": 1,
     "report_to": [],
@@ -50,7 +49,14 @@ _PLUMBING: dict[str, Any] = {
     "prefix_tokens": 400_000,
     "trace_every": 0,
 }
-_OWN = {"output_dir", "algorithm", "seed", "per_device_train_batch_size", "max_steps"}  # they follow from the `RunSpec`
+_OWN = {
+    "output_dir",
+    "algorithm",
+    "seed",
+    "per_device_train_batch_size",
+    "max_steps",
+    "use_cpu",
+}  # they follow from the `RunSpec`
 _MOST_POINTS = 64  # of a stored curve
 _MOST_STEPS = 4  # times those that a budget is expected to last, for policies that stop calling tools
 
@@ -62,13 +68,13 @@ class RunSpec:
     Attributes:
         algorithm: a row of `algorithms.registry.ALGORITHMS`.
         label: name of the run's algorithm in tables; two labels may name the same algorithm with other settings.
-        level: of the world.
-        knobs: of the world, in place of the level's.
+        level: name of the world; a row of `lab_worlds.WORLDS`.
+        knobs: of the world, in place of its own.
         seed: of training; the starting policy is the same for all seeds.
         budget: cost -> how much of it may be spent; names of `COSTS`. Training ends when one of them is spent.
         groups: prompts per step.
-        settings: fields of `ARPOConfig` that replace `SETTINGS`.
-        policy: fields of `PolicySettings` that replace the defaults; level and knobs are those of the run.
+        settings: fields of `ARPOConfig` that replace `SETTINGS` and those of the world.
+        policy: settings of the policy to start from that replace the defaults; level and knobs are those of the run.
         test_tasks: number of held-out tasks of the final evaluation, each sampled four times.
 
     Raises:
@@ -93,9 +99,14 @@ class RunSpec:
         _ = self.policy_settings  # for its errors, which would otherwise come with the first run
 
     @property
-    def policy_settings(self) -> PolicySettings:
+    def world(self) -> LabWorld:
+        """The row of the world."""
+        return lab_world(self.level)
+
+    @property
+    def policy_settings(self) -> StartSettings:
         """The settings of the starting policy."""
-        return PolicySettings(level=self.level, knobs=self.knobs, **self.policy)
+        return self.world.start(self.level, self.knobs, self.policy)
 
 
 def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
@@ -110,7 +121,7 @@ def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
     """
     started = time.monotonic()
     torch.set_num_threads(1)
-    env = world_env(spec.level, spec.knobs)
+    env = spec.world.env(spec.knobs)
     config = run_config(spec, folder)
     costs = CostCounter(spec.budget, config.num_iterations)
     trainer = ARPOTrainer(
@@ -142,7 +153,7 @@ def run_config(spec: RunSpec, folder: Path) -> ARPOConfig:
     Raises:
         ValueError: a setting is one that all runs share, settings do not go together, or the budget does not last.
     """
-    settings = {**SETTINGS, **spec.settings}
+    settings = {**SETTINGS, **spec.world.settings, **spec.settings}
     if fixed := sorted(settings.keys() & (_PLUMBING.keys() | _OWN)):
         raise ValueError(f"{', '.join(fixed)} cannot be set here: it is the same for all runs, or follows from the run")
     rows = spec.groups * settings["num_generations"]
@@ -152,6 +163,7 @@ def run_config(spec: RunSpec, folder: Path) -> ARPOConfig:
         seed=spec.seed,
         per_device_train_batch_size=rows,
         max_steps=most_steps(spec, rows) * int(settings.get("num_iterations", 1)),
+        use_cpu=not (spec.world.gpu and torch.cuda.is_available()),
         **_PLUMBING,
         **settings,
     )
@@ -163,8 +175,7 @@ def most_steps(spec: RunSpec, rows: int) -> int:
     Raises:
         ValueError: the budget is empty, has a cost that does not exist, or is too small for one step.
     """
-    rooms = BifurcationSource(level=spec.level, **spec.knobs).settings.rooms
-    expected = {"trajectories": 1, "tool_calls": rooms, "sampled_tokens": 3 * rooms + 3, "update_tokens": 9 * rooms}
+    expected = spec.world.expected(spec.knobs)
     for name, most in spec.budget.items():
         if name not in COSTS:
             raise ValueError(f"budget: {name!r} is no cost; the costs are {', '.join(COSTS)}")
@@ -256,13 +267,13 @@ class StopWhenSpent(TrainerCallback):  # type: ignore[misc]  # transformers is u
 
 def final_success(trainer: ARPOTrainer, spec: RunSpec, samples: int = 4) -> dict[str, Any]:
     """Return the mean success of the trained policy on held-out tasks, sampled as in training."""
-    env = world_env(spec.level, spec.knobs, split="test")
+    env = spec.world.env(spec.knobs, split="test")
     settings = trainer.args.rollout_settings().plain(samples)
     trainer.model.eval()
     return _sampled_success(Engine(trainer.backend, trainer.engine.tokenizer, env, settings), spec.test_tasks)
 
 
-def start_success(policy: PolicySettings, tasks: int = 32, samples: int = 4) -> dict[str, Any]:
+def start_success(policy: StartSettings, tasks: int = 32, samples: int = 4) -> dict[str, Any]:
     """Return the mean success of a policy before training, sampled as in training, and its number of parameters.
 
     Args:
@@ -273,9 +284,10 @@ def start_success(policy: PolicySettings, tasks: int = 32, samples: int = 4) -> 
     torch.set_num_threads(1)
     folder = lab_policy(policy)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    limits = {name: SETTINGS[name] for name in ("max_completion_length", "max_turn_length")}
+    world = lab_world(policy.level)
+    limits = {name: {**SETTINGS, **world.settings}[name] for name in ("max_completion_length", "max_turn_length")}
     settings = RolloutSettings(**limits).plain(samples)
-    env = world_env(policy.level, policy.knobs, split="test")
+    env = world.env(policy.knobs, split="test")
     found = _sampled_success(Engine(transformers_backend(model, tokenizer), tokenizer, env, settings), tasks)
     return {**found, "parameters": parameters(model)}
 

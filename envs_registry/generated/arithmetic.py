@@ -8,7 +8,8 @@ which split it belongs to. Six levels:
     3  look up           the numbers are in a variable of the interpreter, only its name is in the question
     4  read, then work   a variable holds a note in words that says what to compute: two calls
     5  wrong type        the numbers are text ("1204"): the obvious code fails, the policy has to fix it
-    6  follow a trail    one variable names the next one, which says what to do with a third: three calls
+    6  follow a trail    one variable names the next one, which says what to do with a third: three calls, or more
+                         with more `notes`
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ TEST_SHARE = 10  # one question in ten belongs to the test split
 
 _THINGS = ("bolts", "gears", "lamps", "pipes", "tiles", "wires", "nails", "hinges", "panels", "valves")
 _PLACES = ("depot", "harbour", "mill", "station", "workshop", "market", "farm", "quarry")
+MOST_NOTES = len(_PLACES) - 1  # of a trail, which ends at a place of its own
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,21 @@ class ArithmeticSource:
         split: "train" or "test".
         level: 1 to 6, or "mixed" for all of them in turn; several as in "2,3,4".
         seed: another seed is another supply.
+        notes: of the trails of level 6 that name the next variable, 1 to 7; a trail takes two calls more.
 
     Raises:
-        ValueError: no such split or level.
+        ValueError: no such split or level, or `notes` is out of range.
     """
 
     size = None
     solution_tool = "python"
 
-    def __init__(self, split: str = "train", level: int | str = "mixed", seed: int = 0) -> None:
+    def __init__(self, split: str = "train", level: int | str = "mixed", seed: int = 0, notes: int = 1) -> None:
         if split not in SPLITS:
             raise ValueError(f"Arithmetic has the splits {' and '.join(SPLITS)}, not {split!r}")
-        self.split, self.seed = split, seed
+        if type(notes) is not int or not 1 <= notes <= MOST_NOTES:
+            raise ValueError(f"notes must be a whole number from 1 to {MOST_NOTES}, got {notes!r}")
+        self.split, self.seed, self.notes = split, seed, notes
         self.levels = _levels(level)
 
     def task(self, index: int) -> Task:
@@ -81,7 +86,8 @@ class ArithmeticSource:
         rng = random.Random(f"arithmetic/{self.seed}/{self.split}/{level}/{index}")
         # One draft in ten belongs to the test split, so about ten are drawn for a task of it.
         while True:
-            draft = rng.choice(_DRAFTS[level])(rng)
+            make = rng.choice(_DRAFTS[level])
+            draft = _trail(rng, self.notes) if make is _trail else make(rng)
             shown = shown_answer(draft.setup, (str(draft.answer),))  # by chance, as a number among others
             # The setup counts as well, since the words of a question about a variable are the same for all numbers.
             if shown is None and _belongs(draft.question + draft.setup, self.split):
@@ -174,15 +180,17 @@ def _fee(rng: random.Random) -> _Draft:
     return _Draft(question, a + b, cells, f"price = '{a}'\nfee = {b}")
 
 
-def _trail(rng: random.Random) -> _Draft:
-    first, last = rng.sample(_PLACES, 2)
+def _trail(rng: random.Random, notes: int = 1) -> _Draft:
+    *places, last = rng.sample(_PLACES, notes + 1)
     stock, taken = rng.randint(5000, 9999), rng.randint(1000, 4999)
-    setup = f"start = 'Look at {first}.'\n{first} = 'Take {taken} from {last}.'\n{last} = {stock}"
+    names = ["start", *places]
+    texts = [*(f"Look at {place}." for place in places), f"Take {taken} from {last}."]
+    cells = [*(f"{name} = {text!r}" for name, text in zip(names, texts, strict=True)), f"{last} = {stock}"]
     question = "Follow the text in the variable start. What number do you get?"
-    return _Draft(question, stock - taken, ("start", first, f"{last} - {taken}"), setup)
+    return _Draft(question, stock - taken, (*names, f"{last} - {taken}"), "\n".join(cells))
 
 
-_DRAFTS: dict[int, tuple[Callable[[random.Random], _Draft], ...]] = {
+_DRAFTS: dict[int, tuple[Callable[..., _Draft], ...]] = {
     1: (_product, _sum),
     2: (_chain, _crates),
     3: (_stock, _readings),
@@ -193,10 +201,15 @@ _DRAFTS: dict[int, tuple[Callable[[random.Random], _Draft], ...]] = {
 
 
 def load(
-    *, split: str = "train", data: str | Path | None = None, level: int | str = "mixed", seed: int = 0
+    *,
+    split: str = "train",
+    data: str | Path | None = None,
+    level: int | str = "mixed",
+    seed: int = 0,
+    notes: int = 1,
 ) -> ArithmeticSource | ChosenTasks:
     """Return the generated tasks; `data` names a file that chooses some of them (`chosen_tasks`)."""
-    source = ArithmeticSource(split, level, seed)
+    source = ArithmeticSource(split, level, seed, notes)
     return source if data is None else chosen_tasks(source, data)
 
 

@@ -41,7 +41,9 @@ def test_a_policy_is_made_measured_and_copied(cache: Path, tmp_path: Path, capsy
         (["--set", "sise=2M"], "did you mean 'size'"),
         (["--set", "size=3M"], "size must be one of"),
         (["--set", "slip=2"], "slip must be a number between 0.0 and 1.0"),
-        (["--level", "long"], "Bifurcation has the levels short, long-critical"),
+        (["--level", "long"], "environment must be one of 'short', 'long-critical'"),
+        (["--level", "arithmetic", "--set", "note=3"], "did you mean 'notes'"),
+        (["--level", "arithmetic", "--set", "choices=3"], "a name of --set must be one of 'notes', 'model'"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_made(cache: Path, capsys: Any, words: list[str], error: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from arpo_trainer.lab.comparison_files import write_comparison
 from arpo_trainer.lab.equal_cost import compare_records
 from arpo_trainer.lab.run_store import load_comparison
-from scripts.laboratory_tables import PAGE, RESULT, page_with_tables
+from scripts.laboratory_tables import PAGE, RESULTS, page_with_tables
 
 
 def test_the_page_has_the_tables_of_the_comparison() -> None:
@@ -17,12 +17,13 @@ def test_the_page_has_the_tables_of_the_comparison() -> None:
     assert page_with_tables(page) == page
 
 
-def test_numbers_and_figures_are_those_of_the_stored_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_numbers_and_figures_are_those_of_the_stored_runs(result: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    plan, records = load_comparison(RESULT.parent)
+    plan, records = load_comparison(result.parent)
     drawn = {path.name for path in write_comparison(compare_records(plan, records), tmp_path)}
-    stored = {RESULT.name, *(path.name for path in RESULT.parent.glob("*.svg"))}
+    stored = {result.name, *(path.name for path in result.parent.glob("*.svg"))}
     assert len(stored) == 3
     for name in stored & drawn:
-        assert (RESULT.parent / name).read_bytes() == (tmp_path / name).read_bytes(), f"draw {RESULT.parent} again"
+        assert (result.parent / name).read_bytes() == (tmp_path / name).read_bytes(), f"draw {result.parent} again"
     assert stored <= drawn
