@@ -43,7 +43,7 @@ FLOORS: dict[str, list[str]] = {
         "vector",
         "env",
         "apply_turn",
-        "folding",
+        "memory_folding",
         "protocols",
         "tools",
         "services rewards",
