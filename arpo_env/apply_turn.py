@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from arpo_env.budget import Budget
 from arpo_env.episode import FOLD, Call, Episode, Turn
-from arpo_env.folding.fold import Folding, asks_for_fold, mentions_fold
-from arpo_env.folding.memory import memory_text
+from arpo_env.memory_folding.fold import Folding, asks_for_fold, mentions_fold
+from arpo_env.memory_folding.memory import memory_text
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.execute_tool_call import call_tool
 from arpo_env.tools.function_schema import JsonSchema

@@ -34,9 +34,9 @@ from arpo_env.budget import Budget
 from arpo_env.env_factory import PicklesAsFactory
 from arpo_env.episode import Episode, Turn
 from arpo_env.event_loop import run
-from arpo_env.folding.fold import context_messages, fold_counts, make_folding, undo_fold
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
+from arpo_env.memory_folding.fold import context_messages, fold_counts, make_folding, undo_fold
 from arpo_env.option_checks import check_choice, check_positive, choose_task, load_tasks
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
@@ -74,7 +74,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         tool_limits: maximum number of calls of single tools, as in {"search": 3}.
         max_tokens: maximum number of tokens after the prompt, of model and environment together; estimated from the
             text unless a rollout engine counts them.
-        folds: how often the model may fold its history into memories (`arpo_env.folding`) in an episode; 0 means never.
+        folds: how often the model may fold its history into memories in an episode (`memory_folding`); 0 means never.
             `max_tokens` then limits what follows the prompt since the last fold.
         tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from envs_registry import Task
 
 Outcome = Literal["", "answered", "no answer", "truncated", "failed"]
-FOLD = "fold_thought"  # the action that folds the history, see `arpo_env.folding`
+FOLD = "fold_thought"  # the action that folds the history, see `arpo_env.memory_folding`
 _WORST_FIRST = ("timeout", "error", "ok", "refused")
 
 

@@ -42,7 +42,7 @@ FLOORS: dict[str, list[str]] = {
         "vector",
         "env",
         "apply_turn",
-        "folding",
+        "memory_folding",
         "protocols",
         "tools",
         "services rewards",

@@ -19,8 +19,8 @@ import yaml
 
 from arpo_env.episode import Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
-from arpo_env.folding.memory import memory_text
 from arpo_env.grading import Grader, Score
+from arpo_env.memory_folding.memory import memory_text
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.rewards import Rewards
 from arpo_trainer.evaluation.episode_store import EvalRun

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arpo_env.episode import FOLD, Call, Episode, Turn
-from arpo_env.folding.memory import MEMORIES, Memory, MemoryFormatError, check_memory, memory_text, outline
-from arpo_env.folding.memory_writer import FoldedHistory, MemoryWriter
+from arpo_env.memory_folding.memory import MEMORIES, Memory, MemoryFormatError, check_memory, memory_text, outline
+from arpo_env.memory_folding.memory_writer import FoldedHistory, MemoryWriter
 from arpo_env.protocols.parse_tool_calls import tool_names
 from arpo_env.protocols.protocol import ToolCall
 from arpo_env.tools.function_schema import JsonSchema

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.folding.memory import MEMORIES, Memory, MemoryFormatError, check_part
+from arpo_env.memory_folding.memory import MEMORIES, Memory, MemoryFormatError, check_part
 from arpo_env.protocols.parse_tool_calls import UnreadableCall, read_object
 from arpo_env.text import Fence, cut_middle
 from arpo_env.tools.function_schema import JsonSchema
