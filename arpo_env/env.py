@@ -84,7 +84,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         tool_limits: maximum number of calls of single tools, as in {"search": 3}.
         max_tokens: maximum number of tokens after the prompt, of model and environment together; estimated from the
             text unless a rollout engine counts them.
-        folds: how often the model may fold its history into memories (`arpo_env.memory_folding`) in an episode; 0 means never.
+        folds: how often the model may fold its history into memories in an episode (`memory_folding`); 0 means never.
             `max_tokens` then limits what follows the prompt since the last fold.
         tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
         sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.

@@ -2,7 +2,7 @@
 
 A tree's nodes are *spans* of token ids. A span was written either by the model (with a sampling log-probability
 and an entropy for each token) or by the environment (a tool's result). A *trajectory* is the path from the prompt
-to one leaf. A plain GRPO group is a tree whose branches all start at the prompt. A *fold* (`arpo_env.memory_folding`) is a
+to one leaf. A plain GRPO group is a tree whose branches all start at the prompt. A *fold* (`memory_folding`) is a
 span of its own kind: a new prompt, from which the episode goes on without what came before it.
 
 The ids are what counts: `text` is for people and is never tokenised again. `rollout.engine` generates trees,
