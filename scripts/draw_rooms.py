@@ -26,7 +26,7 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "lab",
-        "views",
+        "views preference",
         "evaluation export lab",
         "run",
         "costs report sft",
