@@ -45,6 +45,7 @@ FLOORS: dict[str, list[str]] = {
         "protocols",
         "tools",
         "services rewards",
+        "published_reward",
         "grading pages",
         "search chat_model",
         "net",

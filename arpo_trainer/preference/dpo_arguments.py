@@ -27,7 +27,7 @@ _SAMPLING = {"top_p": 1.0, "repetition_penalty": 1.0}  # as in training: the pai
 _LOWEST = {
     **dict.fromkeys(("tasks", "pairs_per_task", "concurrency", "rows_per_update", "max_turn_length"), 1),
     **dict.fromkeys(("max_completion_length", "lora_alpha"), 1),
-    **dict.fromkeys(("processes", "lora_rank", "threads"), 0),
+    **dict.fromkeys(("first_task", "processes", "lora_rank", "threads"), 0),
     "samples": 2,
 }
 
@@ -39,8 +39,9 @@ class DPOArguments:
     Attributes:
         model: the policy: a hub id, a folder, or "smollm2-135m-instruct". It is sampled, trained, and the reference.
         env: the environment whose tasks are sampled; its reward scores them.
-        env_kwargs: its options. What is missing is the split "train", and tasks drawn with `seed`.
+        env_kwargs: its options. What is missing is the split "train", and for a finite set an order drawn with `seed`.
         tasks: how many tasks are sampled.
+        first_task: the number of the first one; the next round of a pipeline begins behind those of this one.
         samples: trajectories of each task.
         algorithm: "grpo" samples independently; one that branches, such as "arpo", plays a tree for each task.
         temperature: of sampling.
@@ -72,6 +73,7 @@ class DPOArguments:
     env: str = "arpo/Arithmetic-v0"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     tasks: int = 64
+    first_task: int = 0
     samples: int = 8
     algorithm: str = "grpo"
     temperature: float = 1.0
@@ -138,6 +140,7 @@ class DPOArguments:
             (self.env,),
             env_options,
             tasks=self.tasks,
+            first_task=self.first_task,
             samples=1 if trees else self.samples,
             algorithm=self.algorithm,
             seed=seed,

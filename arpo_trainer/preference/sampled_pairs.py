@@ -66,14 +66,15 @@ def _play(run: DPOArguments, folder: Path, seed: int) -> EvalRun:
 
 
 def task_options(run: DPOArguments, seed: int) -> dict[str, Any]:
-    """Return the options of the environment: tasks for training, drawn with the seed, unless the settings say more."""
+    """Return the options of the environment: tasks for training in a random order, unless the settings say more."""
     env_id = known_id(run.env)
     if not has_spec(env_id):
         return dict(run.env_kwargs)
     spec = get_spec(env_id)
     split = {"split": "train"} if "train" in spec.splits else {}
-    drawn = {"seed": seed} if is_generated(spec.source) else {"shuffle": True, "seed": seed}
-    return {**split, **drawn, **run.env_kwargs}
+    # of generated tasks the seed is their world, which training and evaluation share
+    order = {} if is_generated(spec.source) else {"shuffle": True, "seed": seed}
+    return {**split, **order, **run.env_kwargs}
 
 
 def _refuse_broken(found: EvalRun, settings: EvalSettings, folder: Path) -> None:
