@@ -118,6 +118,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "eval score": (["eval", "score", EVALUATION, "--scorer", "em"], {}),
     "eval export": (["eval", "export", EVALUATION, "--format", "lm-eval", "--output", f"{EVALUATION}3"], {}),
     "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
+    "dpo": (["dpo", "--recipe", "dpo-tool-star-qwen2.5-3b"], {"*": "train"}),
     "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "lab compare": (["lab", "compare", "--quick", "--output", f"{RUN}5"], {"*": "train"}),
     "lab estimators": (["lab", "estimators", "--groups", "1"], {"*": "train"}),

@@ -14,6 +14,7 @@ CLASSES = {
     "ARPOConfig": "arpo_trainer",
     "RunArguments": "arpo_trainer.run.arguments",
     "SFTArguments": "arpo_trainer.run.sft_arguments",
+    "DPOArguments": "arpo_trainer.preference.dpo_arguments",
     "RolloutSettings": "arpo_trainer",
     "EnvSpec": "envs_registry",
     "Limits": "sandbox",
