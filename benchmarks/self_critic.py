@@ -1,11 +1,11 @@
 """What does a round of self-critic DPO do to a tiny policy? Success on tasks that it has not seen, before and after.
 
-    python benchmarks/self_critic.py [--seeds 5] [--tasks 1000]
+    python benchmarks/self_critic.py [--seeds 5] [--tasks 500]
 
 The policy (`arpo lab policy --level short`) walks through a world of doors at random. A round samples 256 tasks 16
 times, independently or as trees of 8 starts that branch at random, and learns the pairs with the recipe
 `dpo-bifurcation-cpu` at the same settings. A seed has its own world, samples and order. Written to
-benchmarks/results/self_critic.json.
+benchmarks/results/self_critic.json after each; what is in there is not run again.
 """
 
 from __future__ import annotations
@@ -64,29 +64,35 @@ def arm(name: str, seed: int, policy: Path, tasks: int, folder: Path) -> dict[st
     return {"arm": name, "seed": seed, "before": before, "after": after, **counts, "steps": facts["steps"]}
 
 
-def main() -> None:
-    """Run all arms, print a table, and write the numbers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--tasks", type=int, default=1000)
-    given = parser.parse_args()
-    policy = lab_policy(PolicySettings("short"))
-    found = []
-    for seed in range(given.seeds):
-        for name in ARMS:
-            with tempfile.TemporaryDirectory() as folder:
-                found.append(arm(name, seed, policy, given.tasks, Path(folder)))
-            sys.stdout.write(f"{found[-1]}\n")
+def write(tasks: int, runs: list[dict[str, Any]]) -> None:
+    """Write what is there, with the mean of each arm and the interval of its gain over seeds."""
     rows = []
     for name in ARMS:
-        of_arm = [run for run in found if run["arm"] == name]
-        gain = clustered_interval([[run["after"] - run["before"]] for run in of_arm])
-        means = {key: statistics.fmean(run[key] for run in of_arm) for key in MEANS}
-        rows.append({"arm": name, **means, "gain": [gain.mean, gain.low, gain.high]})
-        sys.stdout.write(f"{rows[-1]}\n")
-    RESULTS.write_text(
-        json.dumps({"tasks": given.tasks, "arms": rows, "runs": found}, indent=1) + "\n", encoding="utf-8"
-    )
+        of_arm = [run for run in runs if run["arm"] == name]
+        if len(of_arm) > 1:
+            gain = clustered_interval([[run["after"] - run["before"]] for run in of_arm])
+            means = {key: statistics.fmean(run[key] for run in of_arm) for key in MEANS}
+            rows.append({"arm": name, "seeds": len(of_arm), **means, "gain": [gain.mean, gain.low, gain.high]})
+    RESULTS.write_text(json.dumps({"tasks": tasks, "arms": rows, "runs": runs}, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Run the arms that are not in the file yet, and write each when it has ended."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tasks", type=int, default=500)
+    given = parser.parse_args()
+    policy = lab_policy(PolicySettings("short"))
+    stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+    runs = stored["runs"] if stored.get("tasks") == given.tasks else []
+    for seed in range(given.seeds):
+        for name in ARMS:
+            if any((run["arm"], run["seed"]) == (name, seed) for run in runs):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                runs.append(arm(name, seed, policy, given.tasks, Path(folder)))
+            write(given.tasks, runs)
+            sys.stdout.write(f"{runs[-1]}\n")
 
 
 if __name__ == "__main__":
