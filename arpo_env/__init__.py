@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from arpo_env.protocols import make_protocol, register_protocol
     from arpo_env.protocols.arpo_tags import ArpoTags
     from arpo_env.protocols.protocol import Protocol
-    from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward, reference_reward
+    from arpo_env.published_reward import reference_reward
+    from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward
     from arpo_env.search import Hit, SearchBackend, build_index, open_search, register_backend
     from arpo_env.tools.function_tool import tool
     from arpo_env.tools.mcp_tools import mcp_tools
@@ -66,7 +67,7 @@ _HOMES = {
     "open_search": "search",
     "paper_reward": "rewards",
     "play": "adapters.play",
-    "reference_reward": "rewards",
+    "reference_reward": "published_reward",
     "register_backend": "search",
     "register_protocol": "protocols",
     "tool": "tools.function_tool",

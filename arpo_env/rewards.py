@@ -1,8 +1,9 @@
 r"""Computes the reward of an episode: `Rewards`, a composition of named terms, applied by `grade_episode`.
 
-`paper` is the papers' hierarchical reward (ARPO eq. 8), based on our graders and on tool calls that really ran.
-`reference` is the text reward of the published code, including its bugs, applied to the transcript. A dict of weights
-is a weighted sum of your own terms:
+`paper` is the papers' hierarchical reward (ARPO eq. 8), based on our graders and on tool calls that really ran;
+`tool-star` is the same one by the name of the paper that it comes from. `deepagent` is ToolPO's: success and right
+calls. `reference` is the text reward of the published code, including its bugs, applied to the transcript. A dict of
+weights is a weighted sum of your own terms:
 
     Rewards.of({"accuracy": 1.0, "format": 0.2, "short": (lambda episode: len(episode.turns) < 5, 0.5)})
 
@@ -21,15 +22,16 @@ from arpo_env.episode import Episode
 from arpo_env.errors import GradingError
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import decide
-from arpo_env.grading.published_metrics import reward_f1
 from arpo_env.grading.qa_grader import qa_scores
 from arpo_env.nearest_name import nearest_hint
+from arpo_env.published_reward import MULTI_TOOL_BONUS, reference_reward
 from envs_registry import Task
 
-MULTI_TOOL_BONUS = 0.1
 MULTI_TOOLS = frozenset({"python", "search"})
+NAMES = ("paper", "tool-star", "deepagent", "reference")
 BUILT_IN = ("accuracy", "format", "multi_tool", "reference", "em", "f1")
 
+CallCheck = Callable[[Episode], Sequence[float]]
 RewardFunction = Callable[[Episode], float | Awaitable[float | None] | None]
 
 
@@ -74,89 +76,6 @@ def paper_reward(accuracy: float, format_ok: bool, multi_tool: bool) -> float:
     return accuracy + (MULTI_TOOL_BONUS if multi_tool else 0.0)
 
 
-@dataclass(frozen=True)
-class ReferenceReward:
-    """The result of the published text reward.
-
-    Attributes:
-        score: the reward.
-        reason: the reason in one word (our names).
-        answer: the extracted answer, or "".
-        f1: token F1 of the answer.
-    """
-
-    score: float
-    reason: str
-    answer: str = ""
-    f1: float = 0.0
-
-
-def reference_reward(text: str, golds: str | Sequence[str]) -> ReferenceReward:
-    """Return the published reward of a whole response text including tool results, with the published bugs.
-
-    Args:
-        text: everything after the prompt.
-        golds: one gold answer, or several.
-    """
-    fault = _format_fault(text)
-    if fault:
-        return ReferenceReward(-1.0, fault)
-    answer = _boxed_as_published(text[text.find("<answer>") + len("<answer>") : text.find("</answer>")])
-    if answer is None:
-        return ReferenceReward(-1.0, "no_boxed")
-    f1 = reward_f1(answer, [golds] if isinstance(golds, str) else golds)
-    if f1 <= 0:
-        return ReferenceReward(0.0, "wrong", answer)
-    # As published: the tags count wherever they are, even in the result of a tool.
-    if "</search>" in text and "</python>" in text:
-        return ReferenceReward(f1 + MULTI_TOOL_BONUS, "multi_tool", answer, f1)
-    return ReferenceReward(f1, "correct", answer, f1)
-
-
-def _format_fault(text: str) -> str:
-    thoughts = text.count("<think>")
-    if thoughts != text.count("</think>"):
-        return "think_unpaired"
-    if thoughts == 0:
-        return "think_missing"
-    if text.count("<answer>") != 1 or text.count("</answer>") != 1:
-        return "answer_count"
-    for tool in ("search", "python"):
-        if fault := _call_fault(text, tool):
-            return fault
-    start, end = text.find("<answer>"), text.find("</answer>")
-    if start > end:
-        return "answer_order"
-    return "" if "\\boxed{" in text[start:end] and "}" in text[start:end] else "no_boxed"
-
-
-def _call_fault(text: str, tool: str) -> str:
-    position = 0
-    while (start := text.find(f"<{tool}>", position)) != -1:
-        end, result = text.find(f"</{tool}>", start), text.find("<result>", start)
-        close = text.find("</result>", result) if result != -1 else -1
-        if -1 in (end, result, close):
-            return f"{tool}_incomplete"
-        if not start < end < result < close:
-            return f"{tool}_order"
-        # Behind the result, since the tags of this tool within it are no further calls.
-        position = close
-    return ""
-
-
-def _boxed_as_published(text: str) -> str | None:
-    r"""Return the last box; after "\boxed " with a space, everything up to a dollar sign. None where theirs raises."""
-    if "\\boxed " in text:
-        return text.split("\\boxed ")[-1].split("$")[0]
-    start = text.rfind("\\boxed")
-    depth = 0
-    for position in range(start, len(text)) if start >= 0 else ():
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if text[position] == "}" and depth == 0:
-            return text[start + len("\\boxed{") : position] if text.startswith("\\boxed{", start) else None
-    return None
-
-
 class Rewards:
     """A weighted sum of terms; `format`, `accuracy` and `multi_tool` are always among the components.
 
@@ -179,7 +98,7 @@ class Rewards:
 
     @classmethod
     def of(cls, what: str | Rewards | Mapping[str, Any] | None) -> Rewards:
-        """Return a composition: "paper" (also None), "reference", or weights by name.
+        """Return a composition: one of `NAMES` (None is "paper"), or weights by name.
 
         A weight is a number for a term of `BUILT_IN`, or a pair `(function, weight)`.
 
@@ -188,15 +107,17 @@ class Rewards:
         """
         if isinstance(what, Rewards):
             return what
-        if what is None or what == "paper":
+        if what is None or what in ("paper", "tool-star"):
             return PaperRewards()
+        if what == "deepagent":
+            return DeepAgentRewards()
         if what == "reference":
             return cls([RewardTerm("reference", _reference_term)])
         # An empty dict is an error, since every reward would be 0.
         if isinstance(what, Mapping) and what:
             return cls([_term(name, weight) for name, weight in what.items()])
-        hint = nearest_hint(what, ("paper", "reference"))
-        raise ValueError(f"reward must be 'paper', 'reference' or a dict of weights, not {what!r}{hint}")
+        names = ", ".join(map(repr, NAMES))
+        raise ValueError(f"reward must be {names} or a dict of weights, not {what!r}{nearest_hint(what, NAMES)}")
 
     async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
         """Return the reward of a finished episode.
@@ -231,6 +152,49 @@ class PaperRewards(Rewards):
         """Return the reward of eq. 8, with the bonus only if both search and python ran without an error."""
         components = _base_components(episode, score, format_ok)
         return Grade(paper_reward(score.value, format_ok, components["multi_tool"] > 0), components)
+
+
+class DeepAgentRewards(Rewards):
+    """ToolPO's two rewards as one sum, R_succ + R_action, with each among the components (DeepAgent, arXiv 2510.21618).
+
+    R_succ, `success`, is the accuracy of the answer; there is no reward for the format. R_action, `action`, is the sum
+    of C(call) over the calls, times `call_weight`. Its other part, the preference for folding, compares two
+    trajectories and is not known within one episode (`arpo_trainer.algorithms.toolpo`).
+
+    Args:
+        correct: C of each call of an episode, 1 if it is right and 0 if not; by default `executed_calls`, since most
+            tasks do not say which calls are right. Where they do, give a function that knows.
+        call_weight: l1.
+    """
+
+    def __init__(self, correct: CallCheck | None = None, call_weight: float = 1.0) -> None:
+        super().__init__([])
+        self.correct, self.call_weight = correct or executed_calls, call_weight
+
+    async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
+        """Return R_succ + R_action.
+
+        Raises:
+            GradingError: the check of the calls failed, or did not return finite numbers.
+        """
+        term = RewardTerm("action", lambda one: self.call_weight * sum(self.correct(one)))
+        action = await _value(term, episode)
+        components = {**_base_components(episode, score, format_ok), "success": score.value, "action": action}
+        return Grade(score.value + action, components)
+
+
+def executed_calls(episode: Episode) -> list[float]:
+    """Return for each call 1 if it ran without an error and repeats no earlier one, else 0.
+
+    A repeated call counts once, since a policy could otherwise earn any reward with one that works.
+    """
+    seen: list[tuple[str, dict[str, Any]]] = []
+    found = []
+    for call in (call for turn in episode.turns for call in turn.calls):
+        fresh = call.status == "ok" and (call.name, call.arguments) not in seen
+        found.append(float(fresh))
+        seen += [(call.name, call.arguments)] if fresh else []
+    return found
 
 
 async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rewards: Rewards) -> Grade:

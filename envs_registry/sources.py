@@ -108,6 +108,16 @@ def has_source(name: str) -> bool:
     return name in _LOADERS or name in GENERATORS
 
 
+def is_generated(name: str) -> bool:
+    """Return whether a source generates its tasks from a seed, without an end.
+
+    Raises:
+        KeyError: there is no such source.
+    """
+    # Read from the signature, since nothing is loaded yet that could tell its size.
+    return "seed" in inspect.signature(_loader(name)).parameters
+
+
 def load_source(
     name: str,
     *,
@@ -134,11 +144,9 @@ def load_source(
         UnknownOptionError: the source does not have one of the options.
         ValueError: the split or the limit is not valid for the source.
     """
-    loader = _loader(name)
+    loader, generated = _loader(name), is_generated(name)
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ValueError(f"limit must be a whole number of at least 1, got {limit!r}")
-    # Read from the signature, since nothing is loaded yet that could tell its size.
-    generated = "seed" in inspect.signature(loader).parameters
     if generated and shuffle:
         raise ValueError(f"{name} is endless and cannot be shuffled; use another `seed` to get other tasks")
     # Accepting the seed would suggest that it chose other tasks.

@@ -30,8 +30,8 @@ class EnvSpec:
         description: one line for tables.
         tools: the tools of the policy: names, typed functions, or factories of a `Tool`.
         protocol: the format of turns: a name such as "arpo-tags", or a `Protocol`.
-        reward: "paper" (format, answer, multi-tool bonus; ARPO eq. 8), "reference" (published code), or
-            weighted terms.
+        reward: "paper" or "tool-star" (format, answer, multi-tool bonus; ARPO eq. 8), "deepagent" (success and right
+            calls), "reference" (published code), or weighted terms.
         scorer: the grader of the answer: "auto" (by the task's kind), "math", "qa", "em" (exact match), "mcq",
             "gaia" or "judge"; or a `Grader`.
         max_turns: model turns in an episode; the episode is truncated after them.

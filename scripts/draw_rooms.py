@@ -26,8 +26,8 @@ FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
         "lab",
-        "views synthesis",
-        "evaluation export lab",
+        "views synthesis preference",
+        "evaluation export",
         "run",
         "costs report sft",
         "training adapters",
@@ -47,6 +47,7 @@ FLOORS: dict[str, list[str]] = {
         "protocols",
         "tools",
         "services rewards",
+        "published_reward",
         "grading pages task_files",
         "search chat_model",
         "net",

@@ -126,6 +126,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
         {"*": "train"},
     ),
     "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
+    "dpo": (["dpo", "--recipe", "dpo-tool-star-qwen2.5-3b"], {"*": "train"}),
     "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
     "lab compare": (["lab", "compare", "--quick", "--output", f"{RUN}5"], {"*": "train"}),
     "lab estimators": (["lab", "estimators", "--groups", "1"], {"*": "train"}),

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from arpo_trainer.algorithms.advantages import batch_advantages, group_advantages
 from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.algorithms.losses import Loss, aggregate, k1, k3, level_log_ratio, segment_log_ratio
 from arpo_trainer.algorithms.toolpo import fold_preference
 from arpo_trainer.algorithms.tree_values import span_advantages
+from arpo_trainer.preference.dpo_arguments import configure_dpo
+from arpo_trainer.preference.pair_trainer import make_pair_trainer
+from arpo_trainer.preference.pairs import PairSettings, PreferencePair, pairs_of_task
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor, entropy_moments, published_factor
 from arpo_trainer.tree import RolloutTree, Trajectory
+from tests.arpo_trainer.byte_policy import write_byte_policy
 
 Vector = dict[str, Any]
 
@@ -208,3 +214,36 @@ def test_fold_preference(vectors: list[Vector]) -> None:
         given = vector["inputs"]
         got = fold_preference(given["L_direct"], given["L_fold"])
         assert got == pytest.approx(vector["expected"]["S_pref"], abs=vector["tol"])
+
+
+def test_self_critic_pairs(vectors: list[Vector]) -> None:
+    for vector in pick(vectors, "toolstar.pairs"):
+        tree, rewards = RolloutTree([1, 2]), vector["inputs"]["rewards"]
+        for number, reward in enumerate(rewards):
+            span = tree.add_span(None, "model", [number], logprobs=[-1.0], entropies=[0.5])
+            tree.trajectories.append(Trajectory(span.index, reward=reward))
+        found = pairs_of_task("t", [tree], PairSettings(per_task=len(rewards)))
+        chosen, rejected = ({getattr(one, f"{side}_reward") for one in found} for side in ("chosen", "rejected"))
+        assert chosen == set(vector["expected"]["chosen"])
+        assert rejected <= set(vector["expected"]["rejected"])
+        assert len(found) == min(len(vector["expected"]["chosen"]), len(vector["expected"]["rejected"]))
+
+
+def test_the_loss_of_self_critic_dpo(vectors: list[Vector], tmp_path: Path) -> None:
+    """TRL's loss as `arpo dpo` sets it up, for log-probabilities that a stand-in for the model returns."""
+    policy = write_byte_policy(tmp_path / "model")
+    found = pick(vectors, "toolstar.dpo")
+    args = configure_dpo({"output_dir": str(tmp_path), "beta": found[0]["inputs"]["beta"], "use_cpu": True})[1]
+    pair = PreferencePair("t", [1], 0, [2], [1], [3], [1], 1.0, 0.0)
+    trainer = make_pair_trainer(str(policy), AutoTokenizer.from_pretrained(policy), [pair], args)
+    trainer.precompute_ref_logps = True
+    batch = trainer.data_collator([trainer.train_dataset[0]])
+    for vector in found:
+        given, zeros = vector["inputs"], torch.zeros(2, 1)
+        logps = torch.tensor([[given["pi_chosen"]], [given["pi_rejected"]]])
+        scored = SimpleNamespace(log_probs=logps, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
+        reference = {f"ref_{side}_logps": torch.tensor([given[f"ref_{side}"]]) for side in ("chosen", "rejected")}
+        loss = trainer.compute_loss(lambda _scored=scored, **_: _scored, {**batch, **reference})
+        assert loss.item() == pytest.approx(vector["expected"]["loss"], abs=vector["tol"])
+        (margins,) = (log["rewards/margins"] for log in trainer._metrics.values() if log)
+        assert margins[-1] == pytest.approx(vector["expected"]["margin"], abs=vector["tol"])

@@ -17,6 +17,7 @@ from typing import Any
 from arpo_trainer.cli.cache_command import add_cache_command
 from arpo_trainer.cli.command_options import add_command, settle_old_names
 from arpo_trainer.cli.data_command import add_data_command
+from arpo_trainer.cli.dpo_command import add_dpo_command
 from arpo_trainer.cli.eval_command import add_eval_command
 from arpo_trainer.cli.export_command import add_export_command
 from arpo_trainer.cli.lab_command import add_lab_command
@@ -121,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add_rollout_command(commands)
     add_synth_command(commands)
     add_sft_command(commands)
+    add_dpo_command(commands)
     add_train_command(commands)
     add_run_command(commands)
     add_recipes_command(commands)

@@ -1,8 +1,9 @@
-"""The command `arpo run`: data, supervised training, reinforcement learning and evaluation from one file.
+"""The command `arpo run`: data, supervised training, reinforcement learning, DPO and evaluation from one file.
 
 arpo run --recipe arpo-qwen2.5-3b-reasoning --dry-run
 arpo run --recipe arithmetic-cpu --set train.max_steps=3
 arpo run --recipe arithmetic-cpu --from train                 # redo the training and the evaluation
+arpo run --recipe tool-star-qwen2.5-3b --set rounds=2         # sft, train-1, dpo-1, train-2, dpo-2, eval
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from arpo_trainer.run.recipes import check_recipe
 
 def add_run_command(commands: Any) -> None:
     """Add the command to a parser."""
-    parser = add_command(commands, "run", _run, "run synth, sft, train and eval from one file; what is done is skipped")
+    parser = add_command(commands, "run", _run, "run synth, sft, train, dpo and eval from one file")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--recipe", metavar="NAME", help="a recipe of the package; `arpo recipes` lists them")
-    source.add_argument("--config", metavar="FILE", help="a YAML file with sections synth, sft, train and eval")
+    source.add_argument("--config", metavar="FILE", help="a YAML file with sections synth, sft, train, dpo and eval")
     add_set_option(parser, "settings of a stage, with values in YAML: train.max_steps=3, output_dir=FOLDER")
     parser.add_argument("--from", dest="begin", metavar="STAGE", help="redo this stage and those after it")
     parser.add_argument("--dry-run", action="store_true", help="show tokens, hours and price of each stage only")
     add_speed_options(parser)
-    parser.add_argument("--accelerate-config", metavar="NAME", help="start several processes for sft and train")
+    parser.add_argument("--accelerate-config", metavar="NAME", help="start several processes for sft, train and dpo")
     parser.add_argument(
-        "--num-processes", type=int, metavar="N", help="processes of sft and train (default: one per GPU)"
+        "--num-processes", type=int, metavar="N", help="processes of sft, train and dpo (default: one per GPU)"
     )
 
 
@@ -59,13 +60,14 @@ def _run(arguments: argparse.Namespace) -> int:
 def _dry_run(arguments: argparse.Namespace, pipeline: Any) -> int:
     from arpo_trainer.costs.compute_hours import ComputeSpeed
     from arpo_trainer.evaluation.eval_plan import environment_rows
+    from arpo_trainer.preference.dpo_dry_run import dpo_dry_run
     from arpo_trainer.run.pipeline_dry_run import Played, pipeline_dry_run
 
     def plan(names: Sequence[str]) -> list[Played]:
         return [Played(row.env, row.options, row.tasks) for row in environment_rows(names)]
 
     speed = ComputeSpeed(arguments.tflops, arguments.hour_price)
-    rows, missing = pipeline_dry_run(pipeline, speed, arguments.num_processes, plan)
+    rows, missing = pipeline_dry_run(pipeline, speed, arguments.num_processes, plan, dpo_dry_run)
     write_table(rows)
     sys.stderr.writelines(f"missing here: {lack}\n" for lack in missing)
     return 1 if missing else 0

@@ -135,10 +135,11 @@ def missing_units(
     """
     units = []
     for one in planned:
-        tasks = [one.env.tasks.task(number) for number in range(one.count)]
-        if len({task.id for task in tasks}) < len(tasks):
+        first = settings.first_task
+        tasks = {number: one.env.tasks.task(number) for number in range(first, first + one.count)}
+        if len({task.id for task in tasks.values()}) < len(tasks):
             raise ValueError(f"two tasks of {one.label} have the same id; give each its own")
-        for sample, (index, task) in itertools.product(range(settings.samples), enumerate(tasks)):
+        for sample, (index, task) in itertools.product(range(settings.samples), tasks.items()):
             key = UnitKey(model, one.label, task.id, sample)
             row = store.rows.get(key)
             if row is not None and row.question != task.question:

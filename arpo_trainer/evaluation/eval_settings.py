@@ -33,7 +33,8 @@ class EvalSettings:
         environments: ids of environments and names of suites.
         env_options: options of all these environments.
         models: the facts of the models by label (`EvalModel.facts`).
-        tasks: the first N tasks of each environment; None is all.
+        tasks: N tasks of each environment; None is all.
+        first_task: the number of the first one; the others follow it.
         samples: samples of each task, independent of each other. With an algorithm that branches, a task has one tree.
         algorithm: "grpo" for independent samples, or one that branches, such as "arpo".
         seed: of everything that is drawn.
@@ -54,6 +55,7 @@ class EvalSettings:
     env_options: dict[str, Any] = field(default_factory=dict)
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     tasks: int | None = None
+    first_task: int = 0
     samples: int = 1
     algorithm: str = "grpo"
     seed: int = 0
@@ -71,6 +73,8 @@ class EvalSettings:
         for name in ("tasks", "samples", "concurrency"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.first_task < 0:
+            raise ValueError(f"first_task must be at least 0, got {self.first_task}")
         if not 0 <= self.max_broken <= 1:
             raise ValueError(f"max_broken is a share of the episodes, from 0 to 1; got {self.max_broken}")
         if self.cache_mode and not self.cache:

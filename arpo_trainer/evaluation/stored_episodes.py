@@ -146,8 +146,8 @@ def read_reward(text: str) -> Rewards:
     """Return the reward that a command line names.
 
     Args:
-        text: "paper", "reference", weights in YAML ("{accuracy: 1, format: 0.2}"), or MODULE:NAME of a function of the
-            episode or of anything that `Rewards.of` takes.
+        text: "paper", "tool-star", "deepagent", "reference", weights in YAML ("{accuracy: 1, format: 0.2}"), or
+            MODULE:NAME of a function of the episode or of anything that `Rewards.of` takes.
 
     Raises:
         ValueError: it is none of these.

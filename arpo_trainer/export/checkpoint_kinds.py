@@ -17,7 +17,7 @@ CheckpointKind = Literal["plain", "adapter", "fsdp", "fsdp-full", "zero"]
 FSDP_SHARDS = "pytorch_model_fsdp_0"
 FSDP_FULL = "pytorch_model_fsdp.bin"
 _STATE = "trainer_state.json"
-_RECORDS = ("run.json", "sft.json")  # of `arpo train` and `arpo sft`
+_RECORDS = ("run.json", "sft.json", "dpo.json")  # of `arpo train`, `arpo sft` and `arpo dpo`
 _WEIGHTS = tuple(
     f"{name}{suffix}"
     for name in ("model.safetensors", "pytorch_model.bin")
@@ -33,7 +33,7 @@ class CheckpointFiles:
         folder: its folder.
         kind: "plain" (transformers' files), "adapter" (PEFT's), "fsdp" (one file per process, written by
             torch.distributed.checkpoint), "fsdp-full" (one file of all weights), or "zero" (DeepSpeed's).
-        run: the output folder of the run that wrote it, or None if there is neither run.json nor sft.json beside it.
+        run: the output folder of the run that wrote it, or None if none of their records is beside it.
         step: training steps taken, or None if the folder does not say.
     """
 
@@ -43,7 +43,7 @@ class CheckpointFiles:
     step: int | None
 
     def facts(self) -> dict[str, Any]:
-        """Return run.json or sft.json of its run, or nothing if there is none or it cannot be read."""
+        """Return the record of its run, or nothing if there is none or it cannot be read."""
         if self.run is None:
             return {}
         try:

@@ -76,7 +76,8 @@ def _introduction(found: CheckpointFiles, facts: Mapping[str, Any], model: str |
     kind = "LoRA adapters were trained, and merged into it" if adapted else f"All weights were trained{shards}"
     from_base = f" from [{model}](https://huggingface.co/{model})" if model else ""
     how = f" with `{facts['algorithm']}`" if facts.get("algorithm") else ""
-    how = " on traces (supervised, a cold start)" if facts.get("kind") == "sft" else how
+    of_rows = {"sft": " on traces (supervised, a cold start)", "dpo": " on pairs of its own trajectories (DPO)"}
+    how = of_rows.get(str(facts.get("kind")), how)
     weights = f" The weights are {dtype}." if dtype else ""
     return f"A tool-using language model, trained{from_base}{how} by arpo-gym. {kind}.{weights}"
 

@@ -106,7 +106,7 @@ def launch_command(arguments: argparse.Namespace, argv: Sequence[str], module: s
         given["main_process_port"] = 0  # any free port: two trainings may run side by side
     _check_possible(config)
     flags = [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
-    script = ["-m", module, *_without_launch_flags(argv)]
+    script = ["-m", module, *without_launch_flags(argv)]
     return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), *flags, *script]
 
 
@@ -129,7 +129,8 @@ def shards(args: object) -> bool:
     return by_launcher or bool(getattr(args, "fsdp", None) or getattr(args, "deepspeed", None))
 
 
-def _without_launch_flags(argv: Sequence[str]) -> list[str]:
+def without_launch_flags(argv: Sequence[str]) -> list[str]:
+    """Return the arguments of a command without the flags of `add_launch_flags`."""
     # parsed like the command line itself: flags may be shortened, or written as --flag=value
     parser = argparse.ArgumentParser(add_help=False)
     add_launch_flags(parser)

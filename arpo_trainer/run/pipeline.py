@@ -1,11 +1,15 @@
-"""The whole path from one file, the command `arpo run`: data, supervised training, reinforcement learning, evaluation.
+"""The whole path from one file, `arpo run`: data, supervised training, reinforcement learning, DPO, evaluation.
 
-A pipeline has sections `synth`, `sft`, `train` and `eval`, each with the settings of its command; `base: NAME` in a
-section is a recipe of that command. The model of a stage is the output of the stage before it, unless its section names
-one; after `synth` the stage `sft` takes its rows. Each stage is a command of its own, in a process of its own, and
+A pipeline has sections `synth`, `sft`, `train`, `dpo` and `eval`, each with the settings of its command; `base: NAME`
+in a section is a recipe of that command. The model of a stage is the output of the stage before it, unless its section
+names one; after `synth` the stage `sft` takes its rows. Each stage is a command of its own, in a process of its own, and
 leaves a stamp with its settings in its folder:
 
-    OUTPUT/synth    OUTPUT/sft    OUTPUT/train    OUTPUT/eval        folders of the stages, each with stage.json
+    OUTPUT/synth    OUTPUT/sft    OUTPUT/train    OUTPUT/dpo    OUTPUT/eval        each with stage.json
+
+`rounds: N` repeats train and dpo: train-1, dpo-1, train-2, dpo-2, ... A later round takes the model of the one before,
+draws its order of training tasks with the next seed, and samples the tasks behind those of the last dpo. Optimizer and
+schedule begin anew in each. A dpo stage that finds no pair hands the model on, unless its section sets no_pairs: error.
 
 A stage that is done is skipped, and one that was interrupted is resumed; of an evaluation, what broke is played again.
 Where a stage runs, what later stages made before is put aside under another name. Settings that differ from the stamp's
@@ -35,9 +39,11 @@ from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.validation import check_name
 
 logger = logging.getLogger(__name__)
-STAGES = ("synth", "sft", "train", "eval")
+STAGES = ("synth", "sft", "train", "dpo", "eval")
+ROUND = ("train", "dpo")  # stages that `rounds` repeats
 STAMP = "stage.json"
 LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
+DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
 EVAL = ("environments", "tasks", "samples", "model", "output_dir", "settings", "env_settings")
 Command = Callable[[list[str]], int]
 
@@ -51,7 +57,7 @@ class Stage:
     """One stage of a pipeline.
 
     Attributes:
-        name: synth, sft, train or eval.
+        name: synth, sft, train, dpo or eval; with several rounds also train-2 and the like.
         settings: its settings, complete, with model and folder.
         flags: flags of the launcher.
     """
@@ -59,6 +65,11 @@ class Stage:
     name: str
     settings: dict[str, Any]
     flags: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The command: synth, sft, train, dpo or eval."""
+        return self.name.partition("-")[0]
 
     @property
     def folder(self) -> Path:
@@ -102,17 +113,19 @@ class Stage:
 
     def command(self) -> list[str]:
         """Return the command line of the stage, after `arpo`; an interrupted one is resumed."""
-        if self.name == "eval":
+        if self.kind == "eval":
             return self._eval_command()
         # outside of the stage's folder: a trainer may want it empty
         file = self.folder.with_name(f"{self.name}.yaml")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        if self.name == "synth":
+        if self.kind == "synth":
             return ["synth", "--config", str(file), "--resume", "--retry"]
+        if self.kind == "dpo":  # its sampling goes on, too
+            return ["dpo", "--config", str(file), "--resume", *self.flags]
         checkpoint = any(broken(path) is None for path in self.folder.glob("checkpoint-*"))
         resume = ["--set", "resume_from_checkpoint=last"] if checkpoint else []
-        return [self.name, "--config", str(file), *resume, *self.flags]
+        return [self.kind, "--config", str(file), *resume, *self.flags]
 
     def _eval_command(self) -> list[str]:
         if self._is_played():
@@ -158,7 +171,7 @@ class Pipeline:
 
         Args:
             config: a file, or the name of a recipe of `arpo run`.
-            overrides: `stage.name=value` texts with values in YAML, or `output_dir=FOLDER`.
+            overrides: `stage.name=value` texts with values in YAML, `rounds=N`, or `output_dir=FOLDER`.
             flags: flags of the launcher for the stages that train, in place of those of their sections.
 
         Raises:
@@ -167,13 +180,16 @@ class Pipeline:
         """
         sections = read_settings(config, overrides, command="run")
         folder = Path(str(sections.pop("output_dir", f"runs/{Path(config).stem}")))
+        rounds = sections.pop("rounds", 1)
         for name in sections:
             check_name("a pipeline's sections", name, STAGES)
         if not sections:
-            raise ValueError(f"{config}: no stage; write a section synth, sft, train or eval")
+            raise ValueError(f"{config}: no stage; write a section synth, sft, train, dpo or eval")
+        _check_rounds(rounds, sections)
         made: list[Stage] = []
-        for name in (name for name in STAGES if name in sections):
-            made.append(_stage(name, sections[name], folder, made[-1] if made else None, tuple(flags)))
+        for kind, number in _order(sections, rounds):
+            name = f"{kind}-{number}" if number and rounds > 1 else kind
+            made.append(_stage(name, sections[kind], folder, made[-1] if made else None, tuple(flags), number or 1))
         return cls(tuple(made))
 
     def run(self, command: Command, begin: str | None = None) -> Path:
@@ -224,25 +240,56 @@ def _put_aside(stages: Iterable[Stage]) -> None:
         stage.put_aside()
 
 
-def _stage(name: str, section: Any, folder: Path, before: Stage | None, flags: tuple[str, ...]) -> Stage:
+def _check_rounds(rounds: Any, sections: dict[str, Any]) -> None:
+    if type(rounds) is not int or rounds < 1:
+        raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}")
+    if rounds > 1 and not set(ROUND) & set(sections):
+        raise ValueError(f"rounds: {rounds} repeats the sections train and dpo, and there is neither")
+
+
+def _order(sections: dict[str, Any], rounds: int) -> list[tuple[str, int]]:
+    """Return the stages in order, with the number of their round; 0 for those outside of rounds."""
+    repeated = [(kind, number + 1) for number in range(rounds) for kind in ROUND]
+    return [one for one in (("synth", 0), ("sft", 0), *repeated, ("eval", 0)) if one[0] in sections]
+
+
+def _stage(
+    name: str, section: Any, folder: Path, before: Stage | None, flags: tuple[str, ...], number: int = 1
+) -> Stage:  # fmt: skip
+    kind = name.partition("-")[0]
     if not isinstance(section, dict):
-        raise ValueError(f"the section {name} must hold settings, as in {{base: NAME}}; got {section!r}")
-    settings = read_section(section, name)
+        raise ValueError(f"the section {kind} must hold settings, as in {{base: NAME}}; got {section!r}")
+    settings = read_section(section, kind)
     own = [text for key in LAUNCH if key in settings
            for text in (f"--{key.replace('_', '-')}", str(settings.pop(key)))]  # fmt: skip
-    settings["output_dir"] = str(section.get("output_dir", folder / name))
-    if before is not None and before.name == "synth":
-        if name == "sft" and "data" not in section:
+    given = section.get("output_dir")  # each round has its own
+    settings["output_dir"] = str(folder / name) if given is None else f"{given}{name.removeprefix(kind)}"
+    if before is not None and before.kind == "synth":
+        if kind == "sft" and "data" not in section:
             settings["data"] = [str(before.folder / "sft.jsonl")]
-    elif before is not None and "model" not in section:
+    elif before is not None and (number > 1 or "model" not in section):
         settings["model"] = str(before.folder / "model")
-    if name == "eval":
-        for key in settings:
-            check_name("the section eval's settings", key, EVAL)
-        if "model" not in settings or not settings.get("environments"):
-            raise ValueError("the section eval needs environments, and a model if no stage comes before it")
-        return Stage(name, settings)
-    return Stage(name, settings, flags or tuple(own))
+    if kind == "eval":
+        return _eval_stage(settings)
+    return Stage(name, _of_round(kind, settings, number), flags or tuple(own))
+
+
+def _eval_stage(settings: dict[str, Any]) -> Stage:
+    for key in settings:
+        check_name("the section eval's settings", key, EVAL)
+    if "model" not in settings or not settings.get("environments"):
+        raise ValueError("the section eval needs environments, and a model if no stage comes before it")
+    return Stage("eval", settings)
+
+
+def _of_round(kind: str, settings: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return the settings of a stage in a round: later rounds see other tasks, and have no cold start of their own."""
+    if kind == "dpo":
+        tasks, first = settings.get("tasks", DPO_TASKS), settings.get("first_task", 0)
+        return {"no_pairs": "skip", **settings, "first_task": first + (number - 1) * tasks}
+    if number == 1 or kind != "train":
+        return settings
+    return {**settings, "seed": settings.get("seed", TRL_SEED) + number - 1, "cold_start_examples": 0}
 
 
 def run_command(line: list[str]) -> int:

@@ -47,10 +47,15 @@ class Played:
 
 
 Plan = Callable[[Sequence[str]], Sequence[Played]]
+DryRun = Callable[[dict[str, Any], int | None, ComputeSpeed], tuple[list[Line], list[str]]]
 
 
 def pipeline_dry_run(
-    pipeline: Pipeline, speed: ComputeSpeed | None = None, processes: int | None = None, plan: Plan | None = None
+    pipeline: Pipeline,
+    speed: ComputeSpeed | None = None,
+    processes: int | None = None,
+    plan: Plan | None = None,
+    dpo: DryRun | None = None,
 ) -> tuple[list[Line], list[str]]:
     """Return a table with a part for each stage, and what this machine lacks.
 
@@ -59,6 +64,7 @@ def pipeline_dry_run(
         speed: the speed and price of a device.
         processes: the number of processes of the stages that train; None is what their settings are written for.
         plan: what the stage eval plays for names of suites and environments; None knows single environments only.
+        dpo: the dry run of a stage dpo; None leaves its costs out.
 
     Raises:
         ValueError: a stage's settings cannot work, or `plan` does not know a name.
@@ -72,13 +78,15 @@ def pipeline_dry_run(
         model = model if given in folders else given
         settings = {**stage.settings, **({"model": model} if model else {})}
         rows.append((f"STAGE {stage.name}", stage.status, str(stage.folder)))
-        if stage.name == "eval":
+        if stage.kind == "eval":
             part, lacks = _eval(settings, speed, plan or _as_named)
-        elif stage.name == "sft" and not _is_here(settings, pipeline):
+        elif stage.kind == "sft" and not _is_here(settings, pipeline):
             part, lacks = [("ROWS", "not known", "the stage synth makes them")], []
-        elif stage.name == "sft":
+        elif stage.kind == "sft":
             part, lacks = sft_dry_run(settings, processes, speed)
-        elif stage.name == "synth":
+        elif stage.kind == "dpo":
+            part, lacks = dpo(settings, processes, speed) if dpo else ([], [])
+        elif stage.kind == "synth":
             part, lacks = [("samples, at most", _samples(settings), "of each environment and model")], []
         else:
             part, lacks = _train(settings, speed, processes)

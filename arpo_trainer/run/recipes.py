@@ -14,11 +14,11 @@ from arpo_trainer.validation import nearest_names
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 # command: the folder of its recipes; a name may be in several, as a training run and the pipeline around it are
-FOLDERS = {"train": RECIPES, "sft": RECIPES / "sft", "run": RECIPES / "pipelines"}
+FOLDERS = {"train": RECIPES, "sft": RECIPES / "sft", "dpo": RECIPES / "dpo", "run": RECIPES / "pipelines"}
 
 
 def recipe_names(command: str = "train") -> list[str]:
-    """Return the names of the recipes of a command: train, sft or run."""
+    """Return the names of the recipes of a command: train, sft, dpo or run."""
     return sorted(path.stem for path in FOLDERS[command].glob("*.yaml"))
 
 
@@ -63,7 +63,7 @@ def read_settings(
         overrides: `name=value` texts with values in YAML; a dot reaches into a mapping, as in
             `model_init_kwargs.revision=main`.
         env_options: `name=value` texts for single options of the environment, merged into `env_kwargs`.
-        command: whose recipes are meant: train, sft or run.
+        command: whose recipes are meant: train, sft, dpo or run.
 
     Raises:
         FileNotFoundError: there is neither such a file nor such a recipe; the error lists the nearest recipes.

@@ -9,7 +9,7 @@ import dataclasses
 import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from arpo_env.protocols import make_protocol
 from arpo_trainer.run.arguments import DTYPES
@@ -23,6 +23,13 @@ from envs_registry.datasets.data_files import READERS
 if TYPE_CHECKING:
     from trl import SFTConfig
 
+
+class _Rows(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    rows_per_update: int | None
+
+
+Arguments = TypeVar("Arguments", bound=_Rows)
 DEMONSTRATIONS: dict[str, Any] = {
     "env": "arpo/Arithmetic-v0",
     "env_kwargs": {},
@@ -165,17 +172,7 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
     import torch
     from trl import SFTConfig
 
-    ours = {entry.name for entry in dataclasses.fields(SFTArguments)}
-    theirs = {entry.name for entry in dataclasses.fields(SFTConfig) if entry.init}
-    for name in settings:
-        if name not in ours | theirs:
-            near = nearest_names(name, ours | theirs, 3)
-            hint = f"Did you mean: {near}?" if near else "Settings are the fields of SFTConfig and SFTArguments"
-            raise ValueError(f"no setting {name!r} of arpo sft. {hint}")
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    run = SFTArguments(**{name: value for name, value in settings.items() if name in ours})
-    values = {name: value for name, value in settings.items() if name in theirs}
-    values |= _batch(run, values)
+    run, values = split_rows_settings(settings, SFTArguments, SFTConfig, "sft")
     if not torch.cuda.is_available():
         values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
     values = {"report_to": [], "output_dir": "runs/sft", "max_length": None} | values
@@ -188,9 +185,40 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
     return run, args
 
 
-def _batch(run: SFTArguments, values: dict[str, Any]) -> dict[str, int]:
+def split_rows_settings(
+    settings: dict[str, Any], ours: type[Arguments], theirs: type[Any], command: str
+) -> tuple[Arguments, dict[str, Any]]:
+    """Divide settings into our arguments and fields of TRL's configuration; a batch in rows becomes TRL's settings.
+
+    Args:
+        settings: by name.
+        ours: a dataclass with `rows_per_update`.
+        theirs: TRL's configuration.
+        command: the command that the settings are for.
+
+    Raises:
+        ValueError: a name is neither; the error lists the nearest ones. Or a setting or the batch cannot work.
+    """
+    own = {entry.name for entry in dataclasses.fields(ours)}
+    others = {entry.name for entry in dataclasses.fields(theirs) if entry.init}
+    for name in settings:
+        if name not in own | others:
+            near = nearest_names(name, own | others, 3)
+            hint = (
+                f"Did you mean: {near}?"
+                if near
+                else f"Settings are the fields of {theirs.__name__} and {ours.__name__}"
+            )
+            raise ValueError(f"no setting {name!r} of arpo {command}. {hint}")
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    run = ours(**{name: value for name, value in settings.items() if name in own})
+    values = {name: value for name, value in settings.items() if name in others}
+    return run, values | _batch(run.rows_per_update, values)
+
+
+def _batch(rows: int | None, values: dict[str, Any]) -> dict[str, int]:
     """Return the gradient accumulation for a batch in rows; {} if the batch is in TRL's terms."""
-    if run.rows_per_update is None:
+    if rows is None:
         return {}
     if "gradient_accumulation_steps" in values:
         raise ValueError(
@@ -198,9 +226,9 @@ def _batch(run: SFTArguments, values: dict[str, Any]) -> dict[str, int]:
             "rows_per_update fits any number of processes"
         )
     micro = values.get("per_device_train_batch_size", 8)
-    if run.rows_per_update % (micro * process_count()):
+    if rows % (micro * process_count()):
         raise ValueError(
-            f"rows_per_update ({run.rows_per_update}) is not a multiple of per_device_train_batch_size ({micro}) x "
+            f"rows_per_update ({rows}) is not a multiple of per_device_train_batch_size ({micro}) x "
             f"processes ({process_count()}): change one of them"
         )
-    return {"gradient_accumulation_steps": run.rows_per_update // (micro * process_count())}
+    return {"gradient_accumulation_steps": rows // (micro * process_count())}

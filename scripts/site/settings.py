@@ -15,6 +15,7 @@ CLASSES = {
     "RunArguments": "arpo_trainer.run.arguments",
     "SFTArguments": "arpo_trainer.run.sft_arguments",
     "SynthSettings": "arpo_trainer.synthesis.synth_settings",
+    "DPOArguments": "arpo_trainer.preference.dpo_arguments",
     "RolloutSettings": "arpo_trainer",
     "EnvSpec": "envs_registry",
     "Limits": "sandbox",

@@ -9,7 +9,8 @@ import pytest
 
 from arpo_env.episode import Call, Episode, Turn
 from arpo_env.grading import Grader, GradingError, Score, make_grader
-from arpo_env.rewards import Grade, Rewards, RewardTerm, grade_episode, is_correct, paper_reward, reference_reward
+from arpo_env.published_reward import reference_reward
+from arpo_env.rewards import DeepAgentRewards, Grade, Rewards, RewardTerm, grade_episode, is_correct, paper_reward
 from envs_registry import Task
 
 MATH = Task("t", "q", ("1204",), kind="math")
@@ -73,6 +74,25 @@ def test_the_reference_reward_reads_the_transcript() -> None:
     )
     assert got.reward == pytest.approx(1.1)  # a tool result that holds </search> earns the bonus, as published
     assert got.components["reference"] == got.reward
+
+
+def test_tool_stars_reward_is_the_hierarchical_one() -> None:
+    for finished, fine in ((episode(), True), (episode("3"), True), (episode(), False), (episode(None), True)):
+        assert graded(finished, "tool-star", fine) == graded(finished, "paper", fine)
+
+
+def test_deepagents_reward_adds_right_calls_to_success_whatever_the_format() -> None:
+    calls = [("a", "ok"), ("a", "ok"), ("b", "error"), ("b", "ok"), ("c", "refused")]
+    turns = [Turn("", calls=[Call("python", status, arguments={"code": code})]) for code, status in calls]
+    got = graded(episode("1204", *turns), "deepagent", well_formed=False)
+    assert (got.reward, got.components["success"], got.components["action"]) == (
+        3.0,
+        1.0,
+        2.0,
+    )  # a repeat earns nothing
+    labelled = DeepAgentRewards(lambda one: [0.0, 1.0, 1.0, 1.0, 0.0], call_weight=0.5)
+    assert graded(episode("3", *turns), labelled).reward == 1.5
+    assert graded(episode(None), "deepagent").reward == 0.0
 
 
 def test_a_weighted_sum_with_sync_and_async_terms_of_ones_own() -> None:

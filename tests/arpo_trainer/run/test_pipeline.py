@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -128,6 +129,29 @@ def test_what_follows_a_stage_that_runs_again_is_not_taken_for_done(file: str, t
     assert (tmp_path / "out" / "train.1" / "stage.json").is_file()
 
 
+def test_rounds_repeat_train_and_dpo_with_other_tasks(file: str, tmp_path: Path) -> None:
+    out, more = tmp_path / "out", {"dpo": {"env": "arpo/Arithmetic-v0", "tasks": 10}, "rounds": 2}
+    sections = yaml.safe_load(Path(file).read_text()) | more
+    sections["train"] |= {"cold_start_examples": 50, "seed": 5}
+    Path(file).write_text(yaml.safe_dump(sections))
+    commands = Commands()
+    Pipeline.read(file).run(commands)
+    assert commands.names == ["sft", "train", "dpo", "train", "dpo", "eval"]
+    assert commands.lines[2] == ["dpo", "--config", str(out / "dpo-1.yaml"), "--resume"]
+    order = ["sft", "train-1", "dpo-1", "train-2", "dpo-2", "eval"]
+    stages = {stage.name: stage.settings for stage in Pipeline.read(file).stages}
+    assert list(stages) == order
+    for before, after in itertools.pairwise(order):
+        assert stages[after]["model"] == str(out / before / "model")
+    assert [stages[name]["seed"] for name in ("train-1", "train-2")] == [5, 6]
+    assert [stages[name]["cold_start_examples"] for name in ("train-1", "train-2")] == [50, 0]
+    assert [stages[name]["first_task"] for name in ("dpo-1", "dpo-2")] == [0, 10]
+    assert stages["dpo-1"]["no_pairs"] == "skip"
+    again = Commands()
+    Pipeline.read(file).run(again, "dpo-2")
+    assert again.names == ["dpo", "eval"]
+
+
 def test_an_evaluation_of_which_too_much_broke_is_repeated(file: str, tmp_path: Path) -> None:
     facts = tmp_path / "out" / "eval" / "run.json"
     with pytest.raises(StageError, match="stage eval"):
@@ -146,6 +170,8 @@ def test_an_evaluation_of_which_too_much_broke_is_repeated(file: str, tmp_path: 
         ({}, "no stage"),
         ({"trian": {}}, "did you mean 'train'"),
         ({"sft": 3}, "must hold settings"),
+        ({"rounds": 0, "train": {}}, "rounds must be a whole number"),
+        ({"rounds": 2, "sft": {}}, "there is neither"),
         ({"sft": {"base": "arithmetic-cpu"}}, "no settings file 'arithmetic-cpu'"),
         ({"eval": {"tasks": 3}}, "needs environments"),
         ({"eval": {"environments": "a", "model": "m", "task": 1}}, "did you mean 'tasks'"),
@@ -161,8 +187,9 @@ def test_bad_files_are_refused(sections: Any, words: str, tmp_path: Path, capsys
 @pytest.mark.parametrize("name", recipe_names("run"))
 def test_every_pipeline_is_read(name: str) -> None:
     stages = {stage.name: stage for stage in Pipeline.read(name).stages}
-    assert list(stages) == ["sft", "train", "eval"]
-    assert stages["train"].settings["model"] == str(stages["sft"].folder / "model")
+    assert {stage.kind for stage in stages.values()} >= {"sft", "train", "eval"}
+    for before, stage in itertools.pairwise(stages.values()):
+        assert stage.settings["model"] == str(before.folder / "model")
     assert "learning_rate" in stages["sft"].settings
 
 

@@ -1,0 +1,160 @@
+"""`PreferencePair`: two continuations of one prompt, of which one was right; and how trajectories become pairs.
+
+A trajectory with a reward of at least `chosen_reward` is chosen, any other with a reward is rejected (Tool-Star, app.
+B.1: r >= 1 and r < 1). Two trajectories of one tree share the spans before their fork: these belong to the prompt of
+their pair. They add the same terms to both sides of the sigmoid loss, where they cancel, so that the loss is that of
+the whole trajectories, computed from fewer tokens.
+
+    found = pairs_of_task("t1", trees, PairSettings(), random.Random(0))
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from arpo_trainer.tree import RolloutTree, Span
+from arpo_trainer.validation import check_name
+
+KINDS = ("any", "fork")
+
+
+@dataclass(frozen=True)
+class PreferencePair:
+    """One pair, with token ids as they were sampled.
+
+    Attributes:
+        task: id of the task.
+        prompt_ids: the question, and what both trajectories share after it, shape (p,).
+        shared: how many tokens at the end of the prompt are shared turns and results; 0 without a fork.
+        chosen_ids: the rest of the right trajectory, shape (c,).
+        chosen_mask: 1 for its tokens of the model, 0 for those of tools, shape (c,).
+        rejected_ids: the rest of the other one, shape (r,).
+        rejected_mask: as `chosen_mask`, shape (r,).
+        chosen_reward: of the whole right trajectory.
+        rejected_reward: of the whole other one.
+
+    Raises:
+        ValueError: a mask does not fit its ids, or masks everything.
+    """
+
+    task: str
+    prompt_ids: list[int]
+    shared: int
+    chosen_ids: list[int]
+    chosen_mask: list[int]
+    rejected_ids: list[int]
+    rejected_mask: list[int]
+    chosen_reward: float
+    rejected_reward: float
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise ValueError(f"the pair of task {self.task!r} has no prompt")
+        for name in ("chosen", "rejected"):
+            ids, mask = getattr(self, f"{name}_ids"), getattr(self, f"{name}_mask")
+            if len(ids) != len(mask) or not set(mask) <= {0, 1}:
+                raise ValueError(f"{name}_mask must have a 0 or a 1 for each of the {len(ids)} {name}_ids")
+            if not any(mask):
+                raise ValueError(f"the {name} side of task {self.task!r} has no token of the model")
+
+    @property
+    def tokens(self) -> int:
+        """The length of the longer side, with the prompt."""
+        return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """How trajectories become pairs.
+
+    Attributes:
+        chosen_reward: the least reward of a chosen trajectory; what has less is rejected.
+        per_task: most pairs of one task.
+        kind: "any" takes pairs with the longest shared beginning first; "fork" only those that share a turn.
+        seed: of the choice among equals.
+
+    Raises:
+        ValueError: an unknown kind, or a number out of range.
+    """
+
+    chosen_reward: float = 1.0
+    per_task: int = 4
+    kind: str = "any"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_name("pair_kind", self.kind, KINDS)
+        if self.per_task < 1:
+            raise ValueError(f"pairs_per_task must be at least 1, got {self.per_task}")
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A scored trajectory: its tree and its path."""
+
+    tree: int
+    prompt_ids: list[int]
+    path: list[Span]
+    reward: float
+
+    def shared(self, other: _Leaf) -> int:
+        """Return the number of spans that it shares with another one."""
+        if self.tree != other.tree:
+            return 0
+        both = zip(self.path, other.path, strict=False)
+        return next((n for n, (one, two) in enumerate(both) if one is not two), min(len(self.path), len(other.path)))
+
+
+def pairs_of_task(task: str, trees: Sequence[RolloutTree], settings: PairSettings) -> list[PreferencePair]:
+    """Return pairs of a task's trajectories; none is in two pairs, and equal trajectories count once.
+
+    Args:
+        task: id of the task.
+        trees: what was played; trajectories without a reward are left out.
+        settings: how they are paired.
+    """
+    leaves = _distinct(_Leaf(n, tree.prompt_ids, tree.path(i), reward)
+                       for n, tree in enumerate(trees) for i, reward in enumerate(tree.rewards)
+                       if reward is not None)  # fmt: skip
+    good = [leaf for leaf in leaves if leaf.reward >= settings.chosen_reward]
+    bad = [leaf for leaf in leaves if leaf.reward < settings.chosen_reward]
+    made: list[PreferencePair] = []
+    used: set[int] = set()
+    for chosen, rejected, shared in _in_order(good, bad, random.Random(f"{settings.seed}/{task}")):
+        if len(made) == settings.per_task or (settings.kind == "fork" and not shared):
+            break
+        if not used & {id(chosen), id(rejected)} and (pair := _pair(task, chosen, rejected, shared)):
+            made.append(pair)
+            used |= {id(chosen), id(rejected)}
+    return made
+
+
+def _distinct(leaves: Iterable[_Leaf]) -> list[_Leaf]:
+    found: dict[tuple[int, ...], _Leaf] = {}
+    for leaf in leaves:
+        found.setdefault(tuple(token for span in leaf.path for token in span.ids), leaf)
+    return list(found.values())
+
+
+def _in_order(good: list[_Leaf], bad: list[_Leaf], rng: random.Random) -> list[tuple[_Leaf, _Leaf, int]]:
+    """Return all candidates: those that share most tokens first, in random order among equals."""
+    found = [(chosen, rejected, chosen.shared(rejected)) for chosen in good for rejected in bad]
+    rng.shuffle(found)
+    return sorted(found, key=lambda one: -sum(len(span.ids) for span in one[0].path[: one[2]]))
+
+
+def _pair(task: str, chosen: _Leaf, rejected: _Leaf, shared: int) -> PreferencePair | None:
+    """Return the pair; None if a side ends where the other goes on, so that there is nothing of the model in it."""
+    common = [token for span in chosen.path[:shared] for token in span.ids]
+    sides = [_ids_and_mask(leaf.path[shared:]) for leaf in (chosen, rejected)]
+    if not all(any(mask) for _, mask in sides):
+        return None
+    rewards = chosen.reward, rejected.reward
+    return PreferencePair(task, chosen.prompt_ids + common, len(common), *sides[0], *sides[1], *rewards)
+
+
+def _ids_and_mask(spans: Sequence[Span]) -> tuple[list[int], list[int]]:
+    ids = [token for span in spans for token in span.ids]
+    return ids, [int(span.kind == "model") for span in spans for _ in span.ids]

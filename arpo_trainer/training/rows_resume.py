@@ -1,0 +1,120 @@
+"""`ResumesOnRows`: exact resume for TRL's trainers that learn from rows which are all there at the start.
+
+TRL saves weights, optimizer, schedule and random states. What it loses at a kill, the loss and the metrics since the
+last log, is kept in NAME_RANK.json here, so that a resumed run logs and saves what an unbroken one does.
+
+Of TRL's and transformers' internals this module uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
+`_globalstep_last_logged`, `_save_checkpoint`, `_save_rng_state`, `_load_rng_state` and `_load_from_checkpoint`. Those
+of the GRPO trainer are in `trl_hooks` alone.
+
+    class TraceTrainer(ResumesOnRows, SFTTrainer):
+        state_name = "sft"
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerState
+from transformers.trainer_utils import TrainOutput
+
+from arpo_trainer.training.checkpoints import checkpoint_step, find_checkpoint, unmark
+
+logger = logging.getLogger(__name__)
+
+
+class ResumesOnRows:
+    """Comes before TRL's trainer among the bases of a trainer.
+
+    Attributes:
+        state_name: how the file of its state begins.
+        rows_digest: of the rows, kept in each checkpoint: one that was trained on other rows is not resumed. "" is not
+            checked.
+    """
+
+    state_name = "rows"
+    rows_digest = ""
+    # of TRL's trainer
+    args: Any
+    accelerator: Any
+    state: Any
+    _metrics: dict[str, Any]
+    _total_train_tokens: int
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train from the beginning or from a checkpoint.
+
+        Args:
+            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one.
+            args: as in TRL's trainer.
+            kwargs: as in TRL's trainer.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint, or it is incomplete.
+            ValueError: the checkpoint was trained on other rows.
+        """
+        checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
+        if checkpoint is not None:
+            self._check_rows(checkpoint)
+        if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+            return self._stay(checkpoint)
+        base: Any = super()
+        return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def _check_rows(self, checkpoint: Path) -> None:
+        file = self._state_file(str(checkpoint))
+        before = json.loads(file.read_text(encoding="utf-8")).get("rows") if file.is_file() else None
+        if self.rows_digest and before and before != self.rows_digest:
+            raise ValueError(
+                f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
+                "with the same ones, or start a new run with --set output_dir=FOLDER"
+            )
+
+    def _stay(self, checkpoint: Path) -> TrainOutput:
+        """Load a run that has done all its steps; transformers would take one more."""
+        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
+        base: Any = super()
+        base._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        return TrainOutput(checkpoint_step(checkpoint), math.nan, {})
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.should_save:  # an older checkpoint of this name is not complete while it is overwritten
+            unmark(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
+        base: Any = super()
+        base._save_checkpoint(model, trial)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        base: Any = super()
+        base._save_rng_state(output_dir)
+        loss = getattr(self, "_tr_loss", None)
+        kept = {
+            "rows": self.rows_digest,
+            "tokens": self._total_train_tokens,
+            "metrics": dict(self._metrics["train"]),
+            "loss": None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0)),
+        }
+        path = self._state_file(output_dir)
+        path.with_suffix(".unfinished").write_text(json.dumps(kept), encoding="utf-8")
+        os.replace(path.with_suffix(".unfinished"), path)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        base: Any = super()
+        base._load_rng_state(checkpoint)
+        if checkpoint is None or not self._state_file(checkpoint).is_file():
+            return
+        kept = json.loads(self._state_file(checkpoint).read_text(encoding="utf-8"))
+        self._total_train_tokens = kept["tokens"]
+        self._metrics["train"].update(kept["metrics"])
+        loss = getattr(self, "_tr_loss", None)
+        if kept["loss"] is not None and loss is not None:
+            loss.fill_(kept["loss"][0])
+            self._globalstep_last_logged = kept["loss"][1]
+
+    def _state_file(self, folder: str) -> Path:
+        return Path(folder) / f"{self.state_name}_{self.accelerator.process_index}.json"

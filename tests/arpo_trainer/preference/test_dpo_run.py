@@ -1,0 +1,139 @@
+"""`arpo dpo`: sampled, killed and resumed, trained with and without adapters, skipped, and refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation.episode_store import EpisodeStore, rows_of
+from arpo_trainer.preference.pair_file import read_pairs
+from arpo_trainer.run.recipes import read_settings
+from tests.arpo_trainer.byte_policy import write_byte_policy
+
+# the tiny policy answers in the format or not: that is what can be preferred
+QUICK = ["env_kwargs.level=3", "tasks=4", "chosen_reward=0", "max_turn_length=48", "max_completion_length=160"]
+QUICK += ["threads=1", "gradient_checkpointing=false", "disable_tqdm=true", "save_strategy='no'", "learning_rate=1e-3"]
+
+
+def command(model: Path, folder: Path, *more: str) -> list[str]:
+    return ["dpo", "--set", f"model={model}", f"output_dir={folder}", *QUICK, *more]
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "dpo.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "random"])
+def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(
+    algorithm: str, tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("samples=4", f"algorithm={algorithm}", "max_steps=2", "per_device_train_batch_size=2")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert main(command(tiny_policy, whole, *given)) == 0
+    add, left = EpisodeStore.add, [2]
+
+    def until_full(store: EpisodeStore, *row: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError("the disk is full")
+        return add(store, *row)
+
+    monkeypatch.setattr(EpisodeStore, "add", until_full)
+    assert main(command(tiny_policy, killed, *given)) == 1
+    monkeypatch.undo()
+    with (killed / "samples" / "traces.jsonl").open("ab") as file:
+        file.write(b'{"prompt_ids": [1, 2')  # what a kill leaves behind
+    assert main(command(tiny_policy, killed, *given)) == 1  # not without --resume
+    assert main([*command(tiny_policy, killed, *given), "--resume"]) == 0
+    keys = Counter(row.key for row in rows_of(killed / "samples" / "episodes.jsonl"))
+    assert set(keys.values()) == {1}
+    assert len(keys) == (16 if algorithm == "grpo" else 4)
+    pairs = read_pairs(whole / "pairs.jsonl")
+    assert pairs
+    assert any(one.shared for one in pairs) == (algorithm == "random")
+    assert (killed / "pairs.jsonl").read_bytes() == (whole / "pairs.jsonl").read_bytes()
+    one, two = (load_file(folder / "model" / "model.safetensors") for folder in (whole, killed))
+    assert all(bool((one[name] == two[name]).all()) for name in one)
+    found = facts(killed)
+    assert (found["status"], found["steps"], found["data"]["pairs"]) == ("finished", 2, len(pairs))
+    assert found["data"] == facts(whole)["data"]
+
+
+@pytest.mark.usefixtures("isolation")
+def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path) -> None:
+    row = {"task": "t", "prompt_ids": [5, 6], "shared": 0, "chosen_ids": [7, 8], "chosen_mask": [1, 0]}
+    row |= {"rejected_ids": [9], "rejected_mask": [1], "chosen_reward": 1.0, "rejected_reward": 0.0}
+    path, folder = tmp_path / "mine.jsonl", tmp_path / "out"
+    path.write_text(json.dumps(row) + "\n")
+    given = ("lora_rank=2", "num_train_epochs=4", "logging_steps=1")
+    assert main([*command(tiny_policy, folder, *given), "--pairs", str(path)]) == 0
+    assert (folder / "adapter" / "adapter_config.json").is_file()
+    assert not (folder / "samples").exists()
+    log = facts(folder)["log"]["loss"]
+    assert log[0] == pytest.approx(0.6931, abs=1e-3)  # the reference is the model without adapters
+    assert log[-1] < log[0]
+    before, after = (load_file(place / "model.safetensors") for place in (tiny_policy, folder / "model"))
+    assert any(bool((before[name] != after[name]).any()) for name in after)
+
+
+@pytest.mark.usefixtures("isolation")
+def test_a_round_without_pairs_is_an_error_or_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = write_byte_policy(tmp_path / "model")
+    given = ("samples=2", "tasks=2", "max_completion_length=64", "max_turn_length=16")
+    assert main(command(model, tmp_path / "one", *given, "chosen_reward=1")) == 1
+    told = capsys.readouterr().err
+    assert "nothing to learn from: 0 pairs of 2 tasks: 2 all wrong" in told
+    assert "no_pairs=skip" in told
+    assert main(command(model, tmp_path / "two", *given, "chosen_reward=-9", "no_pairs=skip")) == 0
+    assert "round skipped, and the policy is unchanged: 0 pairs of 2 tasks: 2 all right" in caplog.text
+    assert facts(tmp_path / "two")["status"] == "skipped"
+    for file in model.iterdir():
+        assert (tmp_path / "two" / "model" / file.name).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["task=3"], "no setting 'task' of arpo dpo. Did you mean: tasks"),
+        (["env=arpo/Arithmetik-v0"], "arpo/Arithmetic-v0"),
+        (["samples=1"], "samples must be at least 2"),
+        (["pair_kind=forks"], "did you mean 'fork'"),
+        (["generation=endpoint"], "not 'endpoint'"),
+        (["generation=vllm-server"], "vllm_server: [URL] go together"),
+        (["rollout={temprature: 1}"], "no setting 'temprature' of a rollout"),
+        (["remove_unused_columns=true"], "would remove the masks"),
+        (["model=./nowhere"], "model folder './nowhere' does not exist"),
+        (["pairs=nowhere.jsonl"], "no file of pairs 'nowhere.jsonl'"),
+        (["env_kwargs.level=99"], "level"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(given: list[str], words: str, tmp_path: Path, capsys: Any) -> None:
+    model = write_byte_policy(tmp_path / "model")
+    assert main(["dpo", "--set", f"model={model}", f"output_dir={tmp_path / 'out'}", "threads=1", *given]) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out" / "samples" / "episodes.jsonl").exists()
+
+
+def test_the_recipe_has_the_published_settings_and_a_dry_run(tmp_path: Path, capsys: Any) -> None:
+    from arpo_trainer.preference.dpo_arguments import configure_dpo
+
+    settings = read_settings("dpo-tool-star-qwen2.5-3b", command="dpo")
+    run, args = configure_dpo({**settings, "bf16": False, "use_cpu": True})
+    assert (run.lora_rank, args.beta, args.learning_rate, args.loss_type) == (8, 0.1, 5e-6, ["sigmoid"])
+    assert (args.num_train_epochs, args.lr_scheduler_type, args.warmup_steps) == (3, "cosine", 0.1)
+    model = write_byte_policy(tmp_path / "model")
+    shown = ["--dry-run", "--tflops", "1", "--set", f"model={model}", "env_kwargs={}", "processes=0"]
+    assert main(["dpo", "--recipe", "dpo-tool-star-qwen2.5-3b", *shown]) == 0
+    table = {line[:26].strip(): line[26:].split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert table["TRAJECTORIES"] == "8,000"
+    assert table["pairs, at most"] == "4,000"
+    assert "hours" in table

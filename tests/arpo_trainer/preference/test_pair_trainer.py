@@ -1,0 +1,158 @@
+"""`PairTrainer`: TRL's loss on pairs of ids, by hand; results of tools are context, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arpo_trainer.preference.dpo_arguments import configure_dpo
+from arpo_trainer.preference.pair_trainer import PairTrainer, make_pair_trainer
+from arpo_trainer.preference.pairs import PairSettings, PreferencePair, pairs_of_task
+from tests.arpo_trainer.byte_policy import write_byte_policy
+from tests.arpo_trainer.preference.made_trees import random_tree
+
+BETA = 0.1
+
+
+def random_pairs(count: int) -> list[PreferencePair]:
+    trees = [[random_tree(random.Random(seed), 6)] for seed in range(8 * count)]
+    return [one for tree in trees for one in pairs_of_task("t", tree, PairSettings(per_task=1))][:count]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_policy(tmp_path_factory.mktemp("dpo-policy"))
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer(policy: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(policy)
+
+
+def trainer_of(pairs: list[PreferencePair], policy: Path, tokenizer: Any, folder: Path, **more: Any) -> PairTrainer:
+    settings = {"model": str(policy), "output_dir": str(folder), "gradient_checkpointing": False, "beta": BETA}
+    settings |= {"per_device_train_batch_size": len(pairs), "save_strategy": "no", "disable_tqdm": True, **more}
+    args = configure_dpo(settings)[1]
+    args.model_init_kwargs = {"dtype": "float32"}
+    return make_pair_trainer(str(policy), tokenizer, pairs, args)
+
+
+def loss_and_gradients(trainer: PairTrainer, pairs: list[PreferencePair]) -> tuple[float, list[torch.Tensor]]:
+    columns = ("prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask")
+    batch = trainer.data_collator([{name: getattr(one, name) for name in columns} for one in pairs])
+    loss = trainer.compute_loss(trainer.model, batch)
+    return loss.item(), list(torch.autograd.grad(loss, list(trainer.model.parameters())))
+
+
+def log_prob(model: Any, prompt: list[int], ids: list[int], mask: list[int]) -> torch.Tensor:
+    """The log-probability of the tokens of the model, each from its logits."""
+    logits = model.forward(torch.tensor([prompt + ids])).logits[0].log_softmax(-1)
+    own = [logits[len(prompt) + n - 1, token] for n, token in enumerate(ids) if mask[n]]
+    return torch.stack(own).sum()
+
+
+def by_hand(model: Any, reference: Any, pairs: list[PreferencePair]) -> torch.Tensor:
+    losses = []
+    for one in pairs:
+        sides = ((one.chosen_ids, one.chosen_mask), (one.rejected_ids, one.rejected_mask))
+        chosen, rejected = (log_prob(model, one.prompt_ids, *side) for side in sides)
+        with torch.no_grad():
+            first, second = (log_prob(reference, one.prompt_ids, *side) for side in sides)
+        losses.append(-torch.nn.functional.logsigmoid(BETA * (chosen - first - (rejected - second))))
+    return torch.stack(losses).mean()
+
+
+def shaken(trainer: PairTrainer) -> None:
+    """Move the policy away from its reference, so that the loss depends on what is scored."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+
+
+def test_loss_and_gradient_are_those_computed_by_hand(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    pairs = random_pairs(6)
+    assert any(0 in one.chosen_mask for one in pairs)
+    assert any(one.shared for one in pairs)
+    trainer = trainer_of(pairs, policy, byte_tokenizer, tmp_path)
+    shaken(trainer)
+    reference, plain = (AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32) for _ in range(2))
+    plain.load_state_dict(trainer.model.state_dict())
+    loss, gradients = loss_and_gradients(trainer, pairs)
+    expected = by_hand(plain, reference, pairs)
+    assert loss == pytest.approx(expected.item(), abs=1e-5)
+    wanted = torch.autograd.grad(expected, list(plain.parameters()))
+    for got, want in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-3)
+
+
+def test_results_of_tools_are_context_alone(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+    """A result that nothing follows has no influence; whether it is masked decides that."""
+    pairs = random_pairs(3)
+    trainer = trainer_of(pairs, policy, byte_tokenizer, tmp_path)
+    shaken(trainer)
+    before, rng = loss_and_gradients(trainer, pairs), random.Random(0)
+    tail = [rng.randrange(3, 100) for _ in range(4)]
+
+    def longer(one: PreferencePair, flag: int) -> PreferencePair:
+        ids = {f"{side}_ids": getattr(one, f"{side}_ids") + tail for side in ("chosen", "rejected")}
+        masks = {f"{side}_mask": getattr(one, f"{side}_mask") + [flag] * 4 for side in ("chosen", "rejected")}
+        return replace(one, **ids, **masks)
+
+    masked, scored = (loss_and_gradients(trainer, [longer(one, flag) for one in pairs]) for flag in (0, 1))
+    assert masked[0] == pytest.approx(before[0], abs=1e-6)
+    for got, want in zip(masked[1], before[1], strict=True):
+        torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-4)
+    assert abs(scored[0] - before[0]) > 1e-4
+
+
+def test_what_two_continuations_share_cancels_in_the_loss(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+    """The pair up to the fork has the loss and the gradient of the two whole trajectories."""
+    trees = [random_tree(random.Random(seed), 6) for seed in range(40)]
+    forked = [one for tree in trees for one in pairs_of_task("t", [tree], PairSettings(kind="fork", per_task=1))][:3]
+    assert len(forked) == 3
+
+    def whole(one: PreferencePair) -> PreferencePair:
+        start = len(one.prompt_ids) - one.shared
+        shared = one.prompt_ids[start:]
+        ids = {f"{side}_ids": shared + getattr(one, f"{side}_ids") for side in ("chosen", "rejected")}
+        # all shared tokens are scored here, also those of tools: they cancel, too
+        masks = {f"{side}_mask": [1] * len(shared) + getattr(one, f"{side}_mask") for side in ("chosen", "rejected")}
+        return replace(one, prompt_ids=one.prompt_ids[:start], shared=0, **ids, **masks)
+
+    trainer = trainer_of(forked, policy, byte_tokenizer, tmp_path)
+    shaken(trainer)
+    short, full = loss_and_gradients(trainer, forked), loss_and_gradients(trainer, [whole(one) for one in forked])
+    assert short[0] == pytest.approx(full[0], abs=1e-5)
+    for got, want in zip(short[1], full[1], strict=True):
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"precompute_ref_log_probs": True}], ids=["copy", "precomputed"])
+def test_the_reference_is_the_policy_before_the_round(
+    settings: dict[str, Any], policy: Path, byte_tokenizer: Any, tmp_path: Path
+) -> None:
+    pairs = random_pairs(4)
+    trainer = trainer_of(pairs, policy, byte_tokenizer, tmp_path, max_steps=3, learning_rate=1e-2, **settings)
+    trainer.train()
+    log = [entry for entry in trainer.state.log_history if "train_loss" in entry][-1]
+    assert log["train_loss"] < 0.69
+    batch = next(iter(trainer.get_train_dataloader()))
+    trained = trainer.compute_loss(trainer.model, batch).item()
+    trainer.model.load_state_dict(type(trainer.model).from_pretrained(policy, dtype=torch.float32).state_dict())
+    assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(0.693147, abs=1e-5)
+    assert trained < 0.6
+
+
+def test_no_pairs_are_refused(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no pairs"):
+        trainer_of([], policy, byte_tokenizer, tmp_path, per_device_train_batch_size=1)
