@@ -2,8 +2,8 @@
 
 A pipeline has sections `synth`, `sft`, `train`, `dpo` and `eval`, each with the settings of its command; `base: NAME`
 in a section is a recipe of that command. The model of a stage is the output of the stage before it, unless its section
-names one; after `synth` the stage `sft` takes its rows. Each stage is a command of its own, in a process of its own, and
-leaves a stamp with its settings in its folder:
+names one; after `synth` the stage `sft` takes its rows. Each stage is a command of its own, in a process of its own,
+and leaves a stamp with its settings in its folder:
 
     OUTPUT/synth    OUTPUT/sft    OUTPUT/train    OUTPUT/dpo    OUTPUT/eval        each with stage.json
 
