@@ -86,7 +86,8 @@ class FileExtractor:
     def __init__(self, processes: int = 2, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self._seconds = seconds
         self._pool = WorkerPool(
-            [sys.executable, "-B", "-c", _PROGRAM.format(seconds, memory), json.dumps(sys.path)],
+            # -P: the current directory, which may hold foreign files, is no place for modules
+            [sys.executable, "-P", "-B", "-c", _PROGRAM.format(seconds, memory), json.dumps(sys.path)],
             processes=processes,
             seconds=seconds + _GRACE,
             name="arpo-files",
