@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import random
 import zipfile
@@ -12,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pptx
 import pytest
 from openpyxl.styles import Color, PatternFill
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor
@@ -127,6 +131,109 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
     for _ in range(4):
         nested = zipped(a=nested)
     assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
+
+
+def test_a_sheet_is_found_by_its_name_before_its_number(read: Any) -> None:
+    book = openpyxl.Workbook()
+    for title in ("Sheet3", " Sheet1", "2024"):
+        book.create_sheet(title).append([f"in {title.strip()}"])
+    book.remove(book["Sheet"])
+    content = sample_files.saved(book.save)
+    for part, found in {"Sheet1": "Sheet1", "sheet 1": "Sheet3", "2": "Sheet1", "Sheet 2024": "2024"}.items():
+        assert f"in {found}" in read(content, part=part).text.split("\n")[1]
+    assert "there is no sheet 'Sheet2'" in fault(read, content, part="Sheet2")
+    assert "page 2" in read(FILES["report.pdf"], part="page2").text.split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "label"),
+    [
+        (zipped(stored=FILES["report.pdf"], method=zipfile.ZIP_STORED), "ZIP archive"),
+        (b"start = '%PDF-1.4'\n", "text"),
+        (b"ID3 tags are text\n", "text"),
+        (b"RIFF raff\n", "text"),
+        (b"junk \0\n" + FILES["report.pdf"], "PDF"),
+    ],
+)
+def test_a_mark_of_another_type_inside_a_file_does_not_count(read: Any, content: bytes, label: str) -> None:
+    assert read(content).label.startswith(label)
+
+
+def test_a_member_is_found_as_it_is_listed(read: Any) -> None:
+    names = {
+        "a": b"first",
+        "a/b.txt": b"second",
+        "new\nline.txt": b"third",
+        "e\u0301.txt": b"fourth",
+        "/c.txt": b"fifth",
+    }
+    content = zipped(**names)
+    for inside, text in {"a": "first", "a/b.txt": "second", "new?line.txt": "third", "./é.txt": "fourth"}.items():
+        assert read(content, inside=inside).text == text
+    assert read(content, inside="c.txt").text == "fifth"
+    nested = zipped(**{"e\u0301.zip": content})
+    assert read(nested, inside="é.zip/a/b.txt").text == "second"
+
+
+def test_a_text_is_in_utf_8_also_if_it_was_cut_and_other_codings_are_noted(read: Any) -> None:
+    found = read("Größe\n".encode() + b"\xc3")
+    assert (found.label, found.text) == ("text, 2 lines", "Größe\n\ufffd")
+    for word in ("café", "Größe"):
+        found = read(word.encode("cp1252"))
+        assert found.text == word
+        assert "read as Windows-1252" in found.label
+
+
+def test_word_text_in_controls_and_insertions_is_read(read: Any) -> None:
+    run = b"<w:r><w:t>The bridge was built in 1907.</w:t></w:r>"
+    for new in (
+        b'<w:ins w:id="1">%s</w:ins><w:del w:id="2"><w:r><w:delText>never</w:delText></w:r></w:del>' % run,
+        b"<w:sdt><w:sdtContent>%s</w:sdtContent></w:sdt>" % run,
+        b"</w:p><w:sdt><w:sdtContent><w:p>%s</w:p></w:sdtContent></w:sdt><w:p>" % run,
+    ):
+        content = sample_files.rewritten(FILES["letter.docx"], "word/document.xml", run, new)
+        assert read(content).text == "# Report\nThe bridge was built in 1907.\nlength | 81 m"
+
+
+def test_what_a_library_does_not_know_costs_only_that_part(read: Any) -> None:
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[5])
+    slide.shapes.title.text = "Sold"
+    slide.shapes.add_picture(io.BytesIO(FILES["photo.png"]), 0, 0)
+    data = CategoryChartData()
+    data.categories = ["a"]
+    data.add_series("s", (1,))
+    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 100, 100, data)
+    content = sample_files.saved(presentation.save)
+    assert "[chart]\n | a\ns | 1.0" in read(content).text
+    content = sample_files.rewritten(content, "ppt/slides/slide1.xml", b"r:embed=", b"r:link=")
+    chart = next(name for name in zipfile.ZipFile(io.BytesIO(content)).namelist() if "charts/chart" in name)
+    content = sample_files.rewritten(content, chart, b"c:barChart", b"c:surface3DChart")
+    assert read(content).text == "--- slide 1 ---\nSold\n[picture: Picture 2]\n[chart that cannot be read]"
+    styled = sample_files.rewritten(FILES["sales.xlsx"], "xl/worksheets/sheet1.xml", b'r="A1"', b'r="A1" s="99"')
+    assert "1: city | sold" in read(styled).text
+
+
+def test_no_file_makes_a_long_answer_or_half_a_surrogate_pair(read: Any) -> None:
+    title = b"D" * 50_000 + b"&#10;x"
+    book = sample_files.rewritten(FILES["sales.xlsx"], "xl/workbook.xml", b'"Sales"', b'"%s"' % title)
+    found = read(book, characters=400)
+    assert len(found.label) + len(found.text) <= 400
+    assert max(map(len, read(b"x" * 5000, characters=300).text.split("\n"))) < 300
+    letters = "begincmap\n1 beginbfchar\n<61> <D800>\nendbfchar\nendcmap"
+    text = read(sample_files.pdf("abc", letters=letters)).text
+    assert text.endswith("\n?bc")
+
+
+def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The folder with the attached files may be the current one, and one of them may be named json.py.
+    (tmp_path / "json.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    fresh = FileExtractor(processes=1)
+    try:
+        assert asyncio.run(fresh.extract(str(tmp_path / "json.py"))).text == "raise SystemExit"
+    finally:
+        fresh.close()
 
 
 @pytest.mark.parametrize(
