@@ -37,7 +37,7 @@ _MARKUP = re.compile(rb"\s*(<!--|<!doctype|<html|<head|<body|<title|<meta|<scrip
 _MARKUP_TYPES = ("text/html", "application/xhtml+xml", "application/xml", "text/xml")
 _TEXT_TYPES = ("text/", "application/json", "application/ld+json", "application/x-ndjson", "application/javascript")
 _UNSAID = ("", "application/octet-stream", "binary/octet-stream", "application/force-download")
-_NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ufffe\uffff]")
+_NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 class PageReader:
