@@ -1,4 +1,4 @@
-"""`check_task`: whether a task can be played: its setup holds no answer, and its files exist."""
+"""`check_task`: whether a task can be played: no answer in its setup, a web address as start page, files that exist."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ def check_task(task: Task) -> None:
     """Check a task before it is played.
 
     Raises:
-        ValueError: the setup contains an answer.
+        ValueError: the setup contains an answer, or the start page is no web address.
         FileNotFoundError: a file of the task does not exist.
     """
     check_setup(task)
+    if task.start_url and not task.start_url.lower().startswith(("http://", "https://")):
+        raise ValueError(f"task {task.id!r}: start_url must begin with http:// or https://, not {task.start_url!r:.80}")
     for file in task.files:
         if not Path(file).is_file():
             raise FileNotFoundError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
@@ -9,6 +10,11 @@ from typing import Any, Literal, get_args
 
 Kind = Literal["math", "qa", "mcq"]
 _OPTIONAL = ("files", "start_url")  # left out of `as_dict` where they are empty, as in rows of older versions
+
+
+def _is_named(name: str, question: str) -> bool:
+    """Return whether a text names a file: "data.csv" does not name "a.csv"."""
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", question, re.ASCII) is not None
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Task:
         if not all(answer.strip() for answer in self.answers):
             raise ValueError(f"task {self.id!r} has a blank answer, which an empty box would meet; leave it out")
         self._check_files()
-        if unnamed := [name for name in self.file_names if name not in self.question]:
+        if unnamed := [name for name in self.file_names if not _is_named(name, self.question)]:
             label = "Attached file" if len(unnamed) == 1 else "Attached files"
             object.__setattr__(self, "question", f"{self.question}\n\n{label}: {', '.join(unnamed)}")
 

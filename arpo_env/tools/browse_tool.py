@@ -102,7 +102,7 @@ class BrowseTool(Tool):
         if re.match(r"https?://", word):
             return await self._open(action)
         if word in ("start", "home"):
-            return await self._begin()
+            return await self._open(self._start())
         here = self._way[-1] if self._way else None
         if here is None:
             raise _WrongStep(f"no page is open yet; {'write start first' if self._has_start() else _HELP}")
@@ -112,19 +112,17 @@ class BrowseTool(Tool):
             return self._turned(here, int(part[1]))
         if word == "next":
             return self._turned(here, here.part + 1)
-        if link := re.fullmatch(r"(?:link|click)?\s*\[?(\d{1,6})\]?", word):
+        # Also a line as it is listed, "[3] The hall"; its first bracket is gone by now.
+        if link := re.fullmatch(r"(?:link|click)?\s*\[?(\d{1,6})(?:\].*)?", word):
             return await self._open(_address(here.page, int(link[1])))
         raise _WrongStep(f"{action[:100]!r} is no step; {_HELP}")
 
     async def _open(self, url: str) -> tuple[Stop, ...]:
-        return (*self._way, Stop(await self._reader().read(url)))
-
-    async def _begin(self) -> tuple[Stop, ...]:
         try:
-            return await self._open(self._start())
+            return (*self._way, Stop(await self._reader().read(url)))
         except PageError as error:
             # The policy is not at fault for a site that is down: without its start page the walk proves nothing.
-            if _PASSING.search(error.reason):
+            if self._has_start() and url == self._start() and _PASSING.search(error.reason):
                 raise ServiceError("web site", f"the start page {shown(error.url)}: {error.reason}") from error
             raise
 

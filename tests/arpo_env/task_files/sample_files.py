@@ -6,7 +6,7 @@ import io
 import json
 import wave
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import docx
 import openpyxl
@@ -106,11 +106,15 @@ def wav() -> bytes:
     return file.getvalue()
 
 
-def zipped(method: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
+def zipped(**members: bytes) -> bytes:
+    return archive_of({name.replace("__", "/").replace("_dot_", "."): content for name, content in members.items()})
+
+
+def archive_of(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", method) as archive:
         for name, content in members.items():
-            archive.writestr(name.replace("__", "/").replace("_dot_", "."), content)
+            archive.writestr(name, content)
     return file.getvalue()
 
 

@@ -25,7 +25,7 @@ from arpo_env.task_files.file_kinds import contradiction
 from arpo_env.tools.read_file_tool import ReadFileTool
 from envs_registry import Task
 from tests.arpo_env.task_files import sample_files
-from tests.arpo_env.task_files.sample_files import FILES, zipped
+from tests.arpo_env.task_files.sample_files import FILES, archive_of, zipped
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_a_sheet_is_found_by_its_name_before_its_number(read: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "label"),
     [
-        (zipped(stored=FILES["report.pdf"], method=zipfile.ZIP_STORED), "ZIP archive"),
+        (archive_of({"stored": FILES["report.pdf"]}, zipfile.ZIP_STORED), "ZIP archive"),
         (b"start = '%PDF-1.4'\n", "text"),
         (b"ID3 tags are text\n", "text"),
         (b"RIFF raff\n", "text"),
@@ -167,11 +167,11 @@ def test_a_member_is_found_as_it_is_listed(read: Any) -> None:
         "e\u0301.txt": b"fourth",
         "/c.txt": b"fifth",
     }
-    content = zipped(**names)
+    content = archive_of(names)
     for inside, text in {"a": "first", "a/b.txt": "second", "new?line.txt": "third", "./é.txt": "fourth"}.items():
         assert read(content, inside=inside).text == text
     assert read(content, inside="c.txt").text == "fifth"
-    nested = zipped(**{"e\u0301.zip": content})
+    nested = archive_of({"e\u0301.zip": content})
     assert read(nested, inside="é.zip/a/b.txt").text == "second"
 
 
@@ -328,6 +328,18 @@ def test_the_tool_names_the_files_there_are_and_how_to_go_on(extractor: FileExtr
     (tmp_path / "rows.csv").write_text("long line\n" * 2000)
     assert '(continues; go on with {"file": "rows.csv", "line": ' in call(file="rows.csv")
     [copy] = asyncio.run(tool.fork(1))
-    assert "324 metres" in asyncio.run(copy.call(file="report.pdf")).text  # type: ignore[attr-defined]
+    assert "324 metres" in asyncio.run(copy.call(file="report.pdf")).text
+    names = ("a.csv", "A.csv", "'q'.txt", " s .txt", "e\u0301.txt")
+    for name in names:
+        (tmp_path / name).write_text(f"in {name}")
+    tool.task = Task("t", "q?", ("1",), files=tuple(str(tmp_path / name) for name in names))
+    for wanted, name in {
+        **dict(zip(names, names, strict=True)),
+        " 'A.csv'": "A.csv",
+        "s .txt": " s .txt",
+        "é.txt": names[-1],
+    }.items():
+        assert call(file=wanted).endswith(f"\nin {name}")
+    assert "there are only 1 lines; line=1000000000 is past the end" in call(file="a.csv", line=10**1000)
     tool.task = None
     assert call(file="rows.csv") == "Error: no file is attached to this question."

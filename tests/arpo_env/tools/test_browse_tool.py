@@ -85,9 +85,20 @@ def test_a_question_is_answered_by_following_links_from_the_root_page(conference
     assert "Mail" not in root.split("Links:")[1]
     venue = env.step(go("2"))[0]
     assert "[1] The map\n[2] Hall\n[3] Inside\n[4] Private" in venue
-    assert "The hall has 640 seats." in env.step(go("[2]"))[0]
+    assert "The hall has 640 seats." in env.step(go("[2] Hall"))[0]
     _, reward, terminated, _, _ = env.step("<think>a</think><answer>\\boxed{640}</answer>")
     assert (reward, terminated) == (1.0, True)
+    env.close()
+
+
+def test_links_of_xhtml_are_found(conference: Site, tmp_path: Path) -> None:
+    page = f'<?xml version="1.0" encoding="UTF-8"?><html><body><p>{FILLER}</p><a href="/new">Größe</a></body></html>'
+    conference.pages["/"] = html(page)
+    env = walker(conference, tmp_path)
+    env.reset(seed=0)
+    assert "\n[1] Größe\n" in env.step(go("start"))[0]
+    with pytest.raises(ValueError, match="start_url must begin with http"):
+        env.reset(options={"task": Task("t", "q?", ("1",), start_url="www.example.org")})
     env.close()
 
 
@@ -115,6 +126,9 @@ def test_a_start_page_that_is_down_voids_the_sample(conference: Site, tmp_path: 
     env.reset(seed=0)
     with pytest.raises(ServiceError, match=r"the start page .*the site failed \(status 503\)"):
         env.step(go("start"))
+    env.reset(seed=0)
+    with pytest.raises(ServiceError):  # also if the model writes the address itself
+        env.step(go(f"{conference.url}/"))
     conference.pages["/"] = lambda handler: answer(handler, b"gone", status=410)
     env.reset(seed=0)
     assert "the page is gone (status 410)" in env.step(go("start"))[0]
