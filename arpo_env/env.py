@@ -42,7 +42,7 @@ from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
-from arpo_env.task_checks import check_task
+from arpo_env.task_checks import check_task, check_tasks
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.toolbox import Toolbox, ToolName, close_tools, default_tools, fork_tools, reset_tools, seed_tools
 from envs_registry import EnvSpec, Task, get_spec, load_source
@@ -126,9 +126,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         self.protocol = make_protocol(protocol or spec.protocol)
         self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
         # The tasks of an endless source are checked one by one, at each reset.
-        for index in range(self.tasks.size or 0):
-            check_task(self.tasks.task(index))
-        named = default_tools(spec, self.tasks) if tools is None else tools
+        with_files = check_tasks(self.tasks)
+        named = default_tools(spec, with_files) if tools is None else tools
         self._toolbox = Toolbox(
             (*named, "browse") if self.services.browse and "browse" not in named else named,
             check_positive("tool_timeout", tool_timeout, spec.tool_timeout),

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envs_registry import Task
+from envs_registry import Task, TaskSource
 from envs_registry.answer_leak_check import check_setup
+
+
+def check_tasks(source: TaskSource) -> bool:
+    """Check all tasks, and return whether one of them has files; each is made once, since some sources generate them.
+
+    The tasks of an endless source are not looked at.
+
+    Raises:
+        ValueError, FileNotFoundError: as `check_task`.
+    """
+    with_files = False
+    for number in range(source.size or 0):
+        task = source.task(number)
+        check_task(task)
+        with_files = with_files or bool(task.files)
+    return with_files
 
 
 def check_task(task: Task) -> None:

@@ -109,6 +109,17 @@ class PageReader:
             RobotsCache(self._fetch_robots, self._ports, agent, self._threads) if self._obeys_robots else None
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the settings; the threads and processes stay here (a factory carries a reader to another process)."""
+        running = ("_threads", "_parser", "_limiter", "_robots")
+        return {name: value for name, value in self.__dict__.items() if name not in running}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the settings, and start with threads and processes of its own."""
+        self.__dict__.update(state)
+        self._begin()
+        _readers.add(self)
+
     @property
     def parameters(self) -> dict[str, Any]:
         """What determines the text besides the address, as JSON; part of a cache's key."""

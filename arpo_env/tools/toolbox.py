@@ -126,12 +126,8 @@ class Toolbox:
         return [entry for entry in self.tools if isinstance(entry, str)]
 
 
-def default_tools(spec: EnvSpec, source: TaskSource) -> Sequence[ToolName]:
-    """Return the tools of an environment for which none were given: those of its spec, and `read_file` if needed.
-
-    It is needed if a task has files. The tasks of an endless source are not looked at; name the tool for those.
-    """
-    with_files = any(source.task(number).files for number in range(source.size or 0))
+def default_tools(spec: EnvSpec, with_files: bool) -> Sequence[ToolName]:
+    """Return the tools of an environment for which none were given: those of its spec, and `read_file` for files."""
     return (*spec.tools, "read_file") if with_files and "read_file" not in spec.tools else spec.tools
 
 

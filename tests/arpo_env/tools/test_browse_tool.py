@@ -209,6 +209,11 @@ def test_without_a_start_page_an_address_is_needed() -> None:
 def test_the_option_adds_the_tool_and_travels(tmp_path: Path) -> None:
     site = Site()
     env = walker(site, tmp_path, page_reader=None)
+    own = PageReader(links=True, allow_private=True, ports=None)
+    twin = pickle.loads(pickle.dumps(walker(site, tmp_path, page_reader=own).factory))()
+    twin.reset(seed=0)
+    assert "cannot be read: there is no such page" in twin.step(go("start"))[0]
+    asyncio.run(twin.services.page_reader.close())
     site.close()
     assert list(env.tools) == ["search", "python", "browse"]
     assert list(pickle.loads(pickle.dumps(env.factory))().tools) == ["search", "python", "browse"]
