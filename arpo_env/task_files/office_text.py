@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterable, Iterator
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from arpo_env.task_files.document import Document
@@ -16,6 +18,11 @@ from arpo_env.task_files.file_kinds import UnreadableFile
 _LONGEST_CELL = 1000  # characters
 _LONGEST_TITLE = 100  # characters
 _DEEPEST_GROUP = 20
+# A formula and the end of its cell, without a value in between.
+_NO_VALUE = re.compile(
+    rb"(?:</(?:\w+:)?f>|<(?:\w+:)?f[^<>]*/>)\s*+(?:<(?:\w+:)?v\s*+/>|<(?:\w+:)?v></(?:\w+:)?v>)?\s*+</(?:\w+:)?c>"
+)
+_MARK = 500  # bytes that such a place may take
 _LONGEST_GAP = 20  # empty cells in a row that are shown as such
 
 
@@ -128,15 +135,16 @@ def sheet_document(data: bytes) -> Document:
     from openpyxl import load_workbook
 
     values = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-    formulas = load_workbook(io.BytesIO(data), read_only=True, data_only=False)
+    # A second workbook takes as long as the first, so it is opened only if a value is missing.
+    written = load_workbook(io.BytesIO(data), read_only=True, data_only=False) if _lacks_values(data) else None
 
     def lines(index: int) -> Iterator[str]:
-        sheet, twin = values.worksheets[index], formulas.worksheets[index]
-        for each in (sheet, twin):
-            each.reset_dimensions()  # what a file says of its size may be wrong
-        rows = zip(sheet.iter_rows(values_only=True), twin.iter_rows(), strict=False)
-        for number, (row, written) in enumerate(rows, start=1):
-            cells = [_sheet_cell(value, cell) for value, cell in zip(row, written, strict=False)]
+        sheets = [book.worksheets[index] for book in (values, written) if book is not None]
+        for sheet in sheets:
+            sheet.reset_dimensions()  # what a file says of its size may be wrong
+        rows = zip(*(sheet.iter_rows() for sheet in sheets), strict=False)
+        for number, row in enumerate(rows, start=1):
+            cells = [_sheet_cell(pair) for pair in zip(*row, strict=False)]
             if any(cells):
                 yield f"{number}: {_row(_without_gaps(cells))}"
 
@@ -159,9 +167,28 @@ def _without_gaps(cells: list[str]) -> Iterator[str]:
         yield from group if filled or len(group) <= _LONGEST_GAP else [f"({len(group):,} empty cells)"]
 
 
-def _sheet_cell(value: Any, cell: Any) -> str:
-    """Return a cell's value, or its formula where the file has no value, and its colour in brackets if it is filled."""
-    text, colour = _cell(cell.value if value is None else value), _fill(cell)
+def _lacks_values(data: bytes) -> bool:
+    """Return whether a formula of a workbook has no value."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            if not name.startswith("xl/worksheets/"):
+                continue
+            with archive.open(name) as file:
+                seen = b""
+                while piece := file.read(1 << 20):
+                    seen = seen[-_MARK:] + piece
+                    if _NO_VALUE.search(seen):
+                        return True
+    return False
+
+
+def _sheet_cell(cells: Sequence[Any]) -> str:
+    """Return a cell's value, or its formula where the file has no value, and its colour in brackets if it is filled.
+
+    Args:
+        cells: with the value, and with the formula if the workbook lacks values.
+    """
+    text, colour = _cell(next((cell.value for cell in cells if cell.value is not None), None)), _fill(cells[0])
     return f"{text} [{colour}]".lstrip() if colour else text
 
 

@@ -133,6 +133,21 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
     assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
 
 
+def test_a_formula_is_shown_only_where_its_value_is_missing(read: Any) -> None:
+    with zipfile.ZipFile(io.BytesIO(FILES["sales.xlsx"])) as book:
+        sheet = book.read("xl/worksheets/sheet2.xml")
+    # openpyxl writes the missing value in one of these forms
+    empty = next(form for form in (b"</f><v></v>", b"</f><v/>", b"</f><v />") if form in sheet)
+
+    def text(new: bytes) -> str:
+        book = sample_files.rewritten(FILES["sales.xlsx"], "xl/worksheets/sheet2.xml", empty, b"</f>" + new)
+        return str(read(book, part="Sums").text)
+
+    for missing in (b"<v/>", b"<v></v>", b""):
+        assert "1: all | =SUM(Sales!B2:B4)" in text(missing)
+    assert text(b"<v>42</v>").endswith("1: all | 42")
+
+
 def test_a_sheet_is_found_by_its_name_before_its_number(read: Any) -> None:
     book = openpyxl.Workbook()
     for title in ("Sheet3", " Sheet1", "2024"):
