@@ -38,7 +38,7 @@ class Task:
 
     Raises:
         ValueError: the question or an answer is blank, `answers` or `files` is not a tuple, two files have the same
-            name, or the kind is unknown.
+            name, a name is not printable, or the kind is unknown.
     """
 
     id: str
@@ -78,6 +78,10 @@ class Task:
     def _check_files(self) -> None:
         if not isinstance(self.files, tuple) or not all(isinstance(file, str) and file for file in self.files):
             raise ValueError(f"task {self.id!r}: files is a tuple of paths, as in ('a.xlsx',); got {self.files!r:.80}")
+        if not all(name.isprintable() for name in self.file_names):
+            raise ValueError(
+                f"task {self.id!r}: the name of a file has to be plain text on one line, not {self.file_names!r:.200}"
+            )
         if twice := [name for name, count in Counter(self.file_names).items() if count > 1]:
             raise ValueError(f"task {self.id!r}: two files have the name {twice[0]!r}; rename one of them")
 

@@ -112,11 +112,11 @@ def main(seconds: float, memory: int) -> None:
     """Serve jobs until standard input ends.
 
     Args:
-        seconds: wall time of one job, after which the kernel ends this process.
+        seconds: CPU time of one job, after which the kernel ends this process.
         memory: most bytes of address space.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(what, (most, most))
     warnings.simplefilter("ignore")
@@ -125,9 +125,9 @@ def main(seconds: float, memory: int) -> None:
     _send(replies, b"")
     while len(length := jobs.read(4)) == 4:
         job = json.loads(jobs.read(struct.unpack("!I", length)[0]))
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         reply = json.dumps(extract(job)).encode()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         _send(replies, reply)
 
 

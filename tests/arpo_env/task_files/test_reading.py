@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import random
+import signal
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -310,14 +311,17 @@ def test_cut_and_mixed_up_files_give_text_or_a_fault(read: Any) -> None:
 
 
 def test_a_reader_that_takes_too_long_or_dies_costs_only_the_call(tmp_path: Path) -> None:
-    # a FIFO has no content until somebody writes, so that reading it never ends
     (tmp_path / "ok.txt").write_text("fine")
-    os.mkfifo(tmp_path / "never.txt")
-    slow = FileExtractor(processes=1, seconds=0.3)
+    # rows up to a number that the file says, which take an hour to count
+    book = FILES["sales.xlsx"]
+    for old, new in {b'<row r="4"': b'<row r="999999999"', b'r="A4"': b"", b'r="B4"': b""}.items():
+        book = sample_files.rewritten(book, "xl/worksheets/sheet1.xml", old, new)
+    (tmp_path / "never.xlsx").write_bytes(book)
+    slow = FileExtractor(processes=1, seconds=1)
     try:
         assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
-        with pytest.raises(ExtractionFailed, match=r"longer than 0\.3 s"):
-            asyncio.run(slow.extract(str(tmp_path / "never.txt")))
+        with pytest.raises(ExtractionFailed, match="longer than 1 s"):
+            asyncio.run(slow.extract(str(tmp_path / "never.xlsx")))
         assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
         with pytest.raises(ServiceError, match=r"gone\.txt cannot be opened: No such file"):  # no fault of the policy
             asyncio.run(slow.extract(str(tmp_path / "gone.txt")))
@@ -325,6 +329,26 @@ def test_a_reader_that_takes_too_long_or_dies_costs_only_the_call(tmp_path: Path
         slow.close()
     with pytest.raises(ServiceError):  # closed: a failure on our side, not of the file
         asyncio.run(slow.extract(str(tmp_path / "ok.txt")))
+
+
+def test_a_process_that_is_killed_from_outside_is_not_the_fault_of_the_file(
+    extractor: FileExtractor, tmp_path: Path
+) -> None:
+    # a FIFO has no content until somebody writes, so that its reader waits
+    os.mkfifo(tmp_path / "pipe.txt")
+
+    async def read_twice() -> str:
+        waiting = asyncio.ensure_future(extractor.extract(str(tmp_path / "pipe.txt")))
+        with await asyncio.to_thread(open, tmp_path / "pipe.txt", "w"):  # open once the first process reads
+            [process] = extractor._pool.pids
+            os.kill(process, signal.SIGKILL)
+            while extractor._pool.pids in ([process], []):
+                await asyncio.sleep(0.01)
+        with await asyncio.to_thread(open, tmp_path / "pipe.txt", "w") as file:
+            file.write("fine")
+        return (await waiting).text
+
+    assert asyncio.run(asyncio.wait_for(read_twice(), 20)) == "fine"
 
 
 def test_the_tool_names_the_files_there_are_and_how_to_go_on(extractor: FileExtractor, tmp_path: Path) -> None:
