@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
@@ -38,7 +39,7 @@ class Task:
 
     Raises:
         ValueError: the question or an answer is blank, `answers` or `files` is not a tuple, two files have the same
-            name, a name is not printable, or the kind is unknown.
+            name, a name has control characters, or the kind is unknown.
     """
 
     id: str
@@ -78,7 +79,7 @@ class Task:
     def _check_files(self) -> None:
         if not isinstance(self.files, tuple) or not all(isinstance(file, str) and file for file in self.files):
             raise ValueError(f"task {self.id!r}: files is a tuple of paths, as in ('a.xlsx',); got {self.files!r:.80}")
-        if not all(name.isprintable() for name in self.file_names):
+        if any(unicodedata.category(character) in ("Cc", "Cs") for name in self.file_names for character in name):
             raise ValueError(
                 f"task {self.id!r}: the name of a file has to be plain text on one line, not {self.file_names!r:.200}"
             )

@@ -103,7 +103,7 @@ def _find(archive: zipfile.ZipFile, path: str) -> tuple[zipfile.ZipInfo, str]:
 
 def _plain(name: str) -> str:
     """Return a path as it may be written by a model that has read the list."""
-    return unicodedata.normalize("NFC", _one_line(name.strip().removeprefix("./").strip("/")))
+    return unicodedata.normalize("NFKC", _one_line(name.strip().removeprefix("./").strip("/")))
 
 
 def _printable(name: str) -> str:
@@ -111,7 +111,7 @@ def _printable(name: str) -> str:
 
 
 def _one_line(name: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in name)
+    return "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in name)
 
 
 def image_document(data: bytes) -> Document:

@@ -102,7 +102,7 @@ class ReadFileTool(Tool):
 
 
 def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", name.strip()).casefold()
+    return unicodedata.normalize("NFKC", name.strip()).casefold()
 
 
 def _shown(wanted: str, found: Extract) -> str:
