@@ -90,7 +90,8 @@ def check_office_size(data: bytes) -> None:
 def _find(archive: zipfile.ZipFile, path: str) -> tuple[zipfile.ZipInfo, str]:
     """Return the member with which a path begins, and the rest of the path. The names may be written as listed."""
     members = [member for member in archive.infolist() if not member.is_dir()]
-    named = {_plain(member.filename): member for member in reversed(members)}
+    # Of two with the same name the last one counts, as it does for `zipfile`.
+    named = {_plain(member.filename): member for member in members}
     parts = _plain(path).split("/")
     # The longest first: "a/b" is a member "a/b" before it is "b" in an archive "a".
     for end in range(len(parts), 0, -1):

@@ -187,6 +187,8 @@ def test_a_member_is_found_as_it_is_listed(read: Any) -> None:
     for inside, text in {"a": "first", "a/b.txt": "second", "new line.txt": "third", "./é.txt": "fourth"}.items():
         assert read(content, inside=inside).text == text
     assert read(content, inside="c.txt").text == "fifth"
+    twice = archive_of({"x": b"1", "y": b"2"}).replace(b"y", b"x")
+    assert read(twice, inside="x").text == "2"
     nested = archive_of({"e\u0301.zip": content})
     assert read(nested, inside="é.zip/a/b.txt").text == "second"
 
