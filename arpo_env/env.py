@@ -42,7 +42,7 @@ from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
-from arpo_env.task_checks import check_task
+from arpo_env.task_checks import check_task, check_tasks
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.toolbox import (
     Toolbox,
@@ -139,10 +139,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             spec.source, _OPTIONS, split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options
         )
         # The tasks of an endless source are checked one by one, at each reset.
-        for index in range(self.tasks.size or 0):
-            check_task(self.tasks.task(index))
+        with_files = check_tasks(self.tasks)
         self._toolbox = Toolbox(
-            chosen_tools(tools, spec, self.tasks, self.services),
+            chosen_tools(tools, spec, with_files, self.services),
             check_positive("tool_timeout", tool_timeout, spec.tool_timeout),
             sandbox,
             self.services,

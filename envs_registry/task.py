@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
@@ -9,6 +11,11 @@ from typing import Any, Literal, get_args
 
 Kind = Literal["math", "qa", "mcq"]
 _OPTIONAL = ("files", "start_url")  # left out of `as_dict` where they are empty, as in rows of older versions
+
+
+def _is_named(name: str, question: str) -> bool:
+    """Return whether a text names a file: "data.csv" does not name "a.csv"."""
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", question, re.ASCII) is not None
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Task:
 
     Raises:
         ValueError: the question or an answer is blank, `answers` or `files` is not a tuple, two files have the same
-            name, or the kind is unknown.
+            name, a name has control characters, or the kind is unknown.
     """
 
     id: str
@@ -60,7 +67,7 @@ class Task:
         if not all(answer.strip() for answer in self.answers):
             raise ValueError(f"task {self.id!r} has a blank answer, which an empty box would meet; leave it out")
         self._check_files()
-        if unnamed := [name for name in self.file_names if name not in self.question]:
+        if unnamed := [name for name in self.file_names if not _is_named(name, self.question)]:
             label = "Attached file" if len(unnamed) == 1 else "Attached files"
             object.__setattr__(self, "question", f"{self.question}\n\n{label}: {', '.join(unnamed)}")
 
@@ -72,6 +79,10 @@ class Task:
     def _check_files(self) -> None:
         if not isinstance(self.files, tuple) or not all(isinstance(file, str) and file for file in self.files):
             raise ValueError(f"task {self.id!r}: files is a tuple of paths, as in ('a.xlsx',); got {self.files!r:.80}")
+        if any(unicodedata.category(character) in ("Cc", "Cs") for name in self.file_names for character in name):
+            raise ValueError(
+                f"task {self.id!r}: the name of a file has to be plain text on one line, not {self.file_names!r:.200}"
+            )
         if twice := [name for name, count in Counter(self.file_names).items() if count > 1]:
             raise ValueError(f"task {self.id!r}: two files have the name {twice[0]!r}; rename one of them")
 

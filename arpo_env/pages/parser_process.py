@@ -111,7 +111,8 @@ def page_links(markup: str, base: str) -> list[tuple[str, str]]:
     from lxml import html
 
     try:
-        tree = html.fromstring(_start(markup))
+        # As bytes, since lxml refuses a str with an XML declaration, as XHTML has it.
+        tree = html.fromstring(_start(markup).encode(), parser=html.HTMLParser(encoding="utf-8"))
     except Exception:  # the text may still be found by the other parsers
         return []
     start = next((each.get("href") for each in tree.iter("base") if each.get("href")), "")

@@ -37,7 +37,7 @@ _MARKUP = re.compile(rb"\s*(<!--|<!doctype|<html|<head|<body|<title|<meta|<scrip
 _MARKUP_TYPES = ("text/html", "application/xhtml+xml", "application/xml", "text/xml")
 _TEXT_TYPES = ("text/", "application/json", "application/ld+json", "application/x-ndjson", "application/javascript")
 _UNSAID = ("", "application/octet-stream", "binary/octet-stream", "application/force-download")
-_NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ufffe\uffff]")
+_NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 class PageReader:
@@ -108,6 +108,17 @@ class PageReader:
         self._robots = (
             RobotsCache(self._fetch_robots, self._ports, agent, self._threads) if self._obeys_robots else None
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the settings; the threads and processes stay here (a factory carries a reader to another process)."""
+        running = ("_threads", "_parser", "_limiter", "_robots")
+        return {name: value for name, value in self.__dict__.items() if name not in running}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the settings, and start with threads and processes of its own."""
+        self.__dict__.update(state)
+        self._begin()
+        _readers.add(self)
 
     @property
     def parameters(self) -> dict[str, Any]:

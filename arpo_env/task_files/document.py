@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from arpo_env.task_files.file_kinds import UnreadableFile
 
-LONGEST_LINE = 2000  # characters; longer lines are shown as several
+LONGEST_LINE = 2000  # characters, less if a piece is shorter; longer lines are shown as several
 _MOST_NAMES = 30
 
 
@@ -57,12 +58,12 @@ def view(document: Document, part: str, line: int, characters: int) -> View:
     """
     first = _index(document, part)
     shown: list[str] = []
-    left = characters
+    left, longest = characters, min(LONGEST_LINE, characters)
     for index in range(first, len(document.names)):
         start = line if index == first else 1
         heading = f"--- {document.unit} {document.names[index]} ---" if document.unit else ""
         number = 0
-        for number, text in enumerate(_wrapped(document.lines(index)), start=1):
+        for number, text in enumerate(_wrapped(document.lines(index), longest), start=1):
             if number < start:
                 continue
             needed = len(text) + 1 + (len(heading) + 1 if heading else 0)
@@ -84,15 +85,19 @@ def _of(document: Document, index: int) -> str:
 
 def _index(document: Document, part: str) -> int:
     wanted = part.strip().strip("\"'")
-    if wanted.casefold().startswith(document.unit) and document.unit:
-        wanted = wanted[len(document.unit) :].strip() or wanted
     if not wanted:
         return 0
-    folded = [name.casefold() for name in document.names]
-    if document.unit and wanted.casefold() in folded:
-        return folded.index(wanted.casefold())
+    folded = [name.strip().casefold() for name in document.names]
+    if document.unit:
+        # The name as it is comes first: "Sheet2" is the sheet of that name, "sheet 2" may be the second one.
+        space = r"\s+" if document.unit == "sheet" else r"\s*"
+        without = re.sub(rf"^{document.unit}{space}(?=.)", "", wanted, flags=re.IGNORECASE)
+        for name in (wanted.casefold(), without.casefold()):
+            if name in folded:
+                return folded.index(name)
+        wanted = without
     # Sheets may be asked for by number as well.
-    if wanted.isdecimal() and 1 <= int(wanted) <= len(document.names):
+    if wanted.isdecimal() and len(wanted) < 9 and 1 <= int(wanted) <= len(document.names):
         return int(wanted) - 1
     if not document.unit:
         raise UnreadableFile(f"it has no parts, so there is no part {part[:50]!r}; ask for a line instead")
@@ -107,7 +112,7 @@ def _listed(document: Document) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _wrapped(lines: Iterable[str]) -> Iterator[str]:
+def _wrapped(lines: Iterable[str], longest: int) -> Iterator[str]:
     for line in lines:
-        for start in range(0, max(1, len(line)), LONGEST_LINE):
-            yield line[start : start + LONGEST_LINE]
+        for start in range(0, max(1, len(line)), longest):
+            yield line[start : start + longest]

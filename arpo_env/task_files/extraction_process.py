@@ -45,6 +45,9 @@ _READERS: dict[str, Callable[[bytes], Document]] = {
     "text": text_document,
 }
 
+_LONGEST_LABEL = 1000  # characters
+_LEAST_ROOM = 200  # characters of text, however long the label is
+
 
 def extract(job: dict[str, Any]) -> dict[str, Any]:
     """Return the wanted piece of a file, or why there is none."""
@@ -81,14 +84,16 @@ def _extract(name: str, data: bytes, job: dict[str, Any]) -> dict[str, Any]:
         if kind != "zip":
             raise UnreadableFile(f"{full} is no archive, so that there is no {inside[:100]!r} in it")
         data, rest = zip_member(data, inside)
-        name = inside[: len(inside) - len(rest)].rstrip("/")
+        name = inside.removesuffix(rest).rstrip("/")
         full, inside, kind = f"{full}/{name}", rest, kind_of(data)
     if inside:
         raise UnreadableFile(f"archives within each other are read {DEEPEST} deep; unpack it with Python")
     document = _document(kind, data, full)
-    shown = view(document, job["part"], job["line"], job["characters"])
-    note = contradiction(name, kind)
-    return {"label": document.label, "text": shown.text, "part": shown.part, "line": shown.line, "note": note}
+    label, room = document.label[:_LONGEST_LABEL], job["characters"]
+    shown = view(document, job["part"], job["line"], max(room - len(label), min(room, _LEAST_ROOM)))
+    # PDFs may name halves of surrogate pairs as their letters, which no text for a model may hold.
+    label, text = (each.encode("utf-8", "replace").decode() for each in (label, shown.text))
+    return {"label": label, "text": text, "part": shown.part, "line": shown.line, "note": contradiction(name, kind)}
 
 
 def _document(kind: str, data: bytes, name: str) -> Document:
@@ -107,11 +112,11 @@ def main(seconds: float, memory: int) -> None:
     """Serve jobs until standard input ends.
 
     Args:
-        seconds: wall time of one job, after which the kernel ends this process.
+        seconds: CPU time of one job, after which the kernel ends this process.
         memory: most bytes of address space.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(what, (most, most))
     warnings.simplefilter("ignore")
@@ -120,9 +125,9 @@ def main(seconds: float, memory: int) -> None:
     _send(replies, b"")
     while len(length := jobs.read(4)) == 4:
         job = json.loads(jobs.read(struct.unpack("!I", length)[0]))
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         reply = json.dumps(extract(job)).encode()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         _send(replies, reply)
 
 

@@ -9,15 +9,17 @@ import importlib.util
 import json
 import os
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
 from arpo_env.errors import ServiceError
-from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
+from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerError, WorkerPool, WorkerStartError, WorkerTimeout
 
-SECONDS = 20.0  # for one call
+SECONDS = 20.0  # of CPU time, for one call
 MEMORY = 1 << 30  # bytes of address space of a process
-_GRACE = 2.0  # seconds after which a process should have ended itself
+_WALL = 3.0  # times the CPU time: what a call may take on a machine that is busy
+_GRACE = 2.0  # seconds more
 _PATIENCE = 120.0  # seconds that a call waits for others
 _MOST_JOBS = 200  # per process; the readers do not give back all their memory
 _LIBRARIES = {  # imported module -> name for pip
@@ -79,16 +81,17 @@ class FileExtractor:
 
     Args:
         processes: most at a time.
-        seconds: limit of one call.
+        seconds: CPU time of one call, so that the limit does not depend on what else the machine does.
         memory: bytes of address space that one process may use.
     """
 
     def __init__(self, processes: int = 2, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self._seconds = seconds
         self._pool = WorkerPool(
-            [sys.executable, "-B", "-c", _PROGRAM.format(seconds, memory), json.dumps(sys.path)],
+            # -P: the current directory, which may hold foreign files, is no place for modules
+            [sys.executable, "-P", "-B", "-c", _PROGRAM.format(seconds, memory), json.dumps(sys.path)],
             processes=processes,
-            seconds=seconds + _GRACE,
+            seconds=_WALL * seconds + _GRACE,
             name="arpo-files",
             environment={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
             | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -110,7 +113,8 @@ class FileExtractor:
         Raises:
             ExtractionFailed: the file cannot be read, or has no such part.
             ModuleNotFoundError: a library is missing; the message says how to install it.
-            ServiceError: the file is not there any more, no process could be started, or too many files wait for one.
+            ServiceError: the file is not there any more, no process could be started, too many files wait for one, or
+                the machine is too busy.
         """
         job = {"path": path, "inside": inside, "part": part, "line": line, "characters": characters}
         reply = await self._reply(json.dumps(job).encode())
@@ -124,8 +128,8 @@ class FileExtractor:
 
     async def _reply(self, job: bytes) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(_PATIENCE + self._seconds) as limit:
-                reply: dict[str, Any] = json.loads(await self._pool.run(job))
+            async with asyncio.timeout(_PATIENCE + _WALL * self._seconds) as limit:
+                reply: dict[str, Any] = json.loads(await self._run(job))
                 return reply
         except TimeoutError as error:
             if not limit.expired():
@@ -133,9 +137,21 @@ class FileExtractor:
             raise ServiceError("file reader", "too many files wait for it; read fewer at once") from error
         except (WorkerStartError, PoolClosed) as error:
             raise ServiceError("file reader", str(error)) from error
+        except WorkerTimeout as error:
+            raise ServiceError("file reader", f"the machine is too busy or the disk too slow: {error}") from error
         except WorkerError as error:
             reason = f"reading it takes longer than {self._seconds:g} s or too much memory, or breaks the reader"
             raise ExtractionFailed(reason) from error
+
+    async def _run(self, job: bytes) -> bytes:
+        started = time.monotonic()
+        try:
+            return await self._pool.run(job)
+        except WorkerDied:
+            # It may have been killed from outside; a file that breaks the reader breaks it again.
+            if time.monotonic() - started > self._seconds:
+                raise
+            return await self._pool.run(job)
 
     def close(self) -> None:
         """End the processes; may be called twice."""

@@ -27,6 +27,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "Linux program"),
     (b"MZ", "Windows program"),
 )
+_CODING_SAMPLE = 1 << 20  # characters
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _SUFFIXES = {
     "pdf": (".pdf",),
@@ -62,24 +63,28 @@ def kind_of(data: bytes) -> str:
     """
     if not data:
         raise UnreadableFile("the file is empty")
-    if b"%PDF-" in data[:1024]:
+    if data[:64].lstrip().startswith(b"%PDF-"):
         return "pdf"
     if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zip_kind(data)
     if data.startswith(_OLE):
         return _ole_kind(data)
+    # Some of the marks below are letters, with which a text may begin as well.
+    if data[:8].isascii() and _is_text(data):
+        return "text"
     if data.startswith(b"RIFF"):
         return {b"WAVE": "wav", b"WEBP": "image"}.get(data[8:12], "RIFF file (video or sound)")
     if data[4:8] == b"ftyp":
         return "MP4, M4A or QuickTime file (video or sound)"
-    known = next((kind for magic, kind in _MAGIC if data.startswith(magic)), None)
-    # These begin with two letters, as a text may.
-    if known is not None and not (data.startswith((b"BM", b"MZ")) and _is_text(data)):
+    if known := next((kind for magic, kind in _MAGIC if data.startswith(magic)), ""):
         return known
     # A frame of MPEG audio begins with eleven set bits; layer 3 is 01.
     if data[0] == 0xFF and len(data) > 3 and data[1] & 0xE6 == 0xE2:
         return "mp3"
-    return "text" if _is_text(data) else "unknown binary file"
+    if _is_text(data):
+        return "text"
+    # Some PDFs have other bytes in front.
+    return "pdf" if b"%PDF-" in data[:1024] else "unknown binary file"
 
 
 def contradiction(name: str, kind: str) -> str:
@@ -91,14 +96,17 @@ def contradiction(name: str, kind: str) -> str:
     return f"the name ends in {ending[0]}, but the content is: {LABELS.get(kind, kind)}" if ending else ""
 
 
-def decoded(data: bytes) -> str:
-    """Return the text of a file in UTF-8, UTF-16 with a mark, or Windows-1252."""
+def decoded(data: bytes) -> tuple[str, str]:
+    """Return the text of a file and its coding: UTF-8 (with few faults), UTF-16 with a mark, else Windows-1252."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")
+        return data.decode("utf-16", "replace"), "UTF-16"
+    text = data.decode("utf-8-sig", "replace")
+    # A file that was cut, or has a few wrong bytes, is still UTF-8: text of other codings has hardly any valid letters.
+    if faults := text.count("\ufffd", 0, _CODING_SAMPLE):
+        others = sum(character > "\x7f" for character in text[:_CODING_SAMPLE]) - faults
+        if 2 * faults > others:
+            return data.decode("cp1252", "replace"), "Windows-1252"
+    return text, "UTF-8"
 
 
 def _zip_kind(data: bytes) -> str:

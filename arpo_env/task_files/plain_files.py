@@ -6,6 +6,7 @@ Of pictures and sounds only the facts are told (format, size, length): observati
 from __future__ import annotations
 
 import io
+import unicodedata
 import wave
 import zipfile
 
@@ -15,6 +16,7 @@ from arpo_env.task_files.file_kinds import UnreadableFile, decoded
 MOST_BYTES = 64 << 20  # of a member of an archive
 DEEPEST = 3  # archives within each other
 _MOST_MEMBERS = 2000
+_LONGEST_NAME = 300  # characters
 _BITRATES = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # kbit/s, MPEG-1 layer 3
 _BITRATES_2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)  # MPEG-2 and 2.5
 _RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}  # Hz, by version bits
@@ -23,8 +25,10 @@ _TEXT_ONLY = "Tools answer with text only, so that {what} itself cannot be {done
 
 def text_document(data: bytes) -> Document:
     """Return the lines of a text file."""
-    lines = decoded(data).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
-    return Document(f"text, {len(lines):,} line{'' if len(lines) == 1 else 's'}", lambda _: lines)
+    text, coding = decoded(data)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
+    note = " (it is not UTF-8, and was read as Windows-1252)" if coding == "Windows-1252" else ""
+    return Document(f"text, {len(lines):,} line{'' if len(lines) == 1 else 's'}{note}", lambda _: lines)
 
 
 def zip_document(data: bytes, name: str) -> Document:
@@ -50,7 +54,7 @@ def zip_member(data: bytes, path: str) -> tuple[bytes, str]:
         UnreadableFile: there is no such member, or it is locked, too large or broken.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        member = _find(archive, path)
+        member, rest = _find(archive, path)
         name = _printable(member.filename)
         if member.flag_bits & 1:
             raise UnreadableFile(f"{name} in the archive is locked with a password")
@@ -62,11 +66,13 @@ def zip_member(data: bytes, path: str) -> tuple[bytes, str]:
         try:
             with archive.open(member) as file:
                 content = file.read(MOST_BYTES + 1)
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
+        except NotImplementedError as error:
+            raise UnreadableFile(f"{name} in the archive has a compression that is not read here") from error
+        except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
             raise UnreadableFile(f"{name} in the archive is broken") from error
         except Exception as error:  # zlib, bz2 and lzma have errors of their own
             raise UnreadableFile(f"{name} in the archive cannot be unpacked") from error
-    return content, path[len(member.filename) :].lstrip("/")
+    return content, rest
 
 
 def check_office_size(data: bytes) -> None:
@@ -81,17 +87,32 @@ def check_office_size(data: bytes) -> None:
         raise UnreadableFile(f"it is too large: {total:,} bytes unpacked, and at most {4 * MOST_BYTES:,} are read")
 
 
-def _find(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
-    for member in archive.infolist():
-        if path == member.filename or (path.startswith(f"{member.filename}/") and not member.is_dir()):
-            return member
-    names = [_printable(member.filename) for member in archive.infolist() if not member.is_dir()]
+def _find(archive: zipfile.ZipFile, path: str) -> tuple[zipfile.ZipInfo, str]:
+    """Return the member with which a path begins, and the rest of the path. The names may be written as listed."""
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    # Of two with the same name the last one counts, as it does for `zipfile`.
+    named = {_plain(member.filename): member for member in members}
+    parts = _plain(path).split("/")
+    # The longest first: "a/b" is a member "a/b" before it is "b" in an archive "a".
+    for end in range(len(parts), 0, -1):
+        if member := named.get("/".join(parts[:end])):
+            return member, "/".join(parts[end:])
+    names = [_printable(member.filename) for member in members]
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     raise UnreadableFile(f"the archive has no file {path[:100]!r}; it has {', '.join(names[:20])[:1000]}{more}")
 
 
+def _plain(name: str) -> str:
+    """Return a path as it may be written by a model that has read the list."""
+    return unicodedata.normalize("NFKC", _one_line(name.strip().removeprefix("./").strip("/")))
+
+
 def _printable(name: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in name)[:300]
+    return _one_line(name)[:_LONGEST_NAME]
+
+
+def _one_line(name: str) -> str:
+    return "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in name)
 
 
 def image_document(data: bytes) -> Document:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import unicodedata
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,6 +18,8 @@ from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Tool, ToolResult
 
 MOST_CHARACTERS = 8000  # of one result; what follows is read by further calls
+_LAST_LINE = 10**9
+_MOST_PARTS = 50  # of a path
 _FRAME = 300  # characters kept for the lines around the text
 
 
@@ -54,8 +57,8 @@ class ReadFileTool(Tool):
             ModuleNotFoundError: a library is missing.
             ServiceError: the processes that read files cannot be started.
         """
-        wanted = str(arguments["file"]).strip().strip("\"'")
-        part, line = str(arguments.get("part") or ""), int(arguments.get("line") or 1)
+        wanted = str(arguments["file"])
+        part, line = str(arguments.get("part") or ""), min(int(arguments.get("line") or 1), _LAST_LINE)
         path, inside = self._find(wanted)
         if path is None:
             return ToolResult(self._unknown(wanted), "error")
@@ -79,12 +82,15 @@ class ReadFileTool(Tool):
     def _find(self, wanted: str) -> tuple[str | None, str]:
         """Return the path of the file that is named, and what follows its name."""
         files = {PurePosixPath(file).name: file for file in (self.task.files if self.task is not None else ())}
-        # Models also name it by a path such as ./a.csv or /home/user/a.csv.
-        parts = wanted.split("/")
-        for start in range(len(parts)):
-            for name, file in files.items():
-                if parts[start].casefold() == name.casefold():
-                    return file, "/".join(parts[start + 1 :])
+        # As it is written comes first: names may differ in case alone, and begin or end with quotes and spaces.
+        for same in (str, _folded):
+            names = {same(name): file for name, file in files.items()}
+            for written in (wanted, wanted.strip(), wanted.strip().strip("\"'")):
+                # Models also name it by a path such as ./a.csv or /home/user/a.csv.
+                parts = written.split("/")
+                for start, part in enumerate(parts[:_MOST_PARTS]):
+                    if same(part) in names:
+                        return names[same(part)], "/".join(parts[start + 1 :])
         return None, ""
 
     def _unknown(self, wanted: str) -> str:
@@ -95,9 +101,13 @@ class ReadFileTool(Tool):
         return f"Error: there is no attached file {wanted[:100]!r}; {hint}the files are: {', '.join(names)}."
 
 
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name.strip()).casefold()
+
+
 def _shown(wanted: str, found: Extract) -> str:
     note = f" ({found.note})" if found.note else ""
-    lines = [f"{wanted}: {found.label}{note}", found.text or "(no text)"]
+    lines = [f"{wanted[:200]}: {found.label}{note}", found.text or "(no text)"]
     if found.line:
         arguments = {"file": wanted, **({"part": found.part} if found.part else {}), "line": found.line}
         lines.append(f"(continues; go on with {json.dumps(arguments, ensure_ascii=False)})")

@@ -156,19 +156,17 @@ class Toolbox:
 
 
 def chosen_tools(
-    given: Sequence[ToolName] | None, spec: EnvSpec, source: TaskSource, services: Services
+    given: Sequence[ToolName] | None, spec: EnvSpec, with_files: bool, services: Services
 ) -> Sequence[ToolName]:
     """Return the entries of `tools` of an environment; without any given, those of its spec.
 
-    `read_file` is among the latter if a task has files. The tasks of an endless source are not looked at; name the tool
-    for those. `browse` is added if `services` asks for it.
+    `read_file` is among the latter if tasks have files. `browse` is added if `services` asks for it.
     """
     if isinstance(given, str):
         return given  # `Toolbox` refuses it
     chosen = tuple(spec.tools if given is None else given)
-    if given is None and "read_file" not in chosen:
-        with_files = any(source.task(number).files for number in range(source.size or 0))
-        chosen += ("read_file",) if with_files else ()
+    if given is None and with_files and "read_file" not in chosen:
+        chosen += ("read_file",)
     return (*chosen, "browse") if services.browse and "browse" not in chosen else chosen
 
 

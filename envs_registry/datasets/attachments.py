@@ -55,7 +55,10 @@ def _names(value: Any) -> list[str]:
 
 
 def _place(name: str, folders: Sequence[Path]) -> Path | None:
-    return next((path for path in _candidates(name, folders) if path.is_file()), None)
+    try:
+        return next((path for path in _candidates(name, folders) if path.is_file()), None)
+    except OSError:  # a name that is too long, or a folder that may not be read
+        return None
 
 
 def _candidates(name: str, folders: Sequence[Path]) -> Iterator[Path]:

@@ -42,7 +42,7 @@ class CheckPool:
     def __init__(self, workers: int = WORKERS, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
         self._pool = WorkerPool(
-            [sys.executable, "-c", _PROGRAM.format(memory, seconds), json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", _PROGRAM.format(memory, seconds), json.dumps(sys.path)],
             processes=workers,
             seconds=seconds,
             name="arpo-math",

@@ -6,7 +6,7 @@ import io
 import json
 import wave
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import docx
 import openpyxl
@@ -14,19 +14,25 @@ import pptx
 from PIL import Image
 
 
-def pdf(*pages: str) -> bytes:
-    """A PDF with one line of text on each page, written by hand (pypdf cannot write text)."""
+def pdf(*pages: str, letters: str = "") -> bytes:
+    """A PDF with one line of text on each page, written by hand (pypdf cannot write text).
+
+    Args:
+        pages: the texts.
+        letters: a CMap that says which letters the codes of the font are.
+    """
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        f"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode {4 + 2 * len(pages)} 0 R >>",
     ]
     for number, text in enumerate(pages):
         box = "/MediaBox [0 0 600 800] /Resources << /Font << /F1 3 0 R >> >>"
         objects.append(f"<< /Type /Page /Parent 2 0 R {box} /Contents {5 + 2 * number} 0 R >>")
         stream = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET"
         objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    objects.append(f"<< /Length {len(letters)} >>\nstream\n{letters}\nendstream")
     body, places = "%PDF-1.4\n", []
     for number, content in enumerate(objects, start=1):
         places.append(len(body))
@@ -101,10 +107,25 @@ def wav() -> bytes:
 
 
 def zipped(**members: bytes) -> bytes:
+    return archive_of({name.replace("__", "/").replace("_dot_", "."): content for name, content in members.items()})
+
+
+def archive_of(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w", method) as archive:
         for name, content in members.items():
-            archive.writestr(name.replace("__", "/").replace("_dot_", "."), content)
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def rewritten(archive: bytes, member: str, old: bytes, new: bytes) -> bytes:
+    """An Office file with another text in the XML of one member."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(file, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            assert name != member or old in content
+            target.writestr(name, content.replace(old, new) if name == member else content)
     return file.getvalue()
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import random
+import signal
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pptx
 import pytest
 from openpyxl.styles import Color, PatternFill
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor
@@ -21,7 +26,7 @@ from arpo_env.task_files.file_kinds import contradiction
 from arpo_env.tools.read_file_tool import ReadFileTool
 from envs_registry import Task
 from tests.arpo_env.task_files import sample_files
-from tests.arpo_env.task_files.sample_files import FILES, zipped
+from tests.arpo_env.task_files.sample_files import FILES, archive_of, zipped
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +134,126 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
     assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
 
 
+def test_a_formula_is_shown_only_where_its_value_is_missing(read: Any) -> None:
+    with zipfile.ZipFile(io.BytesIO(FILES["sales.xlsx"])) as book:
+        sheet = book.read("xl/worksheets/sheet2.xml")
+    # openpyxl writes the missing value in one of these forms
+    empty = next(form for form in (b"</f><v></v>", b"</f><v/>", b"</f><v />") if form in sheet)
+
+    def text(new: bytes) -> str:
+        book = sample_files.rewritten(FILES["sales.xlsx"], "xl/worksheets/sheet2.xml", empty, b"</f>" + new)
+        return str(read(book, part="Sums").text)
+
+    for missing in (b"<v/>", b"<v></v>", b""):
+        assert "1: all | =SUM(Sales!B2:B4)" in text(missing)
+    assert text(b"<v>42</v>").endswith("1: all | 42")
+
+
+def test_a_sheet_is_found_by_its_name_before_its_number(read: Any) -> None:
+    book = openpyxl.Workbook()
+    for title in ("Sheet3", " Sheet1", "2024"):
+        book.create_sheet(title).append([f"in {title.strip()}"])
+    book.remove(book["Sheet"])
+    content = sample_files.saved(book.save)
+    for part, found in {"Sheet1": "Sheet1", "sheet 1": "Sheet3", "2": "Sheet1", "Sheet 2024": "2024"}.items():
+        assert f"in {found}" in read(content, part=part).text.split("\n")[1]
+    assert "there is no sheet 'Sheet2'" in fault(read, content, part="Sheet2")
+    assert "page 2" in read(FILES["report.pdf"], part="page2").text.split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "label"),
+    [
+        (archive_of({"stored": FILES["report.pdf"]}, zipfile.ZIP_STORED), "ZIP archive"),
+        (b"start = '%PDF-1.4'\n", "text"),
+        (b"ID3 tags are text\n", "text"),
+        (b"RIFF raff\n", "text"),
+        (b"junk \0\n" + FILES["report.pdf"], "PDF"),
+    ],
+)
+def test_a_mark_of_another_type_inside_a_file_does_not_count(read: Any, content: bytes, label: str) -> None:
+    assert read(content).label.startswith(label)
+
+
+def test_a_member_is_found_as_it_is_listed(read: Any) -> None:
+    names = {
+        "a": b"first",
+        "a/b.txt": b"second",
+        "new\nline.txt": b"third",
+        "e\u0301.txt": b"fourth",
+        "/c.txt": b"fifth",
+    }
+    content = archive_of(names)
+    for inside, text in {"a": "first", "a/b.txt": "second", "new line.txt": "third", "./é.txt": "fourth"}.items():
+        assert read(content, inside=inside).text == text
+    assert read(content, inside="c.txt").text == "fifth"
+    twice = archive_of({"x": b"1", "y": b"2"}).replace(b"y", b"x")
+    assert read(twice, inside="x").text == "2"
+    nested = archive_of({"e\u0301.zip": content})
+    assert read(nested, inside="é.zip/a/b.txt").text == "second"
+
+
+def test_a_text_is_in_utf_8_also_if_it_was_cut_and_other_codings_are_noted(read: Any) -> None:
+    found = read("Größe\n".encode() + b"\xc3")
+    assert (found.label, found.text) == ("text, 2 lines", "Größe\n\ufffd")
+    for word in ("café", "Größe"):
+        found = read(word.encode("cp1252"))
+        assert found.text == word
+        assert "read as Windows-1252" in found.label
+
+
+def test_word_text_in_controls_and_insertions_is_read(read: Any) -> None:
+    run = b"<w:r><w:t>The bridge was built in 1907.</w:t></w:r>"
+    for new in (
+        b'<w:ins w:id="1">%s</w:ins><w:del w:id="2"><w:r><w:delText>never</w:delText></w:r></w:del>' % run,
+        b"<w:sdt><w:sdtContent>%s</w:sdtContent></w:sdt>" % run,
+        b"</w:p><w:sdt><w:sdtContent><w:p>%s</w:p></w:sdtContent></w:sdt><w:p>" % run,
+    ):
+        content = sample_files.rewritten(FILES["letter.docx"], "word/document.xml", run, new)
+        assert read(content).text == "# Report\nThe bridge was built in 1907.\nlength | 81 m"
+
+
+def test_what_a_library_does_not_know_costs_only_that_part(read: Any) -> None:
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[5])
+    slide.shapes.title.text = "Sold"
+    slide.shapes.add_picture(io.BytesIO(FILES["photo.png"]), 0, 0)
+    data = CategoryChartData()
+    data.categories = ["a"]
+    data.add_series("s", (1,))
+    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 100, 100, data)
+    content = sample_files.saved(presentation.save)
+    assert "[chart]\n | a\ns | 1.0" in read(content).text
+    content = sample_files.rewritten(content, "ppt/slides/slide1.xml", b"r:embed=", b"r:link=")
+    chart = next(name for name in zipfile.ZipFile(io.BytesIO(content)).namelist() if "charts/chart" in name)
+    content = sample_files.rewritten(content, chart, b"c:barChart", b"c:surface3DChart")
+    assert read(content).text == "--- slide 1 ---\nSold\n[picture: Picture 2]\n[chart that cannot be read]"
+    styled = sample_files.rewritten(FILES["sales.xlsx"], "xl/worksheets/sheet1.xml", b'r="A1"', b'r="A1" s="99"')
+    assert "1: city | sold" in read(styled).text
+
+
+def test_no_file_makes_a_long_answer_or_half_a_surrogate_pair(read: Any) -> None:
+    title = b"D" * 50_000 + b"&#10;x"
+    book = sample_files.rewritten(FILES["sales.xlsx"], "xl/workbook.xml", b'"Sales"', b'"%s"' % title)
+    found = read(book, characters=400)
+    assert len(found.label) + len(found.text) <= 400
+    assert max(map(len, read(b"x" * 5000, characters=300).text.split("\n"))) < 300
+    letters = "begincmap\n1 beginbfchar\n<61> <D800>\nendbfchar\nendcmap"
+    text = read(sample_files.pdf("abc", letters=letters)).text
+    assert text.endswith("\n?bc")
+
+
+def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The folder with the attached files may be the current one, and one of them may be named json.py.
+    (tmp_path / "json.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    fresh = FileExtractor(processes=1)
+    try:
+        assert asyncio.run(fresh.extract(str(tmp_path / "json.py"))).text == "raise SystemExit"
+    finally:
+        fresh.close()
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -188,14 +313,17 @@ def test_cut_and_mixed_up_files_give_text_or_a_fault(read: Any) -> None:
 
 
 def test_a_reader_that_takes_too_long_or_dies_costs_only_the_call(tmp_path: Path) -> None:
-    # a FIFO has no content until somebody writes, so that reading it never ends
     (tmp_path / "ok.txt").write_text("fine")
-    os.mkfifo(tmp_path / "never.txt")
-    slow = FileExtractor(processes=1, seconds=0.3)
+    # rows up to a number that the file says, which take an hour to count
+    book = FILES["sales.xlsx"]
+    for old, new in {b'<row r="4"': b'<row r="999999999"', b'r="A4"': b"", b'r="B4"': b""}.items():
+        book = sample_files.rewritten(book, "xl/worksheets/sheet1.xml", old, new)
+    (tmp_path / "never.xlsx").write_bytes(book)
+    slow = FileExtractor(processes=1, seconds=1)
     try:
         assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
-        with pytest.raises(ExtractionFailed, match=r"longer than 0\.3 s"):
-            asyncio.run(slow.extract(str(tmp_path / "never.txt")))
+        with pytest.raises(ExtractionFailed, match="longer than 1 s"):
+            asyncio.run(slow.extract(str(tmp_path / "never.xlsx")))
         assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
         with pytest.raises(ServiceError, match=r"gone\.txt cannot be opened: No such file"):  # no fault of the policy
             asyncio.run(slow.extract(str(tmp_path / "gone.txt")))
@@ -203,6 +331,26 @@ def test_a_reader_that_takes_too_long_or_dies_costs_only_the_call(tmp_path: Path
         slow.close()
     with pytest.raises(ServiceError):  # closed: a failure on our side, not of the file
         asyncio.run(slow.extract(str(tmp_path / "ok.txt")))
+
+
+def test_a_process_that_is_killed_from_outside_is_not_the_fault_of_the_file(
+    extractor: FileExtractor, tmp_path: Path
+) -> None:
+    # a FIFO has no content until somebody writes, so that its reader waits
+    os.mkfifo(tmp_path / "pipe.txt")
+
+    async def read_twice() -> str:
+        waiting = asyncio.ensure_future(extractor.extract(str(tmp_path / "pipe.txt")))
+        with await asyncio.to_thread(open, tmp_path / "pipe.txt", "w"):  # open once the first process reads
+            [process] = extractor._pool.pids
+            os.kill(process, signal.SIGKILL)
+            while extractor._pool.pids in ([process], []):
+                await asyncio.sleep(0.01)
+        with await asyncio.to_thread(open, tmp_path / "pipe.txt", "w") as file:
+            file.write("fine")
+        return (await waiting).text
+
+    assert asyncio.run(asyncio.wait_for(read_twice(), 20)) == "fine"
 
 
 def test_the_tool_names_the_files_there_are_and_how_to_go_on(extractor: FileExtractor, tmp_path: Path) -> None:
@@ -221,6 +369,18 @@ def test_the_tool_names_the_files_there_are_and_how_to_go_on(extractor: FileExtr
     (tmp_path / "rows.csv").write_text("long line\n" * 2000)
     assert '(continues; go on with {"file": "rows.csv", "line": ' in call(file="rows.csv")
     [copy] = asyncio.run(tool.fork(1))
-    assert "324 metres" in asyncio.run(copy.call(file="report.pdf")).text  # type: ignore[attr-defined]
+    assert "324 metres" in asyncio.run(copy.call(file="report.pdf")).text
+    names = ("a.csv", "A.csv", "'q'.txt", " s .txt", "e\u0301\u202f1.txt")
+    for name in names:
+        (tmp_path / name).write_text(f"in {name}")
+    tool.task = Task("t", "q?", ("1",), files=tuple(str(tmp_path / name) for name in names))
+    for wanted, name in {
+        **dict(zip(names, names, strict=True)),
+        " 'A.csv'": "A.csv",
+        "s .txt": " s .txt",
+        "é 1.txt": names[-1],
+    }.items():
+        assert call(file=wanted).endswith(f"\nin {name}")
+    assert "there are only 1 lines; line=1000000000 is past the end" in call(file="a.csv", line=10**1000)
     tool.task = None
     assert call(file="rows.csv") == "Error: no file is attached to this question."

@@ -85,9 +85,20 @@ def test_a_question_is_answered_by_following_links_from_the_root_page(conference
     assert "Mail" not in root.split("Links:")[1]
     venue = env.step(go("2"))[0]
     assert "[1] The map\n[2] Hall\n[3] Inside\n[4] Private" in venue
-    assert "The hall has 640 seats." in env.step(go("[2]"))[0]
+    assert "The hall has 640 seats." in env.step(go("[2] Hall"))[0]
     _, reward, terminated, _, _ = env.step("<think>a</think><answer>\\boxed{640}</answer>")
     assert (reward, terminated) == (1.0, True)
+    env.close()
+
+
+def test_links_of_xhtml_are_found(conference: Site, tmp_path: Path) -> None:
+    page = f'<?xml version="1.0" encoding="UTF-8"?><html><body><p>{FILLER}</p><a href="/new">Größe</a></body></html>'
+    conference.pages["/"] = html(page)
+    env = walker(conference, tmp_path)
+    env.reset(seed=0)
+    assert "\n[1] Größe\n" in env.step(go("start"))[0]
+    with pytest.raises(ValueError, match="start_url must begin with http"):
+        env.reset(options={"task": Task("t", "q?", ("1",), start_url="www.example.org")})
     env.close()
 
 
@@ -115,6 +126,9 @@ def test_a_start_page_that_is_down_voids_the_sample(conference: Site, tmp_path: 
     env.reset(seed=0)
     with pytest.raises(ServiceError, match=r"the start page .*the site failed \(status 503\)"):
         env.step(go("start"))
+    env.reset(seed=0)
+    with pytest.raises(ServiceError):  # also if the model writes the address itself
+        env.step(go(f"{conference.url}/"))
     conference.pages["/"] = lambda handler: answer(handler, b"gone", status=410)
     env.reset(seed=0)
     assert "the page is gone (status 410)" in env.step(go("start"))[0]
@@ -172,8 +186,9 @@ class Shelf:
         return Page(**{**self.page.as_dict(), "links": links})
 
 
-def test_a_long_page_is_read_by_parts_and_every_line_and_link_is_shown_once() -> None:
-    tool = BrowseTool(Shelf, 3000)
+@pytest.mark.parametrize("characters", [1000, 3000])
+def test_a_long_page_is_read_by_parts_and_every_line_and_link_is_shown_once(characters: int) -> None:
+    tool = BrowseTool(Shelf, characters)
     tool.task = Task("t", "q?", ("1",), start_url="http://a/")
     results = [asyncio.run(tool.call(action="start")).text]
     while "(next shows" in results[-1]:
@@ -181,9 +196,9 @@ def test_a_long_page_is_read_by_parts_and_every_line_and_link_is_shown_once() ->
     lines = [line for text in results for line in text.split("\n")]
     assert [line for line in lines if line.startswith("line ")] == Shelf.page.text.split("\n")
     assert [line for line in lines if line.startswith("[")] == [f"[{n}] link number {n}" for n in range(1, 101)]
-    assert all(len(text) <= 3000 for text in results)
+    assert all(len(text) <= characters for text in results)
     assert asyncio.run(tool.call(action="part 2")).text == results[1]
-    assert f"the page has {len(results)} parts" in asyncio.run(tool.call(action="part 99")).text
+    assert f"the page has {len(results)} parts" in asyncio.run(tool.call(action="part 999")).text
 
 
 def test_without_a_start_page_an_address_is_needed() -> None:
@@ -195,6 +210,11 @@ def test_without_a_start_page_an_address_is_needed() -> None:
 def test_the_option_adds_the_tool_and_travels(tmp_path: Path) -> None:
     site = Site()
     env = walker(site, tmp_path, page_reader=None)
+    own = PageReader(links=True, allow_private=True, ports=None)
+    twin = pickle.loads(pickle.dumps(walker(site, tmp_path, page_reader=own).factory))()
+    twin.reset(seed=0)
+    assert "cannot be read: there is no such page" in twin.step(go("start"))[0]
+    asyncio.run(twin.services.page_reader.close())
     site.close()
     assert list(env.tools) == ["search", "python", "browse"]
     assert list(pickle.loads(pickle.dumps(env.factory))().tools) == ["search", "python", "browse"]

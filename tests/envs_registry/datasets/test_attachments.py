@@ -41,7 +41,7 @@ def test_a_missing_file_is_named_with_the_cure(tmp_path: Path) -> None:
         load_source("gaia", data=write(tmp_path / "gaia.jsonl", ROW), files=True)
 
 
-@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "x/../../secret.txt"])
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "x/../../secret.txt", "n" * 300])
 def test_a_data_file_names_no_files_outside_its_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "secret.txt").write_text("s")
     (tmp_path / "inner" / "x").mkdir(parents=True)
@@ -57,16 +57,19 @@ def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(
     def download(repository: str, **options: Any) -> str:
         asked.append((repository, options))
         (tmp_path / "2023").mkdir(exist_ok=True)
-        (tmp_path / "2023" / "a b.xlsx").write_bytes(b"x")
+        (tmp_path / "2023" / "a [b].xlsx").write_bytes(b"x")
         return str(tmp_path)
 
-    rows = [("row 1", {**ROW, "file_path": "2023/a b.xlsx"}), ("row 2", {**ROW, "task_id": "2", "file_name": ""})]
+    rows = [("row 1", {**ROW, "file_path": "2023/a [b].xlsx"}), ("row 2", {**ROW, "task_id": "2", "file_name": ""})]
     monkeypatch.setattr("envs_registry.datasets.loading.hub_rows", lambda *_: rows)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     first, second = load_source("gaia", files=True).tasks  # type: ignore[attr-defined]
-    assert first.files == (str(tmp_path / "2023" / "a b.xlsx"),)
+    assert first.files == (str(tmp_path / "2023" / "a [b].xlsx"),)
     assert second.files == ()
-    patterns = {"repo_type": "dataset", "allow_patterns": ["2023/a b.xlsx"]}
+    patterns = {
+        "repo_type": "dataset",
+        "allow_patterns": ["2023/a [[]b].xlsx"],
+    }  # as a pattern, in which brackets are escaped
     assert asked == [("gaia-benchmark/GAIA", patterns)]
 
 
@@ -83,8 +86,14 @@ def test_a_task_names_its_files_and_travels_as_json() -> None:
     task = Task("1", "What is in a.csv?", ("3",), files=("/data/a.csv", "/data/b.csv"), start_url="https://x.org")
     assert task.question == "What is in a.csv?\n\nAttached file: b.csv"
     assert Task.from_dict(json.loads(json.dumps(task.as_dict()))) == task
+    near = Task("1", "What is in data.csv?", ("3",), files=("/x/a.csv", "/x/data.csv"))
+    assert near.question.endswith("\n\nAttached file: a.csv")
+    assert Task.from_dict(near.as_dict()) == near
     assert not {"files", "start_url"} & Task("1", "q", ("3",)).as_dict().keys()
     with pytest.raises(ValueError, match=r"two files have the name 'a\.csv'"):
         Task("1", "q", ("3",), files=("/x/a.csv", "/y/a.csv"))
+    for name in ("a\nb.csv", "\udcff.csv"):  # the question is text for a model
+        with pytest.raises(ValueError, match="plain text on one line"):
+            Task("1", "q", ("3",), files=(f"/x/{name}",))
     with pytest.raises(ValueError, match="files is a tuple of paths"):
         Task("1", "q", ("3",), files="/x/a.csv")  # type: ignore[arg-type]
