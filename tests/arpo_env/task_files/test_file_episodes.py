@@ -165,7 +165,7 @@ def test_each_task_is_made_once_for_all_checks(monkeypatch: pytest.MonkeyPatch) 
             asked.append(number)
             return Task(str(number), "q?", ("1",))
 
-    monkeypatch.setattr("arpo_env.env.load_source", lambda *_, **__: Generated())
+    monkeypatch.setattr("arpo_env.env.load_tasks", lambda *_, **__: Generated())
     assert list(ToolEnv("arpo/Arithmetic-v0").tools) == ["python"]
     assert asked == [0, 1, 2]
 
