@@ -3,7 +3,8 @@
 The result shows the documents of the tools as JSON: name, description and parameters. Which tools an episode has found
 is state of this tool, so that a fork knows them, and a reset forgets them. As in DeepAgent (arXiv 2510.21618), a
 search or a call that was made before in the episode is refused with a notice, which costs no call, and results over a
-limit are shortened. After a fold of the history both may be repeated, since the model does not see their results. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a found tool.
+limit are shortened. After a fold of the history both may be repeated, since the model does not see their results any
+more. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a found tool.
 """
 
 from __future__ import annotations

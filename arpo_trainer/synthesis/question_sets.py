@@ -67,8 +67,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
 
     Raises:
         UnknownEnvError: an environment is not known.
-        ValueError: an option is invalid, the environment has no tools or may fold, or the tasks are endless and no number
-            is set.
+        ValueError: an option is invalid, the environment has no tools or may fold, or the tasks are endless and no
+            number is set.
         RuntimeError: a service is not configured.
     """
     with contextlib.ExitStack() as opened:

@@ -124,7 +124,8 @@ def test_repeated_searches_and_calls_are_refused_and_cost_no_call(env: ToolEnv) 
 
 
 def test_after_a_fold_what_is_not_seen_any_more_may_be_asked_again() -> None:
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol="deepagent", folds=1, max_turns=20)
+    limits: dict[str, Any] = {"folds": 1, "max_turns": 20, "max_tool_calls": 20}
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol="deepagent", **limits)
     env.reset(options={"task": TASK})
     search(env, "add numbers")
     call(env, "add", a=1, b=2)
