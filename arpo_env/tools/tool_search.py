@@ -3,7 +3,8 @@
 The result shows the documents of the tools as JSON: name, description and parameters. Which tools an episode has found
 is state of this tool, so that a fork knows them, and a reset forgets them. As in DeepAgent (arXiv 2510.21618), a
 search or a call that was made before in the episode is refused with a notice, which costs no call, and results over a
-limit are shortened. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a found tool.
+limit are shortened. After a fold of the history both may be repeated, since the model does not see their results any
+more. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a found tool.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from arpo_env.daemon_threads import run_in_daemon_thread
-from arpo_env.episode import Call
+from arpo_env.episode import FOLD, Call
 from arpo_env.tools.execute_tool_call import as_result
 from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool import Tool, ToolResult, shorten
@@ -156,7 +157,7 @@ class FoundTool(Tool):
     async def call(self, **arguments: Any) -> ToolResult:
         """Call the tool; a `ValueError` is a mistake of the caller, which is told."""
         if self._refuse_repeats and any(
-            call.name == self.name and call.arguments == arguments for call in self.earlier_calls
+            call.name == self.name and call.arguments == arguments for call in _still_seen(self.earlier_calls)
         ):
             return ToolResult(CALLED_BEFORE, "refused")
         try:
@@ -201,4 +202,11 @@ def shown_documents(documents: Sequence[ToolDocument], limit: int) -> tuple[str,
 
 def _queries(calls: Sequence[Call]) -> set[str]:
     """Return the queries of earlier searches, in the form in which they are compared."""
-    return {" ".join(str(call.arguments.get("query", "")).split()).casefold() for call in calls if call.name == NAME}
+    seen = (call for call in _still_seen(calls) if call.name == NAME)
+    return {" ".join(str(call.arguments.get("query", "")).split()).casefold() for call in seen}
+
+
+def _still_seen(calls: Sequence[Call]) -> Sequence[Call]:
+    """Return the calls since the last fold: the results of earlier ones are not in the context any more."""
+    folds = [number for number, call in enumerate(calls) if (call.name, call.status) == (FOLD, "ok")]
+    return calls[folds[-1] + 1 :] if folds else calls

@@ -169,6 +169,9 @@ async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn], seed: int 
             result, _, terminated, truncated, _ = await env.astep(turn.text)
         if turn.withheld and not (terminated or truncated):
             env.withhold_result()
+            # of memories that did not fit, what the model was told instead may not have fitted, either
+            if env.episode.turns[-1].result != turn.result:
+                env.withhold_result()
             result = env.episode.turns[-1].result
         if result != turn.result:
             raise ReplayError(f"turn {number} of the episode gave another result when it was replayed")

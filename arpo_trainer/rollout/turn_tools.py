@@ -135,7 +135,7 @@ class TurnTools:
 
     def _overflows(self, trajectory: LiveTrajectory, step: StepResult, room: int) -> bool:
         """Return whether a result would be withheld, since it leaves no room to answer."""
-        if step[2] or step[3]:
+        if step[2] or step[3] or step[4].get("folded"):  # a fold makes room by itself
             return False
         env, ended = trajectory.env, self._span(trajectory).finish == "eos"
         ids = self.renderer.result_ids(step[4]["results"], ended, env.schemas)

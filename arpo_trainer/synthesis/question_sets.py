@@ -67,7 +67,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
 
     Raises:
         UnknownEnvError: an environment is not known.
-        ValueError: an option is invalid, the environment has no tools, or the tasks are endless and no number is set.
+        ValueError: an option is invalid, the environment has no tools or may fold, or the tasks are endless and no
+            number is set.
         RuntimeError: a service is not configured.
     """
     with contextlib.ExitStack() as opened:
@@ -79,6 +80,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
             env.check()
             if not env.tools:
                 raise ValueError(f"{name} has no tools, so nothing with tools can be sampled; add tools=[python]")
+            if env.budget.folds:
+                raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
             check_format(settings.format, env.protocol)
             plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}
             plain = make_env(name, {**plain_options, **services, "tools": []})

@@ -62,8 +62,9 @@ class FoldSegments:
 
     def join(self, values: torch.Tensor) -> torch.Tensor:
         """Return values of the segments, (S, T'), in the places of the batch, (B, T); 0 at new prompts and padding."""
-        # the zero depends on every value, so that a forward pass nobody reads takes part in backward, too
-        joined = values.new_zeros(self.shape).flatten() + 0 * values.sum()
+        # the zero depends on every value, so that a forward pass nobody reads takes part in backward, too; each value
+        # is made 0 before they are added, since a sum of log-probabilities is beyond the range of float16
+        joined = values.new_zeros(self.shape).flatten() + (0 * values).sum()
         return joined.index_put((self.target,), values.flatten()[self.source]).view(self.shape)
 
 

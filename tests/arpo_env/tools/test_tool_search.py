@@ -26,6 +26,7 @@ from arpo_env.tools.tool_search import (
 )
 from envs_registry import Task
 from envs_registry.generated.toolworld import ToolStep
+from tests.arpo_trainer.folding_policy import memory
 
 TASK = Task("t", "q", ("4",))
 
@@ -120,6 +121,21 @@ def test_repeated_searches_and_calls_are_refused_and_cost_no_call(env: ToolEnv) 
     assert CALLED_BEFORE in call(env, "add", b=2, a=1)
     assert "4" in call(env, "add", a=1, b=3)
     assert len(env.episode.tools_used) == 3
+
+
+def test_after_a_fold_what_is_not_seen_any_more_may_be_asked_again() -> None:
+    limits: dict[str, Any] = {"folds": 1, "max_turns": 20, "max_tool_calls": 20}
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol="deepagent", **limits)
+    env.reset(options={"task": TASK})
+    search(env, "add numbers")
+    call(env, "add", a=1, b=2)
+    env.step(f"<fold_thought>{json.dumps(memory(1, 'q'))}</fold_thought>")
+    assert env.episode.folds == 1
+    assert "3" in call(env, "add", a=1, b=2)  # still found
+    assert CALLED_BEFORE in call(env, "add", a=1, b=2)
+    assert '"name": "add"' in search(env, "add numbers")
+    assert SEARCHED_BEFORE in search(env, "add numbers")
+    env.close()
 
 
 def test_wrong_arguments_are_told_and_long_results_shortened(env: ToolEnv) -> None:

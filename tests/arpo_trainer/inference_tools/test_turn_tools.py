@@ -17,6 +17,7 @@ from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
 from arpo_trainer.tree import ABANDONED, RolloutTree
 from envs_registry import Task
 from sandbox import ForkError
+from tests.arpo_trainer.folding_policy import fold_call, memory
 from tests.arpo_trainer.inference_tools.scripted_samples import ScriptedHelper, ScriptedTurns, play, toy_env
 
 TASK = Task("t", "What is 1 + 1?", ("2",), kind="math")
@@ -57,6 +58,19 @@ def test_debugger_then_backtracer_then_the_error(tokenizer: Any) -> None:
     assert [span.kind for span in abandoned] == ["model", "environment"]
     assert abandoned[0].parent == tree.path(0)[1].index
     assert RolloutTree.from_json(tree.to_json()) == tree
+
+
+def test_a_fold_that_makes_room_needs_no_refiner(tokenizer: Any) -> None:
+    thought = "so " * 300
+    turns = [f"<think>{thought}</think><python>1</python>", fold_call(memory(9, "q")), DONE]
+    policy = ScriptedTurns(tokenizer, lambda _: turns[min(len(policy.seen), 3) - 1])
+    helper = ScriptedHelper(lambda *_: '{"thoughts": [{"number": 1, "text": "so"}]}')
+    length = sum(len(tokenizer(turn)["input_ids"]) for turn in turns[:2]) + 200
+    env, tools = toy_env(folds=1), InferenceSettings(refiner=1)
+    [tree] = play(env, policy, helper, [TASK], tools, max_completion_length=length)
+    assert tree.folds(0) == 1
+    assert tree.trajectories[0].answer == "2"
+    assert helper.prompts == []
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,16 @@ def test_a_lost_environment_is_replayed_with_its_folds() -> None:
     assert [call.status for turn in again.episode.turns for call in turn.calls] == ["error", "ok", "ok"]
 
 
+def test_an_episode_is_replayed_whose_refused_memories_left_no_room_to_say_so() -> None:
+    env, [task], _ = multihop(folds=2, count=1)
+    env.reset(options={"task": task})
+    env.step(fold_call(GOOD))
+    assert env.withhold_result() != env.withhold_result()  # a shorter notice
+    again = env.spawn()
+    asyncio.run(replay(again, task, [PlayedTurn(fold_call(GOOD), 4000, env.episode.turns[-1].result, withheld=True)]))
+    assert again.episode.turns[0].memory is None
+
+
 def test_without_folds_nothing_is_new(letters: Any) -> None:
     env, tasks, queries = multihop(folds=0, count=1)
     tree = play(FoldingPolicy(letters, tasks, queries, folds=False), env, tasks, 20_000)[0]

@@ -15,6 +15,7 @@ from arpo_trainer.evaluation.unit_row import EpisodeEntry
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
 from arpo_trainer.synthesis.difficulty import Attempts, difficulty
+from arpo_trainer.synthesis.question_sets import open_question_sets
 from arpo_trainer.synthesis.synth_settings import FORMATS, SynthSettings
 from arpo_trainer.synthesis.training_rows import check_format, dataset_info, hard_row, training_row
 from envs_registry import load_source
@@ -141,3 +142,9 @@ def test_a_question_that_nobody_tries_is_not_hard() -> None:
 def test_settings_that_cannot_work_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         SynthSettings.from_dict({"environments": ["arpo/GSM8K-v0"], **options})
+
+
+def test_an_environment_that_may_fold_is_refused() -> None:
+    settings = SynthSettings(("arpo/Arithmetic-v0",), env_options={"folds": 1, "level": 1}, tasks=1)
+    with pytest.raises(ValueError, match="leave folds out"), open_question_sets(settings):
+        pass

@@ -12,6 +12,7 @@ import torch
 
 from arpo_trainer import RolloutTree
 from arpo_trainer.algorithms.credit_assignment import token_advantages
+from arpo_trainer.training.fold_segments import cut_at_folds
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.byte_policy import write_byte_policy
@@ -166,6 +167,14 @@ def test_rows_that_keep_processes_in_step_change_nothing(trainer: Any) -> None:
         found.append(loss_and_gradients(trainer, trees))
     del trainer._joint_rows
     assert_same(*found)
+
+
+def test_many_tokens_in_half_precision_are_finite_where_nothing_was_sampled() -> None:
+    folds = torch.zeros(2, 40, dtype=torch.long)
+    folds[0, 10:20] = 1
+    segments = cut_at_folds(torch.ones(2, 42, dtype=torch.long), torch.ones(2, 42, dtype=torch.long), folds)
+    joined = segments.join(torch.full((len(segments), segments.width), -2000.0, dtype=torch.float16))
+    assert torch.equal(joined, (folds - 1) * torch.tensor(2000.0, dtype=torch.float16))
 
 
 class Wandering(FoldingPolicy):
