@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_a_call_that_the_tool_understands_is_a_right_call() -> None:
 
 
 @pytest.mark.parametrize("seed", ["abc", 1.5, True])
-def test_a_seed_is_a_whole_number(seed: object) -> None:
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
     with pytest.raises(ValueError, match="must be a whole number"):
         load_source("toolworld", seed=seed)
 
