@@ -43,6 +43,7 @@ class Tool(ABC):
         schema: JSON schema of the arguments.
         context: what the model wrote and read before the call; set by the environment.
         earlier_calls: calls of all tools that ran in the episode before this one; set by the environment.
+        reserved: names of the tools of the environment, which `found` must not have; set by the environment.
         shared_state: name of the external state that calls may change or depend on, equal for tools that share it.
         repeatable: calling it twice does no harm outside the episode, so that an episode whose infrastructure failed
             may be played again.
@@ -60,6 +61,7 @@ class Tool(ABC):
     schema: JsonSchema
     context: Sequence[str] = ()
     earlier_calls: Sequence[Call] = ()
+    reserved: frozenset[str] = frozenset()
     shared_state: str = ""
     repeatable: bool = False
     voids: bool = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 _SHOWN = 3  # faults that a warning names
+_DEEPEST = 50  # levels of a schema; JSON encoders give up at some hundreds
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,10 @@ def as_document(row: Any) -> ToolDocument:
     if not _NAME.fullmatch(name):
         raise ValueError(f"its name {name[:80]!r} is not a name: letters, digits, '_', '-' and '.'")
     given: Any = next((function[key] for key in ("parameters", "inputSchema") if function.get(key) is not None), {})
-    return ToolDocument(name, _text(function, "description"), _checked_parameters(given), _text(row, "category"))
+    parameters = _checked_parameters(given)
+    document = ToolDocument(name, _text(function, "description"), parameters, _text(row, "category"))
+    _check_json([parameters, document.text])
+    return document
 
 
 def _checked_parameters(given: Any) -> dict[str, Any]:
@@ -141,7 +145,11 @@ def _checked_parameters(given: Any) -> dict[str, Any]:
     properties, required = given.get("properties") or {}, given.get("required") or []
     if given.get("type", "object") != "object" or not isinstance(properties, Mapping):
         raise ValueError("its parameters are a JSON schema of type 'object' with 'properties'")
-    if not isinstance(required, Sequence) or not all(name in properties for name in required):
+    if not all(isinstance(name, str) for name in properties):
+        raise ValueError("the names of its parameters are not all text")
+    if not isinstance(required, list | tuple) or not all(
+        isinstance(name, str) and name in properties for name in required
+    ):
         raise ValueError("'required' names parameters that are not in 'properties'")
     for name, schema in properties.items():
         kinds = schema.get("type", "string") if isinstance(schema, Mapping) else None
@@ -149,6 +157,25 @@ def _checked_parameters(given: Any) -> dict[str, Any]:
         if not all(isinstance(kind, str) and kind in _TYPES for kind in listed):
             raise ValueError(f"the parameter {str(name)[:80]!r} has no JSON type: {kinds!r:.80}")
     return {**given, "type": "object", "properties": dict(properties), "required": list(required)}
+
+
+def _check_json(value: Any) -> None:
+    """Refuse what cannot be shown as JSON, as one such document would fail every search that finds it."""
+    _check_depth(value, _DEEPEST)
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a surrogate pair") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"it cannot be written as JSON: {error}") from None
+
+
+def _check_depth(value: Any, room: int) -> None:
+    if not room:
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for one in inner:
+        _check_depth(one, room - 1)
 
 
 def _file_rows(path: Path) -> Iterable[tuple[str, Any]]:

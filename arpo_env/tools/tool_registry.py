@@ -8,6 +8,7 @@ A registry is shared by all episodes of an environment and keeps no state of an 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,8 @@ class ToolRegistry:
             ValueError: a mistake of the caller.
             Exception: the tool failed.
         """
-        return await invoke(self._run, {"name": name, "arguments": arguments})
+        # by position, since parameters may be named otherwise
+        return await invoke(functools.partial(self._run, name, arguments), {})
 
 
 @dataclass(frozen=True)

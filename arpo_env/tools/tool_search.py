@@ -90,13 +90,16 @@ class ToolSearchTool(Tool):
             ServiceError: the index failed.
         """
         started = time.perf_counter()
-        words = " ".join(query.split())[:LONGEST_QUERY]
+        words = _words(query)
         if not any(one.isalnum() for one in words):
             return ToolResult("error: the query is empty; write what the tool should do", "error")
         if words.casefold() in _queries(self.earlier_calls):
             return ToolResult(SEARCHED_BEFORE, "refused")
         registry = await self._opened()
-        documents = await registry.find(words, self._k, self._among)
+        # a call by such a name would be one of the environment's own tool
+        taken = self.reserved | {NAME}
+        hits = await registry.find(words, self._k + len(taken), self._among)
+        documents = [document for document in hits if document.name not in taken][: self._k]
         text, shown = shown_documents(documents, self._max_characters)
         for document in shown:
             self._found.setdefault(document.name, self._tool(registry, document))
@@ -133,6 +136,7 @@ class ToolSearchTool(Tool):
             self._among,
             self._refuse_repeats,
         )
+        twin.reserved = self.reserved
         # copies, since the environment sets the context of a call on the tool
         twin._found = {name: tool.copy() for name, tool in self._found.items() if isinstance(tool, FoundTool)}
         return twin
@@ -154,7 +158,7 @@ class FoundTool(Tool):
         self._registry, self._document = registry, document
         self._max_characters, self._refuse_repeats = max_characters, refuse_repeats
 
-    async def call(self, **arguments: Any) -> ToolResult:
+    async def call(self, /, **arguments: Any) -> ToolResult:
         """Call the tool; a `ValueError` is a mistake of the caller, which is told."""
         if self._refuse_repeats and any(
             call.name == self.name and call.arguments == arguments for call in _still_seen(self.earlier_calls)
@@ -203,7 +207,11 @@ def shown_documents(documents: Sequence[ToolDocument], limit: int) -> tuple[str,
 def _queries(calls: Sequence[Call]) -> set[str]:
     """Return the queries of earlier searches, in the form in which they are compared."""
     seen = (call for call in _still_seen(calls) if call.name == NAME)
-    return {" ".join(str(call.arguments.get("query", "")).split()).casefold() for call in seen}
+    return {_words(str(call.arguments.get("query", ""))).casefold() for call in seen}
+
+
+def _words(query: str) -> str:
+    return " ".join(query.split())[:LONGEST_QUERY]
 
 
 def _still_seen(calls: Sequence[Call]) -> Sequence[Call]:

@@ -66,6 +66,8 @@ class Toolbox:
                 if tool.name in made:
                     raise ValueError(f"two tools are named {tool.name!r}; remove or rename one of them")
                 made[tool.name] = tool
+        for tool in made.values():
+            tool.reserved = frozenset(made)
         if self.services.search is not None and "search" not in made:
             names = ", ".join(made) or "none"
             raise ValueError(

@@ -54,6 +54,7 @@ CAUSES = {
     "several turns": "the sample has more than one turn",
 }
 _MOST_ANSWER = 200  # characters that are quoted
+_MOST_SENTENCES = 16  # whose entropies are compared, each of which decodes the turn some times
 
 
 class NoPlaceForHint(ValueError):
@@ -176,14 +177,17 @@ class SampledTurn:
 
 def _uncertain_end(turn: SampledTurn, end: int, rng: random.Random) -> int:
     """Return the end of the uncertain sentence that the model was the least sure of, by the entropies of its tokens."""
-    places = []
+    sentences: list[tuple[int, int]] = []
     for match in _UNCERTAIN.finditer(turn.text, 0, end):
+        if sentences and match.start() < sentences[-1][1]:
+            continue  # the same sentence; a teacher that loops writes thousands of such words
         stop = _SENTENCE_END.search(turn.text, match.end(), end)
         place = stop.end() if stop else end
         # a sentence may go on into the end of the thought
         closing = turn.text.find("</think>", match.end(), place)
-        place = closing if closing >= 0 else place
-        places.append((turn.entropy(match.start(), place), rng.random(), place))
-    if not places:
+        sentences.append((match.start(), closing if closing >= 0 else place))
+    if not sentences:
         raise NoPlaceForHint("no uncertain phrase")
-    return max(places)[2]
+    if len(sentences) > _MOST_SENTENCES:
+        sentences = rng.sample(sentences, _MOST_SENTENCES)
+    return max((turn.entropy(*sentence), rng.random(), sentence[1]) for sentence in sentences)[2]

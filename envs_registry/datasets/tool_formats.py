@@ -20,8 +20,8 @@ _LONGEST_NAME, _LONGEST_DESCRIPTION = 128, 1000  # characters
 
 
 def rapid_name(api: str, tool: str) -> str:
-    """Return the name of one API of a tool of RapidAPI."""
-    return _name(f"{api}_for_{tool}" if tool else api)
+    """Return the name of one API of a tool of RapidAPI; "" if no character of the API's name can be in one."""
+    return _name(f"{api}_for_{tool}" if _name(tool) else api) if _name(api) else ""
 
 
 def rapid_function(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,13 +34,16 @@ def rapid_function(row: Mapping[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required = []
     for key in ("required_parameters", "optional_parameters"):
-        for one in row.get(key) or []:
+        given = row.get(key) or []
+        for one in given if isinstance(given, list | tuple) else [given]:
             if not isinstance(one, Mapping) or not _text(one, "name"):
                 raise ValueError(f"{key} is a list of objects with a name")
             kind = _RAPID_TYPES.get(_text(one, "type").upper(), "string")
             properties[_text(one, "name")] = {"type": kind, "description": _text(one, "description")}
             if key == "required_parameters":
                 required.append(_text(one, "name"))
+    if not rapid_name(api, tool):
+        raise ValueError(f"its name {api[:80]!r} has no letter or digit that names can have")
     description = " ".join(filter(None, [_text(row, "api_description"), _text(row, "tool_description")]))
     return {
         "name": rapid_name(api, tool),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs_registry.generated.toolworld_words import LINKS, NUMBERS, PLACES, SEASONS
-from envs_registry.generated.toolworld_world import PLACES_OF_A_KIND, ToolWorld, tool_world
+from envs_registry.generated.toolworld_world import PLACES_OF_A_KIND, ToolWorld, plain_text, tool_world
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 
@@ -95,7 +95,7 @@ class ToolWorldSource:
         seed: of the world.
 
     Raises:
-        ValueError: there is no such split or level.
+        ValueError: there is no such split or level, or the seed is no whole number.
     """
 
     size = None
@@ -106,6 +106,8 @@ class ToolWorldSource:
             raise ValueError(f"ToolWorld has the splits {' and '.join(SPLITS)}, not {split!r}")
         if str(level) not in LEVELS:
             raise ValueError(f"ToolWorld has the levels {', '.join(LEVELS)}; not {level!r}")
+        if type(seed) is not int:
+            raise ValueError(f"seed of ToolWorld must be a whole number, not {seed!r}")
         self.split, self.level, self.seed = split, str(level), seed
 
     @property
@@ -195,8 +197,13 @@ def steps_of(setup: str) -> tuple[ToolStep, ...]:
 
 def right_calls(episode: Any) -> float:
     """Return how many of the calls that the question needs an episode has made (sum of C in ToolPO's action reward)."""
-    made = [(call.name, call.arguments) for turn in episode.turns for call in turn.calls if call.status == "ok"]
-    return float(sum((step.tool, step.arguments) in made for step in steps_of(episode.task.setup)))
+    made = [(call.name, _plain(call.arguments)) for turn in episode.turns for call in turn.calls if call.status == "ok"]
+    return float(sum((step.tool, _plain(step.arguments)) in made for step in steps_of(episode.task.setup)))
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return arguments as the tools read them: case and white space do not matter."""
+    return {name: plain_text(value) for name, value in arguments.items()}
 
 
 def load(*, split: str = "train", data: str | None = None, level: str = "3", seed: int = 0) -> ToolWorldSource:

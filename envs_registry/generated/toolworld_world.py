@@ -104,7 +104,7 @@ class ToolWorld:
         if tool.told.by_season and season not in SEASONS:
             raise ValueError(f"season must be one of {', '.join(SEASONS)}")
         known = {place.casefold(): number for number, place in enumerate(self.places[tool.kind])}
-        number = known.get(" ".join(str(arguments.get(noun, "")).split()).casefold())
+        number = known.get(plain_text(arguments.get(noun, "")))
         if number is None:
             raise ValueError(f"no {noun} is called {str(arguments.get(noun, ''))[:80]!r}")
         return self.value(tool, number, str(season))
@@ -127,6 +127,11 @@ class ToolWorld:
 def tool_world(seed: int) -> ToolWorld:
     """Return the world of a seed; the same object for the same seed."""
     return ToolWorld(seed)
+
+
+def plain_text(value: Any) -> str:
+    """Return an argument in the form in which it is compared."""
+    return " ".join(str(value).split()).casefold()
 
 
 def _words(rng: random.Random, count: int) -> list[str]:

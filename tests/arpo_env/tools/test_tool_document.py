@@ -23,6 +23,12 @@ RAPID = {  # the fields of ToolBench's documents
     "optional_parameters": [{"name": "days", "type": "NUMBER", "description": "", "default": ""}],
     "method": "GET",
 }
+
+
+def _nested(levels: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {"x": _nested(levels - 1)}} if levels else {"type": "string"}
+
+
 BAD: list[Any] = [
     "text",
     None,
@@ -39,6 +45,14 @@ BAD: list[Any] = [
     {"name": "a", "parameters": {"properties": {}, "required": ["city"]}},
     {"api_name": "a", "required_parameters": ["city"]},
     {"api_name": "!!!"},
+    {"api_name": "天气", "tool_name": "weather"},
+    {"api_name": "a", "required_parameters": 5},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": [["city"]]}},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": "city"}},
+    {"name": "a", "parameters": {"properties": {5: {"type": "string"}}}},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "string", "default": {1, 2}}}}},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "object", "properties": _nested(300)}}}},
+    {"name": "a", "description": "half of a pair: \ud800"},
 ]
 
 

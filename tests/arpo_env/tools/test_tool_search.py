@@ -18,6 +18,7 @@ from arpo_env.tools.tool_document import ToolDocument
 from arpo_env.tools.tool_registry import ToolRegistry
 from arpo_env.tools.tool_search import (
     CALLED_BEFORE,
+    NAME,
     NOTHING,
     SEARCHED_BEFORE,
     FoundTool,
@@ -62,7 +63,7 @@ def search(env: Any, query: str) -> str:
     return str(env.step(f"I look. <tool_search>{query}</tool_search>")[0])
 
 
-def call(env: Any, name: str, **arguments: Any) -> str:
+def call(env: Any, name: str, /, **arguments: Any) -> str:
     return str(env.step(f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>")[0])
 
 
@@ -106,6 +107,30 @@ def test_a_fork_knows_what_was_found_and_finds_on_by_itself(env: ToolEnv) -> Non
     assert "cba" in call(twin, "reverse", text="abc")
     assert "there is no tool 'reverse'" in call(env, "reverse", text="abc")
     twin.close()
+
+
+def test_a_tool_with_the_name_of_the_environment_s_own_is_not_offered() -> None:
+    document = {"name": "python", "description": "Add numbers."}
+    registry = ToolRegistry(
+        [document, {**document, "name": "other"}, {**document, "name": NAME}], lambda name, given: 1
+    )
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[NAME, "python"], tool_documents=registry, protocol="deepagent")
+    env.reset(options={"task": TASK})
+    twin = env.fork()
+    for one in (env, twin):
+        assert "python" not in (shown := search(one, "add numbers"))
+        assert '"name": "other"' in shown
+        one.close()
+
+
+def test_arguments_may_have_the_names_of_python_s_own() -> None:
+    names = {name: {"type": "string"} for name in ("self", "name", "arguments")}
+    row = {"name": "take", "description": "Take it.", "parameters": {"properties": names}}
+    registry = ToolRegistry([row], lambda tool, given: sorted(given))  # the names of its parameters are free
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[NAME], tool_documents=registry, protocol="deepagent")
+    env.reset(options={"task": TASK})
+    search(env, "take")
+    assert '["arguments", "name", "self"]' in call(env, "take", self="a", name="b", arguments="c")
 
 
 def test_a_new_episode_has_found_nothing(env: ToolEnv) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,13 @@ def opened(renderer: Renderer, kind: str, text: str = ANSWERED, spread: Sequence
     opener = Opener(renderer, TOOLS)
     made = opener.opening(kind, ids, spread or [0.0] * len(ids), "36", random.Random(seed))
     return renderer.turn_text(made, first=True)
+
+
+def test_a_teacher_that_loops_takes_no_quadratic_time(renderer: Renderer) -> None:
+    began = time.process_time()
+    for text in ("wait " * 4000, "Maybe. " * 600):
+        assert opened(renderer, "verify", text).startswith(text[:4])
+    assert time.process_time() - began < 3
 
 
 def test_any_cut_keeps_whole_tokens_and_the_characters_between(renderer: Renderer) -> None:

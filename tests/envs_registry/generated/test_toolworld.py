@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,22 @@ def test_the_setup_leads_to_the_steps_and_holds_no_answer(source: ToolWorldSourc
         task = source.task(index)
         check_setup(task)
         assert steps_of(task.setup) == source.steps(index)
+
+
+def test_a_call_that_the_tool_understands_is_a_right_call() -> None:
+    source = ToolWorldSource("test", "1")
+    [step] = source.steps(0)
+    arguments = {name: f" {value.upper()}" for name, value in step.arguments.items()}
+    assert source.call_tool(step.tool, arguments) == step.result
+    call = SimpleNamespace(name=step.tool, arguments=arguments, status="ok")
+    episode = SimpleNamespace(task=source.task(0), turns=[SimpleNamespace(calls=[call])])
+    assert right_calls(episode) == 1.0
+
+
+@pytest.mark.parametrize("seed", ["abc", 1.5, True])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(ValueError, match="must be a whole number"):
+        load_source("toolworld", seed=seed)
 
 
 def test_tasks_follow_from_seed_split_level_and_number_alone() -> None:
