@@ -96,6 +96,11 @@ class Rewards:
                 raise ValueError(f"the weight of reward term {term.name!r} must be a finite number, got {term.weight}")
         self.terms = tuple(terms)
 
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights by name, which tell compositions apart; empty for the hierarchical one."""
+        return {term.name: term.weight for term in self.terms}
+
     @classmethod
     def of(cls, what: str | Rewards | Mapping[str, Any] | None) -> Rewards:
         """Return a composition: one of `NAMES` (None is "paper"), or weights by name.
@@ -170,6 +175,11 @@ class DeepAgentRewards(Rewards):
     def __init__(self, correct: CallCheck | None = None, call_weight: float = 1.0) -> None:
         super().__init__([])
         self.correct, self.call_weight = correct or executed_calls, call_weight
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of the two parts."""
+        return {"success": 1.0, "action": self.call_weight}
 
     async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
         """Return R_succ + R_action.

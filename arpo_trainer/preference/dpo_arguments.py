@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.evaluation.eval_settings import EvalSettings
@@ -172,6 +173,11 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
     args = DPOConfig(**{**values, "remove_unused_columns": False})
     if args.precompute_ref_log_probs and process_count() > 1:
         raise ValueError("precompute_ref_log_probs=true works in one process; leave it out with several")
+    if Path(run.model).resolve() == Path(args.output_dir, "model").resolve():
+        raise ValueError(
+            f"the round would write its model over the one that it starts from, {run.model!r}, which a resumed round "
+            "needs as the reference: give another output_dir"
+        )
     run.sampling({}, args.seed).rollout_settings()  # checks the settings of rollouts
     check_model_folder(run.model)
     return run, args

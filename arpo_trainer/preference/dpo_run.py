@@ -147,6 +147,8 @@ def _train(
     finally:
         facts |= {"status": status, "seconds": round(time.time() - started, 1)}
         _write_facts(folder, facts)
+    if this_rank() == 0:  # that of a round that was skipped shares its files with the policy
+        shutil.rmtree(folder / "model", ignore_errors=True)
     if run.save_final_model and run.lora_rank:
         save_adapters(trainer, folder)
     elif run.save_final_model:

@@ -3,7 +3,8 @@
 A trajectory with a reward of at least `chosen_reward` is chosen, any other with a reward is rejected (Tool-Star, app.
 B.1: r >= 1 and r < 1). Two trajectories of one tree share the spans before their fork: these belong to the prompt of
 their pair. They add the same terms to both sides of the sigmoid loss, where they cancel, so that the loss is that of
-the whole trajectories, computed from fewer tokens.
+the whole trajectories, computed from fewer tokens. After a fold (`memory_folding`) the model no longer sees what came
+before it: the prompt of a pair that parts later begins there, and trajectories that fold after they part make no pair.
 
     found = pairs_of_task("t1", trees, PairSettings(), random.Random(0))
 """
@@ -27,7 +28,8 @@ class PreferencePair:
     Attributes:
         task: id of the task.
         prompt_ids: the question, and what both trajectories share after it, shape (p,).
-        shared: how many tokens at the end of the prompt are shared turns and results; 0 without a fork.
+        shared: how many tokens at the end of the prompt are shared turns and results; 0 without a fork. After a fold
+            the prompt is that of the fold.
         chosen_ids: the rest of the right trajectory, shape (c,).
         chosen_mask: 1 for its tokens of the model, 0 for those of tools, shape (c,).
         rejected_ids: the rest of the other one, shape (r,).
@@ -146,13 +148,24 @@ def _in_order(good: list[_Leaf], bad: list[_Leaf], rng: random.Random) -> list[t
 
 
 def _pair(task: str, chosen: _Leaf, rejected: _Leaf, shared: int) -> PreferencePair | None:
-    """Return the pair; None if a side ends where the other goes on, so that there is nothing of the model in it."""
-    common = [token for span in chosen.path[:shared] for token in span.ids]
-    sides = [_ids_and_mask(leaf.path[shared:]) for leaf in (chosen, rejected)]
-    if not all(any(mask) for _, mask in sides):
+    """Return the pair; None if a side ends where the other goes on, so that it has nothing of the model, or folds."""
+    sides = [leaf.path[shared:] for leaf in (chosen, rejected)]
+    if any(span.kind == "fold" for side in sides for span in side):  # of such a side no one prompt is seen by all turns
         return None
+    ids_and_masks = [_ids_and_mask(side) for side in sides]
+    if not all(any(mask) for _, mask in ids_and_masks):
+        return None
+    prompt, common = _seen(chosen, shared)
     rewards = chosen.reward, rejected.reward
-    return PreferencePair(task, chosen.prompt_ids + common, len(common), *sides[0], *sides[1], *rewards)
+    return PreferencePair(task, prompt + common, len(common), *ids_and_masks[0], *ids_and_masks[1], *rewards)
+
+
+def _seen(leaf: _Leaf, shared: int) -> tuple[list[int], list[int]]:
+    """Return what the model sees after the first `shared` spans: a prompt, perhaps that of a fold, and the rest."""
+    prompt, common = leaf.prompt_ids, list[int]()
+    for span in leaf.path[:shared]:
+        prompt, common = (span.ids, []) if span.kind == "fold" else (prompt, common + span.ids)
+    return prompt, common
 
 
 def _ids_and_mask(spans: Sequence[Span]) -> tuple[list[int], list[int]]:

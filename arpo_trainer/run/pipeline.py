@@ -2,8 +2,8 @@
 
 A pipeline has sections `synth`, `sft`, `train`, `dpo` and `eval`, each with the settings of its command; `base: NAME`
 in a section is a recipe of that command. The model of a stage is the output of the stage before it, unless its section
-names one; after `synth` the stage `sft` takes its rows. Each stage is a command of its own, in a process of its own,
-and leaves a stamp with its settings in its folder:
+names one; after `synth` the stage `sft` takes its rows. Each stage is a command and a process of its own, and leaves a
+stamp with its settings in its folder:
 
     OUTPUT/synth    OUTPUT/sft    OUTPUT/train    OUTPUT/dpo    OUTPUT/eval        each with stage.json
 
@@ -203,14 +203,14 @@ class Pipeline:
             ValueError: a stage was made with other settings, or there is no stage `begin`.
             StageError: a stage failed.
         """
-        self._redo(begin)
-        changed = [(stage, stage.differences()) for stage in self.stages if stage.stamp is not None]
-        for stage, differences in changed:  # all are checked before anything runs
-            if differences:
+        kept = self._before(begin)
+        for stage in kept:  # all are checked before anything runs or is put aside
+            if stage.stamp is not None and (differences := stage.differences()):
                 raise ValueError(
                     f"{stage.folder} was made with other settings: {'; '.join(differences)}. Redo it and what "
                     f"follows with --from {stage.name}, or give another folder with --set output_dir=FOLDER"
                 )
+        _put_aside(self.stages[len(kept) :])
         for number, stage in enumerate(self.stages):
             if stage.status == "done":
                 logger.info("%s: done already, in %s", stage.name, stage.folder)
@@ -227,12 +227,12 @@ class Pipeline:
             stage.write_stamp("done")
         return self.stages[-1].folder
 
-    def _redo(self, begin: str | None) -> None:
+    def _before(self, begin: str | None) -> tuple[Stage, ...]:
         if begin is None:
-            return
+            return self.stages
         names = [stage.name for stage in self.stages]
         check_name("--from", begin, names)
-        _put_aside(self.stages[names.index(begin) :])
+        return self.stages[: names.index(begin)]
 
 
 def _put_aside(stages: Iterable[Stage]) -> None:

@@ -93,13 +93,12 @@ def fingerprint(trainer: Any) -> dict[str, Any]:
 
 def _environment(env: Any) -> dict[str, Any]:
     """Return tools, protocol, rewards and limits of an environment; its prompt is part of the tasks' digest."""
-    rewards = {"rewards": {term.name: term.weight for term in env.rewards.terms}}
     limits = vars(env.budget) | {"calls_of": dict(env.budget.calls_of)}
     return {
         "id": env.env_spec.id,
         "tools": list(env.tools),
         "protocol": type(env.protocol).__name__,
-        **rewards,
+        "rewards": env.rewards.weights,
         **limits,
     }
 

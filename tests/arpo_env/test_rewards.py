@@ -170,3 +170,10 @@ def test_an_episode_without_an_answer_earns_nothing_of_what_its_grader_would_giv
 def test_the_published_reward_bug_for_bug(text: str, score: float, reason: str) -> None:
     got = reference_reward(text, "9")
     assert (got.score, got.reason) == (score, reason)
+
+
+def test_the_weights_tell_named_rewards_apart() -> None:
+    # a resumed run compares them
+    assert Rewards.of("paper").weights == Rewards.of("tool-star").weights == {}
+    assert Rewards.of("deepagent").weights == {"success": 1.0, "action": 1.0}
+    assert Rewards.of({"accuracy": 1.0, "f1": 0.5}).weights == {"accuracy": 1.0, "f1": 0.5}

@@ -143,14 +143,16 @@ def ran(episode: Any) -> float:
     return float(len(episode.tools_used))
 
 
+@pytest.mark.parametrize("reward", [{"accuracy": 1.0, "right_calls": (ran, 0.0)}, "deepagent"], ids=["own", "named"])
 def test_the_row_trains_with_the_action_s_advantage_on_calls_and_nowhere_else(
-    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
+    reward: Any, tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
+    named = reward == "deepagent"  # its sum is taken apart; success alone goes to all tokens
     before = {name: value.clone() for name, value in tiny_model.state_dict().items()}
     trainer = Watched(
         tiny_model,
-        ToolEnv("arpo/Arithmetic-v0", level=3, reward={"accuracy": 1.0, "right_calls": (ran, 0.0)}),
-        reward_funcs=odd,
+        ToolEnv("arpo/Arithmetic-v0", level=3, reward=reward),
+        reward_funcs=None if named else odd,
         processing_class=tokenizer,
         args=config(tmp_path, algorithm="toolpo", attribution=None, initial_rollouts=None, max_steps=1),
     )
@@ -160,7 +162,8 @@ def test_the_row_trains_with_the_action_s_advantage_on_calls_and_nowhere_else(
     trees, batch = trainer.kept[0]
     rows, credited = iter(batch["advantages"]), 0
     for tree in trees:
-        rewards = [odd([tree.row(number).ids])[0] for number in range(GROUP)]
+        odds = [odd([tree.row(number).ids])[0] for number in range(GROUP)]
+        rewards = [one.components["success"] for one in tree.trajectories] if named else odds
         marks = call_marks(tree, tokenizer.decode, ["<python>"])
         actions = action_advantages(tree, action_rewards(tree), marks)
         for own, extra in zip(rewards, actions, strict=True):

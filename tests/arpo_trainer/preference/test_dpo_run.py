@@ -19,6 +19,8 @@ from tests.arpo_trainer.byte_policy import write_byte_policy
 # the tiny policy answers in the format or not: that is what can be preferred
 QUICK = ["env_kwargs.level=3", "tasks=4", "chosen_reward=0", "max_turn_length=48", "max_completion_length=160"]
 QUICK += ["threads=1", "gradient_checkpointing=false", "disable_tqdm=true", "save_strategy='no'", "learning_rate=1e-3"]
+PAIR = {"task": "t", "prompt_ids": [5, 6], "shared": 0, "chosen_ids": [7, 8], "chosen_mask": [1, 0]}
+PAIR |= {"rejected_ids": [9], "rejected_mask": [1], "chosen_reward": 1.0, "rejected_reward": 0.0}
 
 
 def command(model: Path, folder: Path, *more: str) -> list[str]:
@@ -68,10 +70,8 @@ def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(
 
 @pytest.mark.usefixtures("isolation")
 def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path) -> None:
-    row = {"task": "t", "prompt_ids": [5, 6], "shared": 0, "chosen_ids": [7, 8], "chosen_mask": [1, 0]}
-    row |= {"rejected_ids": [9], "rejected_mask": [1], "chosen_reward": 1.0, "rejected_reward": 0.0}
     path, folder = tmp_path / "mine.jsonl", tmp_path / "out"
-    path.write_text(json.dumps(row) + "\n")
+    path.write_text(json.dumps(PAIR) + "\n")
     given = ("lora_rank=2", "num_train_epochs=4", "logging_steps=1")
     assert main([*command(tiny_policy, folder, *given), "--pairs", str(path)]) == 0
     assert (folder / "adapter" / "adapter_config.json").is_file()
@@ -96,8 +96,14 @@ def test_a_round_without_pairs_is_an_error_or_skipped(
     assert main(command(model, tmp_path / "two", *given, "chosen_reward=-9", "no_pairs=skip")) == 0
     assert "round skipped, and the policy is unchanged: 0 pairs of 2 tasks: 2 all right" in caplog.text
     assert facts(tmp_path / "two")["status"] == "skipped"
-    for file in model.iterdir():
-        assert (tmp_path / "two" / "model" / file.name).read_bytes() == file.read_bytes()
+    before = {file.name: file.read_bytes() for file in model.iterdir()}
+    assert {file.name: file.read_bytes() for file in (tmp_path / "two" / "model").iterdir()} == before
+    # a round there that learns does not write into files that it shares with the policy
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(PAIR) + "\n")
+    again = [*command(model, tmp_path / "two", "max_steps=1"), "--resume", "--pairs", str(tmp_path / "pairs.jsonl")]
+    assert main(again) == 0
+    assert (tmp_path / "two" / "model" / "config.json").read_bytes() != before["config.json"]
+    assert {file.name: file.read_bytes() for file in model.iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -137,3 +143,11 @@ def test_the_recipe_has_the_published_settings_and_a_dry_run(tmp_path: Path, cap
     assert table["TRAJECTORIES"] == "8,000"
     assert table["pairs, at most"] == "4,000"
     assert "hours" in table
+
+
+def test_a_round_does_not_write_over_its_reference(tmp_path: Path) -> None:
+    from arpo_trainer.preference.dpo_arguments import configure_dpo
+
+    model = write_byte_policy(tmp_path / "model")
+    with pytest.raises(ValueError, match="over the one that it starts from"):
+        configure_dpo({"model": str(model), "output_dir": str(tmp_path)})

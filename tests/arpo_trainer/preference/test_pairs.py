@@ -61,6 +61,19 @@ def test_the_prompt_of_a_forked_pair_ends_where_the_two_part() -> None:
             assert one.prompt_ids in shared
 
 
+def test_the_sides_of_a_pair_are_what_the_model_saw_after_a_fold() -> None:
+    folded = 0
+    for seed in range(200):
+        tree = random_tree(random.Random(seed), 6, folds=True)
+        numbers = range(len(tree.trajectories))
+        seen = {tuple(tree.context(tree.trajectories[number].leaf)): tree.folds(number) for number in numbers}
+        for one in pairs_of_task("t", [tree], PairSettings()):
+            assert tuple(one.prompt_ids + one.rejected_ids) in seen
+            folded += seen[tuple(one.prompt_ids + one.chosen_ids)]
+            assert one.shared < len(one.prompt_ids)
+    assert folded > 10
+
+
 def test_outcomes_of_tasks_are_counted() -> None:
     data, settings = PairData(), PairSettings()
     for rewards in ([1.0, 0.0], [1.0, 1.1], [0.0, -1.0], [None, None]):

@@ -118,6 +118,9 @@ def test_changed_settings_are_refused_and_from_redoes(file: str, tmp_path: Path)
     assert (tmp_path / "out" / "train.1" / "kept.txt").read_text() == "old"
     with pytest.raises(ValueError, match="--from must be one of"):
         changed.run(commands, "evaluate")
+    with pytest.raises(ValueError, match="Redo it and what follows with --from sft"):
+        Pipeline.read(file, ["train.learning_rate=1e-3", "sft.learning_rate=1e-3"]).run(commands, "eval")
+    assert (tmp_path / "out" / "eval" / "stage.json").is_file()  # a refused command puts nothing aside
 
 
 def test_what_follows_a_stage_that_runs_again_is_not_taken_for_done(file: str, tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.evaluation.episode_store import rows_of
+from arpo_trainer.evaluation.episode_store import EpisodeStore, rows_of
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
 from arpo_trainer.synthesis.difficulty import CLASSES
 from arpo_trainer.synthesis.sample_checks import CAUSES
 from envs_registry import load_source
 from tests.arpo_env.chat_server import chat_server
-from tests.arpo_trainer.evaluation.test_run_evaluation import kill_after
 from tests.arpo_trainer.synthesis.scripted_teacher import WAYS, Teacher
 
 TASKS = len(WAYS)
@@ -89,10 +88,24 @@ def test_hard_questions_are_read_as_data(made: Path) -> None:
     assert [row["index"] for row in rows] == [hard]
 
 
-def test_killed_and_resumed_it_is_the_unbroken_run(made: Path, model_folder: Path, tmp_path: Path) -> None:
-    with chat_server(Teacher(questions()), seconds=0.02) as server:
-        line = command(tmp_path, *at(server.address, model_folder), "--concurrency", "2", "--resume")
-        kill_after(line, 16, tmp_path / "episodes.jsonl")  # in the second of three rounds
+def test_killed_and_resumed_it_is_the_unbroken_run(
+    made: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `EpisodeStore` is tested with processes that are killed in fact
+    add, left = EpisodeStore.add, [16]  # in the second of three rounds
+
+    def until_full(store: EpisodeStore, *row: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError("the disk is full")
+        return add(store, *row)
+
+    with chat_server(Teacher(questions())) as server:
+        monkeypatch.setattr(EpisodeStore, "add", until_full)
+        assert main(command(tmp_path, *at(server.address, model_folder), "--concurrency", "2")) == 1
+        monkeypatch.undo()
+        with (tmp_path / "traces.jsonl").open("ab") as file:
+            file.write(b'{"prompt_ids": [1, 2')  # what a kill leaves behind
         assert main(["synth", "--resume", "--output", str(tmp_path)]) == 0
     one, two = (list(rows_of(folder / "episodes.jsonl")) for folder in (made, tmp_path))
     assert {row.key for row in one} == {row.key for row in two}
