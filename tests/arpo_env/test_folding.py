@@ -158,3 +158,12 @@ def test_a_tool_of_the_same_name_is_refused() -> None:
 def _asked(request: Any) -> str:
     schema = request["messages"][0]["content"].rpartition("and nothing else:\n")[2]
     return next(name for name, known in MEMORIES.items() if json.loads(schema) == known)
+
+
+@pytest.mark.parametrize(("room", "folded"), [(150, False), (250, True)])
+def test_memories_beyond_the_estimated_budget_are_refused(room: int, folded: bool) -> None:
+    env = ToolEnv("arpo/MultiHop-v0", world_size=200, folds=1, max_tokens=room)
+    env.reset(seed=0)
+    text, *_, info = env.step(FOLD)
+    assert (info["folded"], info["folds"]) == (folded, int(folded))
+    assert ("do not fit into the context" in text) != folded
