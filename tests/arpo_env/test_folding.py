@@ -146,13 +146,14 @@ def test_bad_options_are_refused(options: dict[str, Any], said: str) -> None:
         ToolEnv("arpo/MultiHop-v0", world_size=200, **options)
 
 
-def test_a_tool_of_the_same_name_is_refused() -> None:
+@pytest.mark.parametrize("folds", [0, 1])
+def test_a_tool_of_the_same_name_is_refused(folds: int) -> None:
     def fold_thought(text: str) -> str:
         """Fold."""
         return text
 
     with pytest.raises(ValueError, match="rename the tool"):
-        ToolEnv("arpo/MultiHop-v0", world_size=200, folds=1, tools=[arpo_env.tool(fold_thought)])
+        ToolEnv("arpo/MultiHop-v0", world_size=200, folds=folds, tools=[arpo_env.tool(fold_thought)])
 
 
 def _asked(request: Any) -> str:
