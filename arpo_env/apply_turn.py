@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from arpo_env.budget import Budget
 from arpo_env.episode import FOLD, Call, Episode, Turn
-from arpo_env.folding.fold import Folding, asks_for_fold, mentions_fold, undo_fold
+from arpo_env.folding.fold import Folding, asks_for_fold, mentions_fold
 from arpo_env.folding.memory import memory_text
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.execute_tool_call import call_tool
@@ -47,7 +47,7 @@ async def act(
         case ToolCalls(calls=calls) if folding and asks_for_fold(calls) and len(episode.turns) < budget.turns:
             texts = await folding.apply(calls, turn, episode)
             if turn.memory is not None and not budget.memory_fits(episode):
-                texts = [undo_fold(turn)]
+                texts = folding.undone(turn)
             if texts:
                 _show(turn, texts, episode, protocol, schemas, budget)
             elif turn.memory is not None:

@@ -84,6 +84,10 @@ class Folding:
         turn.calls.append(Call(FOLD, status, time.perf_counter() - started, arguments))
         return said
 
+    def undone(self, turn: Turn) -> list[str]:
+        """Undo the fold of a turn, whose memories do not fit, and return what tells the model so, as `apply` does."""
+        return [undo_fold(turn)]
+
     async def _memory(self, arguments: dict[str, Any], episode: Episode) -> Memory:
         if self.writer is None:
             return check_memory(arguments)
