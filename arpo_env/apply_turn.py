@@ -45,7 +45,10 @@ async def act(
             episode.outcome = "no answer"
         # before the tokens are counted: a fold makes room
         case ToolCalls(calls=calls) if folding and asks_for_fold(calls) and len(episode.turns) < budget.turns:
-            if texts := await folding.apply(calls, turn, episode):
+            texts = await folding.apply(calls, turn, episode)
+            if turn.memory is not None and not budget.memory_fits(episode):
+                texts = folding.undone(turn)
+            if texts:
                 _show(turn, texts, episode, protocol, schemas, budget)
             elif turn.memory is not None:
                 turn.results = [memory_text(turn.memory)]

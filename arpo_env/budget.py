@@ -116,6 +116,10 @@ class Budget:
         """Return whether the history may be folded in the next turn, with another turn after it."""
         return episode.folds < self.folds and len(episode.turns) < self.turns - 1
 
+    def memory_fits(self, episode: Episode) -> bool:
+        """Return whether a fold leaves room to answer; a rollout engine, which counts tokens, sees to it itself."""
+        return episode.tokens_left is not None or self._left(episode) >= self.answer_tokens
+
     def spent(self, episode: Episode) -> bool:
         """Return whether no turn or no token is left."""
         return len(episode.turns) >= self.turns or self._left(episode) <= 0

@@ -84,6 +84,10 @@ class Folding:
         turn.calls.append(Call(FOLD, status, time.perf_counter() - started, arguments))
         return said
 
+    def undone(self, turn: Turn) -> list[str]:
+        """Undo the fold of a turn, whose memories do not fit, and return what tells the model so, as `apply` does."""
+        return [undo_fold(turn)]
+
     async def _memory(self, arguments: dict[str, Any], episode: Episode) -> Memory:
         if self.writer is None:
             return check_memory(arguments)
@@ -135,12 +139,13 @@ def make_folding(limit: int, tools: Sequence[JsonSchema], chat: ChatModel | None
     Raises:
         ValueError: a tool has the name of the action, or a model is given and no fold is allowed.
     """
+    # also without folds: calls of this name are not counted as calls of a tool
+    if FOLD in tool_names(tools):
+        raise ValueError(f"a tool is named {FOLD!r}, as the action that folds= adds; rename the tool")
     if not limit:
         if chat is not None:
             raise ValueError(f"fold_model={chat.model!r} writes the memories of folds; allow some with folds=3")
         return None
-    if FOLD in tool_names(tools):
-        raise ValueError(f"a tool is named {FOLD!r}, as the action that folds= adds; rename the tool")
     return Folding(limit, list(tools), MemoryWriter(chat) if chat else None)
 
 

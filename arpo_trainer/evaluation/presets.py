@@ -102,7 +102,7 @@ _TOOL_STAR = replace(
     source=(_TOOL_STAR_CODE, "https://arxiv.org/abs/2505.16410"),
     ours=(
         "max_turns: the calls, an answer and one to spare",
-        "the published tools that debug, roll back and refine at inference (one use each, optional) are not here",
+        "the published tools that debug, roll back and refine at inference are off; --with debugger,refiner adds them",
         "results have the white space of the training code",
     ),
 )

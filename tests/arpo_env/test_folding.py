@@ -146,15 +146,25 @@ def test_bad_options_are_refused(options: dict[str, Any], said: str) -> None:
         ToolEnv("arpo/MultiHop-v0", world_size=200, **options)
 
 
-def test_a_tool_of_the_same_name_is_refused() -> None:
+@pytest.mark.parametrize("folds", [0, 1])
+def test_a_tool_of_the_same_name_is_refused(folds: int) -> None:
     def fold_thought(text: str) -> str:
         """Fold."""
         return text
 
     with pytest.raises(ValueError, match="rename the tool"):
-        ToolEnv("arpo/MultiHop-v0", world_size=200, folds=1, tools=[arpo_env.tool(fold_thought)])
+        ToolEnv("arpo/MultiHop-v0", world_size=200, folds=folds, tools=[arpo_env.tool(fold_thought)])
 
 
 def _asked(request: Any) -> str:
     schema = request["messages"][0]["content"].rpartition("and nothing else:\n")[2]
     return next(name for name, known in MEMORIES.items() if json.loads(schema) == known)
+
+
+@pytest.mark.parametrize(("room", "folded"), [(150, False), (250, True)])
+def test_memories_beyond_the_estimated_budget_are_refused(room: int, folded: bool) -> None:
+    env = ToolEnv("arpo/MultiHop-v0", world_size=200, folds=1, max_tokens=room)
+    env.reset(seed=0)
+    text, *_, info = env.step(FOLD)
+    assert (info["folded"], info["folds"]) == (folded, int(folded))
+    assert ("do not fit into the context" in text) != folded

@@ -144,7 +144,11 @@ def test_settings_that_cannot_work_are_refused(options: dict[str, Any], told: st
         SynthSettings.from_dict({"environments": ["arpo/GSM8K-v0"], **options})
 
 
-def test_an_environment_that_may_fold_is_refused() -> None:
-    settings = SynthSettings(("arpo/Arithmetic-v0",), env_options={"folds": 1, "level": 1}, tasks=1)
-    with pytest.raises(ValueError, match="leave folds out"), open_question_sets(settings):
+@pytest.mark.parametrize(
+    ("env", "options", "told"),
+    [("arpo/Arithmetic-v0", {"folds": 1}, "leave folds out"), ("arpo/ToolWorld-v0", {}, "found on the way")],
+)
+def test_episodes_that_no_row_can_hold_are_refused(env: str, options: dict[str, Any], told: str) -> None:
+    settings = SynthSettings((env,), env_options={"level": "1", **options}, tasks=1)
+    with pytest.raises(ValueError, match=told), open_question_sets(settings):
         pass
