@@ -79,6 +79,11 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
             env.check()
             if not env.tools:
                 raise ValueError(f"{name} has no tools, so nothing with tools can be sampled; add tools=[python]")
+            if "tool_search" in env.tools:
+                raise ValueError(
+                    f"{name} has tool_search: rows of `arpo sft` name their tools at the start, so that calls of tools "
+                    "that are found on the way would all be dropped; give tools= without tool_search"
+                )
             check_format(settings.format, env.protocol)
             plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}
             plain = make_env(name, {**plain_options, **services, "tools": []})
