@@ -15,7 +15,7 @@ from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.protocols.parse_tool_calls import tool_names
 from arpo_env.tools.tool_document import ToolDocument
-from arpo_env.tools.tool_registry import ToolRegistry
+from arpo_env.tools.tool_registry import ToolRegistry, passages_of
 from arpo_env.tools.tool_search import (
     CALLED_BEFORE,
     NAME,
@@ -120,6 +120,19 @@ def test_a_tool_with_the_name_of_the_environment_s_own_is_not_offered() -> None:
         assert "python" not in (shown := search(one, "add numbers"))
         assert '"name": "other"' in shown
         one.close()
+
+
+@pytest.mark.parametrize(("given", "error"), [({}, ValueError), ({"tool_documents": "/no.json"}, FileNotFoundError)])
+def test_an_environment_with_nothing_to_find_is_told_before_the_first_search(
+    given: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **given).check()
+
+
+def test_rows_of_a_file_become_passages_as_documents_do() -> None:
+    rows = [document.schema for document in REGISTRY.documents]
+    assert passages_of(rows) == passages_of(REGISTRY.documents)
 
 
 def test_arguments_may_have_the_names_of_python_s_own() -> None:
