@@ -18,6 +18,7 @@ from arpo_env.protocols.protocol import ToolCall
 from arpo_env.tools.function_schema import JsonSchema
 
 _LONGEST_NAME = 64
+_MOST_NAMES = 50  # an episode may have found hundreds of tools
 _SPACE = re.compile(r"\s*")
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -98,12 +99,17 @@ def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
     """
     names = tool_names(tools)
     if not isinstance(name, str):
-        raise UnreadableCall(f"the name of a tool is a string, not {_kind(name)}; the tools are: {', '.join(names)}")
+        raise UnreadableCall(f"the name of a tool is a string, not {_kind(name)}; the tools are: {_listed(names)}")
     if name in names:
         return tools[names.index(name)]
     shown = name[:_LONGEST_NAME]
     hint = nearest_hint(shown.lower(), names, "did you mean {}? ", likeness=0.5)
-    raise UnreadableCall(f"there is no tool {shown!r}; {hint}The tools are: {', '.join(names) or 'none'}")
+    raise UnreadableCall(f"there is no tool {shown!r}; {hint}The tools are: {_listed(names)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (", ".join(names[:_MOST_NAMES]) or "none") + more
 
 
 def tool_names(tools: Sequence[JsonSchema]) -> list[str]:

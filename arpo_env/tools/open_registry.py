@@ -54,7 +54,7 @@ def open_registry(
             raise ValueError(_NO_TOOLS)
     else:
         rows = given if not isinstance(given, str) else Path(given)
-    documents, _ = read_documents(rows)
+    documents, faults = read_documents(rows)
     run: Run | None = getattr(world, "call_tool", None) if given is None else None
     code = getattr(world, "tool_code", None) if given is None else None
     chat = services.tool_chat
@@ -65,7 +65,9 @@ def open_registry(
     if run is None:
         raise ValueError(_NO_RUN)
     # a simulation changes nothing outside; the tools of a source are worlds in memory
-    return ToolRegistry(documents, run, _index(services, documents), repeatable=True)
+    registry = ToolRegistry(documents, run, _index(services, documents), repeatable=True)
+    registry.faults = faults
+    return registry
 
 
 def _index(services: Services, documents: list[ToolDocument]) -> SearchBackend | None:

@@ -131,9 +131,10 @@ class ToolPassage:
     text: str
 
 
-def passages_of(documents: Iterable[ToolDocument]) -> list[ToolPassage]:
-    """Return documents in the form that indexes take."""
-    return [ToolPassage(document.name, document.title, document.text) for document in documents]
+def passages_of(documents: str | Path | Iterable[Any]) -> list[ToolPassage]:
+    """Return documents, as `ToolRegistry` takes them, in the form that indexes take."""
+    every, _ = read_documents(documents, warn=False)
+    return [ToolPassage(document.name, document.title, document.text) for document in every]
 
 
 def _bm25(documents: Sequence[ToolDocument]) -> SearchBackend:

@@ -161,7 +161,8 @@ class FoundTool(Tool):
     async def call(self, /, **arguments: Any) -> ToolResult:
         """Call the tool; a `ValueError` is a mistake of the caller, which is told."""
         if self._refuse_repeats and any(
-            call.name == self.name and call.arguments == arguments for call in _still_seen(self.earlier_calls)
+            (call.name, call.arguments) == (self.name, arguments) and call.status != "timeout"
+            for call in _still_seen(self.earlier_calls)
         ):
             return ToolResult(CALLED_BEFORE, "refused")
         try:

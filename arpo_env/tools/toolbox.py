@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
 _NAMES = ("python", "search", "read_file", "browse", "go", "tool_search")
+_OPENING = threading.Lock()
 _OUTSIDE_SECONDS = 60.0  # minimum time limit of a search or an MCP call
 
 
@@ -103,7 +105,11 @@ class Toolbox:
         from arpo_env.tools.tool_search import ToolSearchTool
 
         timeout = max(_OUTSIDE_SECONDS, self.timeout)
-        return ToolSearchTool(lambda: self.registry, k=self.services.tool_results, timeout=timeout)
+        return ToolSearchTool(self._opened_registry, k=self.services.tool_results, timeout=timeout)
+
+    def _opened_registry(self) -> ToolRegistry:
+        with _OPENING:  # the first searches of many episodes come at once
+            return self.registry
 
     @functools.cached_property
     def registry(self) -> ToolRegistry:
@@ -140,12 +146,16 @@ class Toolbox:
 
         Raises:
             RuntimeError: no search backend is configured.
+            ValueError: `tool_search` has no tools, or nothing runs them.
+            FileNotFoundError: their file does not exist.
             ModuleNotFoundError: the libraries for reading pages or files are not installed.
         """
         if "search" in self.names:
             self.services.backend(self.source)
         if {"search", "browse"} & set(self.names):
             self.services.check_reader(browses="browse" in self.names)
+        if "tool_search" in self.names:
+            self._opened_registry()
         if "read_file" in self.names:
             from arpo_env.task_files.file_extractor import check_libraries
 

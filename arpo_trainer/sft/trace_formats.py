@@ -29,6 +29,8 @@ Row = Mapping[str, Any]
 # a result follows the closing tag of a call; one that stands elsewhere was not the environment's
 _RESULT = re.compile(r"(</(?!think>|answer>|result>)[\w.-]+>)\s*<result>")
 _END = "</result>"
+# LLaMA-Factory's form of several results in one message, whose templates write the outer tags
+_NEXT_RESULT = re.compile(r"\s*</tool_response>\s*<tool_response>\s*")
 _WRAPPED = re.compile(r"\s*<(result|tool_response)>\s*(.*?)\s*</\1>\s*", re.DOTALL)
 _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
@@ -140,7 +142,7 @@ def _add_model(turns: list[Turn], text: str, calls: tuple[tuple[str, Any], ...])
 
 def _add_results(turns: list[Turn], content: str) -> None:
     wrapped = not _WRAPPED.sub("", content) and content.strip()  # nothing stands beside the tags
-    texts = tuple(match[2] for match in _WRAPPED.finditer(content)) if wrapped else (content,)
+    texts = tuple(match[2] for match in _WRAPPED.finditer(content)) if wrapped else tuple(_NEXT_RESULT.split(content))
     if turns and isinstance(turns[-1], ToolResults):
         texts = (*turns.pop().texts, *texts)  # type: ignore[union-attr]
     turns.append(ToolResults(texts))

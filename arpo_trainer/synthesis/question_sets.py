@@ -85,7 +85,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
                 raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
             if TOOL_SEARCH in env.tools:
                 raise ValueError(
-                    f"{name} has tool_search: the calls of tools that are found on the way cannot be written"
+                    f"{name} has tool_search: rows of `arpo sft` name their tools at the start, so that calls of tools "
+                    "that are found on the way would all be dropped; give tools= without tool_search"
                 )
             check_format(settings.format, env.protocol)
             plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}

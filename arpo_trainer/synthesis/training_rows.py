@@ -116,9 +116,8 @@ def _one_text(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
 
 
 def _shown(results: ToolResults) -> str:
-    if len(results.texts) == 1:
-        return results.texts[0]
-    return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in results.texts)
+    # LLaMA-Factory's templates write the outer tags
+    return "\n</tool_response>\n<tool_response>\n".join(results.texts)
 
 
 WRITERS: dict[str, Callable[[Trace, Protocol, Sequence[JsonSchema]], Row]] = {

@@ -64,7 +64,8 @@ def right_call(episode: Any) -> float:
     """Return 1 if the gold call of the task was made, else 0; arguments are compared as text."""
     gold = json.loads(episode.task.answers[0])
     wanted = (gold["name"], _plain(gold["arguments"]))
-    return float(any((call.name, _plain(call.arguments)) == wanted for turn in episode.turns for call in turn.calls))
+    made = [call for turn in episode.turns for call in turn.calls if call.status == "ok"]
+    return float(any((call.name, _plain(call.arguments)) == wanted for call in made))
 
 
 def read_dialogues(folder: Path) -> ApiBankSource:

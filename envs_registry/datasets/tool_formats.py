@@ -59,7 +59,7 @@ def openapi_functions(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Parameters of paths, queries and JSON bodies become arguments; references within the document are followed.
     """
     found = {}
-    for path, item in (spec.get("paths") or {}).items():
+    for path, item in _inner(spec, "paths").items():
         for method in _METHODS:
             operation = item.get(method) if isinstance(item, Mapping) else None
             if isinstance(operation, Mapping):
@@ -72,19 +72,18 @@ def _operation(
 ) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required = []
-    for given in [*(item.get("parameters") or []), *(operation.get("parameters") or [])]:
+    for given in [*_listed(item, "parameters"), *_listed(operation, "parameters")]:
         one = _followed(spec, given)
         name = _text(one, "name")
         if one.get("in") not in ("path", "query") or not name:
             continue
-        properties[name] = _argument(spec, {**one.get("schema", {}), "description": one.get("description")})
+        properties[name] = _argument(spec, {**_inner(one, "schema"), "description": one.get("description")})
         required += [name] if one.get("required") else []
     body = _followed(spec, operation.get("requestBody") or {})
-    content = ((body.get("content") or {}).get("application/json") or {}).get("schema") or {}
-    schema = _followed(spec, content)
-    for name, one in (schema.get("properties") or {}).items():
+    schema = _followed(spec, _inner(_inner(_inner(body, "content"), "application/json"), "schema"))
+    for name, one in _inner(schema, "properties").items():
         properties.setdefault(name, _argument(spec, _followed(spec, one)))
-    required += [name for name in schema.get("required") or [] if name in properties and name not in required]
+    required += [name for name in properties if name in _listed(schema, "required") and name not in required]
     told = [_text(operation, "summary"), _text(operation, "description")]
     return {
         "name": _name(f"{method} {path.strip('/')}"),
@@ -114,6 +113,17 @@ def _followed(spec: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
             target = target.get(part) if isinstance(target, Mapping) else None
         value = target
     return {}
+
+
+def _inner(value: Any, key: str) -> Mapping[str, Any]:
+    """Return the object at a key; an empty one for anything else, as a document may hold what it should not."""
+    found = value.get(key) if isinstance(value, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _listed(value: Mapping[str, Any], key: str) -> list[Any]:
+    found = value.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _name(text: str) -> str:

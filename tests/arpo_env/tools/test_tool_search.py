@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,9 +14,12 @@ import pytest
 import arpo_env
 from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
+from arpo_env.episode import Call
 from arpo_env.protocols.parse_tool_calls import tool_names
+from arpo_env.services import Services
+from arpo_env.tools.open_registry import open_registry
 from arpo_env.tools.tool_document import ToolDocument
-from arpo_env.tools.tool_registry import ToolRegistry
+from arpo_env.tools.tool_registry import ToolRegistry, passages_of
 from arpo_env.tools.tool_search import (
     CALLED_BEFORE,
     NAME,
@@ -25,7 +29,7 @@ from arpo_env.tools.tool_search import (
     ToolSearchTool,
     shown_documents,
 )
-from envs_registry import Task
+from envs_registry import Task, load_source
 from envs_registry.generated.toolworld import ToolStep
 from tests.arpo_trainer.folding_policy import memory
 
@@ -121,6 +125,43 @@ def test_a_tool_with_the_name_of_the_environment_s_own_is_not_offered() -> None:
         assert "python" not in (shown := search(one, "add numbers"))
         assert '"name": "other"' in shown
         one.close()
+
+
+@pytest.mark.parametrize(("given", "error"), [({}, ValueError), ({"tool_documents": "/no.json"}, FileNotFoundError)])
+def test_an_environment_with_nothing_to_find_is_told_before_the_first_search(
+    given: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **given).check()
+
+
+def test_a_call_that_timed_out_may_be_made_again(env: ToolEnv) -> None:
+    search(env, "add numbers")
+    env.episode.turns[-1].calls.append(Call("add", "timeout", 1.0, {"a": 1, "b": 2}))
+    assert "3" in call(env, "add", a=1, b=2)
+    assert CALLED_BEFORE in call(env, "add", a=1, b=2)
+
+
+def test_a_wrong_name_is_not_answered_with_hundreds_of_names() -> None:
+    registry = ToolRegistry([{"name": f"tool_{n}", "description": "It."} for n in range(200)], lambda name, given: 1)
+    options: dict[str, Any] = {"tool_documents": registry, "tool_results": 200}
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **options)
+    env.reset(options={"task": TASK})
+    search(env, "tool")
+    assert " and " in (said := call(env, "zzz"))
+    assert len(said) < 1000
+
+
+def test_the_faults_of_a_file_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps([{"name": "good", "description": "It."}, {"name": "two words"}]))
+    services = Services(tool_documents=str(file), tool_model="m", model_url="http://127.0.0.1:1/v1")
+    assert [fault.name for fault in open_registry(services, load_source("arithmetic")).faults] == ["two words"]
+
+
+def test_rows_of_a_file_become_passages_as_documents_do() -> None:
+    rows = [document.schema for document in REGISTRY.documents]
+    assert passages_of(rows) == passages_of(REGISTRY.documents)
 
 
 def test_arguments_may_have_the_names_of_python_s_own() -> None:

@@ -85,6 +85,21 @@ def test_operations_of_openapi_become_functions_with_all_their_arguments() -> No
     assert kinds == {"id": "integer", "name": "string", "terms": "integer"}
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"parameters": [{"name": "x", "in": "query", "schema": None}]},
+        {"parameters": {"x": 1}},
+        {"requestBody": {"content": "x"}},
+        {"requestBody": {"content": {"application/json": {"schema": {"properties": ["x"], "required": "x"}}}}},
+    ],
+    ids=str,
+)
+def test_an_operation_with_wrong_types_is_read_as_far_as_it_can_be(operation: dict[str, Any]) -> None:
+    assert openapi_functions({"paths": {"/a": {"get": operation}}})["GET /a"]["name"] == "get_a"
+    assert not openapi_functions({"paths": ["/a"]})
+
+
 @pytest.mark.parametrize(("calls", "reward"), [((0, 1), 1.0), ((1, 0), 0.0), ((0,), 0.0), ((0, 2, 1), 1.0)])
 def test_restbench_is_solved_by_the_gold_path_in_order(tmp_path: Path, calls: tuple[int, ...], reward: float) -> None:
     turns: list[tuple[str, dict[str, Any]]] = [

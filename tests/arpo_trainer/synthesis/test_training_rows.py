@@ -64,6 +64,12 @@ def test_a_row_reads_back_in_its_format(protocol: str, form: str, tmp_path: Path
     assert set(columns.values()) <= {*row, "instruction"}
 
 
+def test_results_of_one_turn_stand_between_the_tags_that_llama_factory_writes() -> None:
+    row = training_row(Trace("s", "q", NATIVE, "hermes"), "sharegpt", make_protocol("hermes"), TOOLS)
+    said = [turn["value"] for turn in row["conversations"] if turn["from"] == "observation"]
+    assert said == ["one\n</tool_response>\n<tool_response>\ntwo\nlines", "three"]
+
+
 def test_tools_of_one_s_own_are_in_the_row(tmp_path: Path) -> None:
     turns = (ModelTurn("<think>I weigh.</think><weigh>gold</weigh>"), ToolResults(("3 kg",)), TAGS[-1])
     row = training_row(Trace("s", "q", turns, "arpo-tags"), "sharegpt", make_protocol("arpo-tags"), [OWN])
@@ -124,6 +130,12 @@ def test_difficulty_follows_from_the_shares(direct: list[int], tools: list[int],
 
 def test_a_question_that_nobody_tries_is_not_hard() -> None:
     assert difficulty(Attempts([], [entry(0, None)]), SynthSettings(("e",))) == "unanswered"
+
+
+def test_tools_that_are_found_on_the_way_are_refused_before_sampling() -> None:
+    settings = SynthSettings(("arpo/ToolWorld-v0",), tasks=1)
+    with pytest.raises(ValueError, match="ToolWorld-v0 has tool_search"), open_question_sets(settings):
+        pass
 
 
 @pytest.mark.parametrize(
