@@ -38,6 +38,7 @@ from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.validation import check_name
+from envs_registry.generated.bifurcation import LEVELS
 from envs_registry.generated.bifurcation_world import knob_names
 
 COSTS = ("sampled_tokens", "tool_calls")
@@ -97,6 +98,7 @@ class EstimatorStudy:
         known = [each.name for each in fields(ARPOConfig)]
         for name in settings:
             check_name(f"{method.label}: the setting", name, known)
+        check_name("level", self.level, LEVELS)
         for name in self.knobs:
             check_name("knob", name, knob_names())
         spec = RunSpec(

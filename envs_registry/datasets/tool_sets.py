@@ -246,7 +246,7 @@ TOOL_SETS = (
         "ToolHop",
         "questions of three to seven hops over Python tools",
         "995",
-        "as in its repository",
+        "see its repository",
         scorer="qa",
         tool_timeout=10.0,
     ),

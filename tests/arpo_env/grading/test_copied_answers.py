@@ -46,7 +46,7 @@ def test_demonstrations_answer_with_a_value(level: int) -> None:
     source = ArithmeticSource(level=level)
     for index in range(20):
         task = source.task(index)
-        *_, last = _turns("python", source.solution(index), task.answers[0], random.Random(0))
+        *_, last = _turns(source, source.solution(index), task.answers[0], random.Random(0))
         assert re.search(r"<answer>\\boxed\{-?\d+\}</answer>$", last), last
 
 

@@ -33,7 +33,7 @@ def test_tables_and_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
         (["--algorithms", "grppo"], "did you mean 'grpo'"),
         (["--algorithms", "a=arpo:attribution=frok"], "did you mean 'fork'"),
         (["--set", "knobs.slipp=0.1"], "did you mean 'slip'"),
-        (["--level", "tiny"], "Bifurcation has the levels"),
+        (["--level", "tiny"], "level must be one of 'short'"),
         (["--algorithms", "grpo", "grpo"], "given twice: grpo"),
     ],
 )

@@ -178,7 +178,7 @@ def test_a_row_that_no_function_could_score_is_not_compared_with() -> None:
     trainer: Any = SimpleNamespace(
         _scale="group",
         rollout_batch=RolloutBatch([tree], rewards=[1.0, 0.0, float("nan")]),  # type: ignore[list-item]
-        args=SimpleNamespace(advantage="grpo"),
+        args=SimpleNamespace(advantage="grpo", action_weight=0.0),
     )
     [found] = ARPOTrainer._group_advantages(trainer, torch.tensor([0.5, -0.5, 0.0]))
     assert found == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
