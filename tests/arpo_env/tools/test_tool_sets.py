@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from envs_registry import load_source
+from arpo_env.episode import Call, Episode, Turn
+from arpo_env.tools.tool import Status
+from envs_registry import Task, load_source
+from envs_registry.datasets.api_bank import right_call
 from envs_registry.datasets.data_files import DataFileError
 from envs_registry.datasets.hub import HubError
 from envs_registry.datasets.tool_formats import openapi_functions
@@ -210,6 +213,13 @@ def test_api_bank_is_solved_by_the_gold_call(tmp_path: Path, hour: Any, reward: 
     assert said in call(env, "AddReminder", content="tea", hour=hour)
     assert env.step("\\boxed{done}")[1] == reward
     env.close()
+
+
+@pytest.mark.parametrize(("status", "reward"), [("ok", 1.0), ("refused", 0.0)])
+def test_a_call_of_api_bank_counts_if_it_ran(status: Status, reward: float) -> None:
+    episode = Episode(Task("t", "q", (json.dumps({"name": "add", "arguments": {"a": 1}}),)))
+    episode.turns.append(Turn("", calls=[Call("add", status, arguments={"a": "1"})]))
+    assert right_call(episode) == reward
 
 
 def test_dialogues_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
