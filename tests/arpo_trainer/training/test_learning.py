@@ -212,7 +212,7 @@ def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
 def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
     """TRL's are the rounding of the mean over a small deviation there."""
     trajectories = [SimpleNamespace(valid=True)] * 2
-    args = SimpleNamespace(advantage="grpo", multi_objective_aggregation="sum_then_normalize")
+    args = SimpleNamespace(advantage="grpo", action_weight=0.0, multi_objective_aggregation="sum_then_normalize")
     trees: Any = [SimpleNamespace(trajectories=trajectories)] * 2
     trainer: Any = SimpleNamespace(
         _scale=None,
