@@ -196,8 +196,8 @@ class DeepAgentRewards(Rewards):
 def executed_calls(episode: Episode) -> list[float]:
     """Return for each call 1 if it ran without an error and repeats no earlier one, else 0.
 
-    A repeated call counts once, since a policy could otherwise earn any reward with one that works. A fold is 0: what it
-    earns is S_pref.
+    A repeated call counts once, since a policy could otherwise earn any reward with one that works. A fold is 0, since
+    it earns S_pref alone.
     """
     seen: list[tuple[str, dict[str, Any]]] = []
     found = []
