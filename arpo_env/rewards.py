@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arpo_env.episode import Episode
+from arpo_env.episode import FOLD, Episode
 from arpo_env.errors import GradingError
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import decide
@@ -196,12 +196,13 @@ class DeepAgentRewards(Rewards):
 def executed_calls(episode: Episode) -> list[float]:
     """Return for each call 1 if it ran without an error and repeats no earlier one, else 0.
 
-    A repeated call counts once, since a policy could otherwise earn any reward with one that works.
+    A repeated call counts once, since a policy could otherwise earn any reward with one that works. A fold is 0, since
+    it earns S_pref alone.
     """
     seen: list[tuple[str, dict[str, Any]]] = []
     found = []
     for call in (call for turn in episode.turns for call in turn.calls):
-        fresh = call.status == "ok" and (call.name, call.arguments) not in seen
+        fresh = call.status == "ok" and call.name != FOLD and (call.name, call.arguments) not in seen
         found.append(float(fresh))
         seen += [(call.name, call.arguments)] if fresh else []
     return found

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option
+from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option
 from arpo_trainer.cli.sft_command import add_speed_options, read_settings_alone, resume_point
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
@@ -35,7 +35,8 @@ def add_dpo_command(commands: Any) -> None:
     parser.add_argument("--pairs", nargs="+", metavar="FILE", help="files of pairs to learn from; nothing is sampled")
     parser.add_argument("--sample-only", action="store_true", help="end when the pairs are written")
     parser.add_argument("--resume", action="store_true", help="go on with the folder, also with its checkpoints")
-    add_set_option(parser, "settings, with values in YAML: tasks=64, lora_rank=8, env_kwargs.level=3")
+    add_set_option(parser, "settings, with values in YAML: tasks=64, lora_rank=8")
+    add_env_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="count trajectories and pairs, and estimate the hours")
     add_speed_options(parser)
     add_launch_flags(parser)
@@ -61,8 +62,11 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.recipe:
         check_recipe(arguments.recipe, "dpo")
     given = arguments.recipe or arguments.config
-    alone = read_section(read_settings_alone(arguments.set), "dpo")
-    settings = read_settings(given, arguments.set, command="dpo") if given else alone
+    if given:
+        settings = read_settings(given, arguments.set, arguments.env_set, "dpo")
+    else:
+        options = read_settings_alone([f"env_kwargs.{text}" for text in arguments.env_set])
+        settings = read_section({**read_settings_alone(arguments.set), **options}, "dpo")
     if arguments.pairs:
         settings["pairs"] = arguments.pairs
     point = resume_point(str(settings.get("output_dir", _FOLDER))) if arguments.resume else None

@@ -55,7 +55,7 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
     torch.set_num_threads(run.threads or idle_threads())
     folder = Path(args.output_dir)
     if not (resume or args.resume_from_checkpoint):
-        _check_new(folder)
+        _check_new(folder, sampling=not run.pair_files())
     facts = {"kind": "dpo", "settings": _plain(settings), "versions": versions()}
     pairs, counts = _pairs(run, args, folder)
     facts |= {"data": counts}
@@ -65,11 +65,11 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
     return folder if sample_only else _train(run, args, folder, pairs, facts)
 
 
-def _check_new(folder: Path) -> None:
+def _check_new(folder: Path, sampling: bool) -> None:
     """Refuse to mix two rounds. The processes of a launcher find the samples of the process that started them."""
     kept = [path.name for path in folder.glob("checkpoint-*") if broken(path) is None]
     samples = folder / SAMPLES / ROWS
-    if process_count() == 1 and samples.is_file() and samples.stat().st_size:
+    if sampling and process_count() == 1 and samples.is_file() and samples.stat().st_size:
         kept.append(SAMPLES)
     if kept:
         raise FileExistsError(

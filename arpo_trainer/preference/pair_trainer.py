@@ -80,7 +80,7 @@ def make_pair_trainer(
         callbacks: transformers callbacks.
 
     Raises:
-        ValueError: there is no pair.
+        ValueError: there is no pair, or one has ids that the model does not know.
         RuntimeError: this release of TRL does not use the masks.
     """
     if not pairs:
@@ -97,6 +97,7 @@ def make_pair_trainer(
         peft_config=peft_config,
         callbacks=list(callbacks),
     )
+    _check_ids(pairs, trainer.model.get_input_embeddings().num_embeddings)
     _check_batch(trainer, rows[0])
     trainer.rows_digest = pairs_digest(pairs)
     return trainer
@@ -108,6 +109,20 @@ def pairs_digest(pairs: Sequence[PreferencePair]) -> str:
     for pair in pairs:
         found.update(json.dumps(asdict(pair)).encode())
     return found.hexdigest()[:16]
+
+
+def _check_ids(pairs: Sequence[PreferencePair], size: int) -> None:
+    """Check that all ids are tokens of the model.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for pair in pairs:
+        if (largest := max(*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids)) >= size:
+            raise ValueError(
+                f"a pair of task {pair.task!r} has the token id {largest}, and the model has {size} tokens: the pairs "
+                "were sampled with another tokenizer. Sample them from this model"
+            )
 
 
 def _check_batch(trainer: PairTrainer, row: dict[str, list[int]]) -> None:

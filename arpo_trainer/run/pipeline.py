@@ -92,6 +92,8 @@ class Stage:
 
     def differences(self) -> list[str]:
         """Return the settings that differ from those of the stamp, such as "max_steps: 8 -> 3"."""
+        if self.kind == "synth" and self.status == "begun":
+            return []  # the command takes other limits, and refuses other sampling itself
         before, now = (self.stamp or {}).get("settings", self._plain()), self._plain()
         names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
         return [f"{name}: {before.get(name)!r} -> {now.get(name)!r}" for name in names]

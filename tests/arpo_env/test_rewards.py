@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.episode import Call, Episode, Turn
+from arpo_env.episode import FOLD, Call, Episode, Turn
 from arpo_env.grading import Grader, GradingError, Score, make_grader
 from arpo_env.published_reward import reference_reward
 from arpo_env.rewards import DeepAgentRewards, Grade, Rewards, RewardTerm, grade_episode, is_correct, paper_reward
@@ -84,7 +84,8 @@ def test_tool_stars_reward_is_the_hierarchical_one() -> None:
 def test_deepagents_reward_adds_right_calls_to_success_whatever_the_format() -> None:
     calls = [("a", "ok"), ("a", "ok"), ("b", "error"), ("b", "ok"), ("c", "refused")]
     turns = [Turn("", calls=[Call("python", status, arguments={"code": code})]) for code, status in calls]
-    got = graded(episode("1204", *turns), "deepagent", well_formed=False)
+    folded = Turn("", calls=[Call(FOLD, "ok")])  # earns S_pref alone
+    got = graded(episode("1204", *turns, folded), "deepagent", well_formed=False)
     assert (got.reward, got.components["success"], got.components["action"]) == (
         3.0,
         1.0,

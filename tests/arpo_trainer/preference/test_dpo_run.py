@@ -17,14 +17,14 @@ from arpo_trainer.run.recipes import read_settings
 from tests.arpo_trainer.byte_policy import write_byte_policy
 
 # the tiny policy answers in the format or not: that is what can be preferred
-QUICK = ["env_kwargs.level=3", "tasks=4", "chosen_reward=0", "max_turn_length=48", "max_completion_length=160"]
+QUICK = ["tasks=4", "chosen_reward=0", "max_turn_length=48", "max_completion_length=160"]
 QUICK += ["threads=1", "gradient_checkpointing=false", "disable_tqdm=true", "save_strategy='no'", "learning_rate=1e-3"]
 PAIR = {"task": "t", "prompt_ids": [5, 6], "shared": 0, "chosen_ids": [7, 8], "chosen_mask": [1, 0]}
 PAIR |= {"rejected_ids": [9], "rejected_mask": [1], "chosen_reward": 1.0, "rejected_reward": 0.0}
 
 
 def command(model: Path, folder: Path, *more: str) -> list[str]:
-    return ["dpo", "--set", f"model={model}", f"output_dir={folder}", *QUICK, *more]
+    return ["dpo", "--env-set", "level=3", "--set", f"model={model}", f"output_dir={folder}", *QUICK, *more]
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -98,10 +98,9 @@ def test_a_round_without_pairs_is_an_error_or_skipped(
     assert facts(tmp_path / "two")["status"] == "skipped"
     before = {file.name: file.read_bytes() for file in model.iterdir()}
     assert {file.name: file.read_bytes() for file in (tmp_path / "two" / "model").iterdir()} == before
-    # a round there that learns does not write into files that it shares with the policy
+    # a round there that learns, from given pairs, does not write into files that it shares with the policy
     (tmp_path / "pairs.jsonl").write_text(json.dumps(PAIR) + "\n")
-    again = [*command(model, tmp_path / "two", "max_steps=1"), "--resume", "--pairs", str(tmp_path / "pairs.jsonl")]
-    assert main(again) == 0
+    assert main([*command(model, tmp_path / "two", "max_steps=1"), "--pairs", str(tmp_path / "pairs.jsonl")]) == 0
     assert (tmp_path / "two" / "model" / "config.json").read_bytes() != before["config.json"]
     assert {file.name: file.read_bytes() for file in model.iterdir()} == before
 

@@ -156,3 +156,9 @@ def test_the_reference_is_the_policy_before_the_round(
 def test_no_pairs_are_refused(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no pairs"):
         trainer_of([], policy, byte_tokenizer, tmp_path, per_device_train_batch_size=1)
+
+
+def test_ids_of_another_tokenizer_are_refused(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+    [pair] = random_pairs(1)
+    with pytest.raises(ValueError, match="token id 49000, and the model has 258 tokens"):
+        trainer_of([replace(pair, prompt_ids=[49000])], policy, byte_tokenizer, tmp_path)

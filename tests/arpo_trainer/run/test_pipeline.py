@@ -76,6 +76,8 @@ def test_the_rows_of_synth_are_those_of_sft(tmp_path: Path) -> None:
         "train": {"base": "arithmetic-cpu"},
     }
     path.write_text(yaml.safe_dump(sections))
+    with pytest.raises(StageError, match="stage synth"):  # nothing was left: its limits may change
+        Pipeline.read(str(path), ["synth.min_score=1"]).run(Commands("synth"))
     Pipeline.read(str(path)).run(commands)
     assert commands.lines[0] == ["synth", "--config", str(out / "synth.yaml"), "--resume", "--retry"]
     synth, sft, train = (yaml.safe_load((out / f"{name}.yaml").read_text()) for name in ("synth", "sft", "train"))
