@@ -117,7 +117,7 @@ function tally() {
     ["training steps", rows.length ? num(rows.length) : null],
     ["trajectories", started ? num(started) : null],
     ["from branches", started ? percent(total("branches") / started) : null],
-    ["tokens sampled once", unique ? num(unique) : null],
+    ["tokens, shared ones once", unique ? num(unique) : null],
     ["sharing factor", unique ? `×${fixed(copied / unique)}` : null],
     ["tool calls a task", calls],
     ["could not be scored", rows.length ? num(invalid) : null],

@@ -100,7 +100,7 @@ function treeHead(tree) {
     `${many(all.length, "trajectory", "trajectories")}: ${origins}`,
     decided ? `branched at ${num(points)} of ${many(decided, "tool result")}` : null,
     tree.contrasts.length ? `branches differ in reward at ${num(tree.contrasts.filter(Boolean).length)} of ${many(tree.contrasts.length, "fork")}` : null,
-    `${num(tree.unique - left)} tokens sampled once, ${num(tree.copied)} if copied out: sharing ×${fixed(tree.copied / Math.max(1, tree.unique - left))}`,
+    `${num(tree.unique - left)} tokens with shared ones once, ${num(tree.copied)} if copied out: sharing ×${fixed(tree.copied / Math.max(1, tree.unique - left))}`,
     left ? `${num(left)} tokens abandoned` : null,
     rewards.length ? `reward ${fixed(mean(rewards))} ± ${fixed(deviation)}` : "no reward",
   ];
