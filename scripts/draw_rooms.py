@@ -36,7 +36,7 @@ FLOORS: dict[str, list[str]] = {
         "backends",
         "algorithms packing",
         "tree",
-        "timeline validation optional_dependencies statistics",
+        "timeline validation folder_lock optional_dependencies statistics",
     ],
     "arpo_env": [
         "adapters",
