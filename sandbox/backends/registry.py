@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 
 from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
+from sandbox.backends.command import start_command
 from sandbox.backends.docker import start_docker
 from sandbox.backends.local_process import start_local
 from sandbox.backends.stream import Stream
@@ -17,7 +18,7 @@ from sandbox.config.options import ServerOptions
 from sandbox.docker_engine.check import check_docker
 from sandbox.errors import SandboxUnavailable
 
-NAMES = ("auto", "docker", "bubblewrap", "unsafe_local")
+NAMES = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local")
 _warned = False
 
 
@@ -30,8 +31,8 @@ def choose(name: str) -> str:
     """
     if name not in NAMES:
         raise ValueError(f"there is no sandbox backend {name!r}; choose one of {', '.join(NAMES)}")
-    if name == "unsafe_local":
-        return name
+    if name in ("command", "kubernetes", "unsafe_local"):
+        return name  # chosen by name alone; what is wrong with it shows at the start
     faults: list[str] = []
     if name in ("auto", "docker"):
         diagnosis = check_docker()
@@ -59,6 +60,7 @@ def start(name: str, options: ServerOptions) -> Stream:
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
     starters: dict[str, Callable[[ServerOptions], Stream]] = {
         "bubblewrap": start_bubblewrap,
+        "command": start_command,
         "unsafe_local": _start_unsafe,
     }
     return starters[name](options)
