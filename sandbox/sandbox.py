@@ -71,7 +71,7 @@ class Sandbox:
             no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with code that
             is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
         command: for the backends "command" and "kubernetes", see `sandbox.backends.command` and
-            `sandbox.kubernetes.start_pod`: a list of words, or a text that is split as a shell does it.
+            `sandbox.backends.kubernetes`: a list of words, or a text that is split as a shell does it.
         start_wait: seconds that a command or a pod may take until the server in it answers.
     """
 
@@ -249,7 +249,8 @@ def default_sandbox() -> Sandbox:
     """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
 
     The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap", "command",
-    "kubernetes" or "unsafe_local". A process forked from this one gets a sandbox of its own, and a closed one is replaced.
+    "kubernetes" or "unsafe_local". A process forked from this one gets a sandbox of its own, and a closed one is
+    replaced.
     """
     global _default, _default_owner
     with _default_lock:

@@ -24,9 +24,9 @@ _REASONS = {
 _MISSING = {
     "cpus": "Limits.cpus is not enforced: the container's control group does not limit its CPUs to that",
     "memory": "Limits.memory is enforced by the watchdog alone: the container has no control group with a memory limit",
-    "pids": "the processes of the container are not limited, only those of each group, where groups have their own users",
+    "pids": "the container's processes are not limited, only those of each group, where groups have their own users",
     "disk": "Limits.disk is not enforced: the groups of sessions share one file system, whose size limits all together",
-    "network": "the container has a network: only the refusal of sockets, and the network's own rules, keep code from it",
+    "network": "the container has a network; the refusal of sockets, and the network's own rules, keep code from it",
 }
 _CONTROLLERS = {"cpus": ("CpuCfsPeriod", "CpuCfsQuota"), "memory": ("MemoryLimit",), "pids": ("PidsLimit",)}
 # shared by all containers of this program, so that each limit is warned of once

@@ -83,6 +83,5 @@ class PoolPlan:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}; it has to be a whole number, at least 1")
-        # `not ... > 0` instead of `<= 0`, so that NaN is refused as well
         if isinstance(self.wait, bool) or not isinstance(self.wait, (int, float)) or not self.wait > 0:
             raise ValueError(f"wait={self.wait!r}; it has to be a positive number of seconds")

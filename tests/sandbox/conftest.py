@@ -16,7 +16,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(
     scope="session",
-    params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"],
+    params=[
+        pytest.param("docker", marks=pytest.mark.docker),
+        pytest.param("command", marks=pytest.mark.docker),
+        "bubblewrap",
+        "unsafe_local",
+    ],
 )
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     opened = open_or_skip(request.param)

@@ -76,7 +76,7 @@ def _prepare_slots(config: dict[str, Any]) -> bool:
     mounted = all(os.path.ismount(place) for place in places)
     if not config["first_uid"] and mounted:
         config["root"] = root = places[0]  # with one user for all, Landlock separates directories in one place
-    if not os.path.isdir(root) or not (config["first_uid"] and mounted or os.access(root, os.W_OK)):
+    if not os.path.isdir(root) or not ((config["first_uid"] and mounted) or os.access(root, os.W_OK)):
         raise UnfitContainerError(
             f"sessions have no place to write to: {root} {'is not writable' if os.path.isdir(root) else 'is missing'} "
             f"for user {os.geteuid()}. Mount a tmpfs there: docker run --tmpfs {config['root']}:exec,mode=711,size=4g, "
