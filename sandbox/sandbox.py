@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import shlex
 import threading
 import weakref
 from collections.abc import Sequence
@@ -41,6 +42,8 @@ class PoolOptions(TypedDict, total=False):
     recycle_after: int
     wait: float
     loopback: bool
+    command: Sequence[str] | str | None
+    start_wait: float
 
 
 class Sandbox:
@@ -51,7 +54,8 @@ class Sandbox:
     it; the sessions in it are lost.
 
     Args:
-        backend: "docker", "bubblewrap", "unsafe_local", or "auto" for the first of docker and bubblewrap that works.
+        backend: "docker", "bubblewrap", "command", "kubernetes", "unsafe_local", or "auto" for the first of docker and
+            bubblewrap that works.
         limits: what each container and its sessions may use.
         image: a Docker image with python3; None uses the one of `build_image`.
         containers: how many containers there may be; the next one is started when all others are full.
@@ -66,6 +70,9 @@ class Sandbox:
         loopback: whether the code may open TCP and UDP sockets. They reach every session of the same container, but
             no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with code that
             is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
+        command: for the backends "command" and "kubernetes", see `sandbox.backends.command` and
+            `sandbox.backends.kubernetes`: a list of words, or a text that is split as a shell does it.
+        start_wait: seconds that a command or a pod may take until the server in it answers.
     """
 
     def __init__(
@@ -82,12 +89,17 @@ class Sandbox:
         recycle_after: int = 10_000,
         wait: float = 600.0,
         loopback: bool = False,
+        command: Sequence[str] | str | None = None,
+        start_wait: float = 300.0,
     ) -> None:
         if hosts is not None and backend not in ("auto", "docker"):
             raise ValueError(f"hosts= is for the docker backend, not for {backend!r}")
         self.backend = backend
         self.limits = Limits() if limits is None else limits
-        options = ServerOptions(self.limits, sessions, profile, image, runtime, loopback=loopback)
+        words = None if command is None else tuple(shlex.split(command) if isinstance(command, str) else command)
+        options = ServerOptions(
+            self.limits, sessions, profile, image, runtime, loopback=loopback, command=words, start_wait=start_wait
+        )
         plan = PoolPlan(backend, options, containers, recycle_after, wait)
         engines = hosts_of(hosts) if backend in ("auto", "docker") else [Host(None)]
         self._pool = Pool(plan, engines)
@@ -236,8 +248,9 @@ class Sandbox:
 def default_sandbox() -> Sandbox:
     """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
 
-    The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap" or
-    "unsafe_local". A process forked from this one gets a sandbox of its own, and a closed one is replaced.
+    The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap", "command",
+    "kubernetes" or "unsafe_local". A process forked from this one gets a sandbox of its own, and a closed one is
+    replaced.
     """
     global _default, _default_owner
     with _default_lock:
