@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
 from sandbox.backends.docker import start_docker
+from sandbox.backends.http_backend import start_http
 from sandbox.backends.local_process import start_local
 from sandbox.backends.stream import Stream
 from sandbox.config.options import ServerOptions
@@ -29,7 +30,10 @@ def choose(name: str) -> str:
         SandboxUnavailable: it cannot be used here; the message says what to do.
     """
     if name not in NAMES:
-        raise ValueError(f"there is no sandbox backend {name!r}; choose one of {', '.join(NAMES)}")
+        raise ValueError(
+            f"there is no sandbox backend {name!r}; choose one of {', '.join(NAMES)}, or the address of a sandbox "
+            "server, such as http://host:8080"
+        )
     if name == "unsafe_local":
         return name
     faults: list[str] = []
@@ -54,6 +58,8 @@ def start(name: str, options: ServerOptions) -> Stream:
     """
     if name == "docker":
         return start_docker(options)
+    if name == "http":
+        return start_http(options)
     for option in ("image", "runtime", "host"):
         if getattr(options, option) is not None:
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")

@@ -22,6 +22,8 @@ class ServerOptions:
         containers: how many such servers there may be at the same time.
         host: the Docker engine, as in DOCKER_HOST; None uses the one of the environment.
         loopback: whether sessions may open TCP and UDP sockets, which reach all sessions of the container.
+        token: what a sandbox server is sent (backend "http").
+        wait: seconds that a session may wait for a slot of a sandbox server.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -32,6 +34,8 @@ class ServerOptions:
     host: str | None = None
     containers: int = 1
     loopback: bool = False
+    token: str = field(default="", repr=False)
+    wait: float = 600.0
 
     def __post_init__(self) -> None:
         if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
@@ -54,7 +58,7 @@ class PoolPlan:
     """How many servers a pool may start, and how long requests wait.
 
     Attributes:
-        backend: "auto", "docker", "bubblewrap" or "unsafe_local".
+        backend: "auto", "docker", "bubblewrap", "unsafe_local" or "http".
         options: of each container.
         containers: the maximum number. One more may exist while one is drained.
         recycle_after: number of session groups that a container serves before it is drained.

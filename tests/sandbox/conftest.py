@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sandbox_under_test import open_or_skip
+from sandbox_under_test import opened
 
 from sandbox import Sandbox, SyncInterpreter
 
@@ -16,12 +16,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(
     scope="session",
-    params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"],
+    params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local", "http"],
 )
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    opened = open_or_skip(request.param)
-    yield opened
-    opened.close_sync()
+    with opened(request.param) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
@@ -30,8 +29,7 @@ def python(sandbox: Sandbox) -> Iterator[SyncInterpreter]:
         yield interpreter
 
 
-@pytest.fixture(scope="session", params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap"])
+@pytest.fixture(scope="session", params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "http"])
 def isolated(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    opened = open_or_skip(request.param)
-    yield opened
-    opened.close_sync()
+    with opened(request.param) as sandbox:
+        yield sandbox
