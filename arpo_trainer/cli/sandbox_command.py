@@ -159,7 +159,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from sandbox.http.run_code_endpoint import serve  # type: ignore[import-not-found, unused-ignore]
+    from sandbox.http.sandbox_server import serve  # type: ignore[import-not-found, unused-ignore]
 
     token = arguments.token or os.environ.get("ARPO_SANDBOX_TOKEN", "")
     serve(arguments.host, arguments.port, arguments.containers, arguments.sessions, token)

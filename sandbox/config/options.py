@@ -25,6 +25,8 @@ class ServerOptions:
         command: for "command": its words; the server's own command line replaces "{server}", or is appended. For
             "kubernetes": kubectl with its options. None takes those of the environment.
         start_wait: seconds that a command or a pod may take until the server in it answers.
+        token: what a sandbox server is sent (backend "http").
+        wait: seconds that a session may wait for a slot of a sandbox server.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -37,6 +39,8 @@ class ServerOptions:
     loopback: bool = False
     command: tuple[str, ...] | None = None
     start_wait: float = 300.0
+    token: str = field(default="", repr=False)
+    wait: float = 600.0
 
     def __post_init__(self) -> None:
         if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
@@ -65,7 +69,7 @@ class PoolPlan:
     """How many servers a pool may start, and how long requests wait.
 
     Attributes:
-        backend: "auto", "docker", "bubblewrap", "command", "kubernetes" or "unsafe_local".
+        backend: "auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local" or "http".
         options: of each container.
         containers: the maximum number. One more may exist while one is drained.
         recycle_after: number of session groups that a container serves before it is drained.

@@ -12,14 +12,15 @@ def isolation_fault(backend: str, facts: dict[str, Any]) -> str:
     """Return what is wrong with the isolation; empty if nothing is.
 
     Args:
-        backend: its name. "unsafe_local" need not provide anything. The containers of "command" and "kubernetes" may
-            have a network, as every pod has, if sessions cannot make sockets for it.
+        backend: its name. "unsafe_local" need not provide anything; a server behind "http" has checked its own. The
+            containers of "command" and "kubernetes" may have a network, as every pod has, if sessions cannot make
+            sockets for it.
         facts: from the server's HELLO. The server measures them in its own process ("supervisor") and in a child that
             is confined as sessions are ("session").
     """
     if "fault" in facts:
         return str(facts["fault"])
-    if backend == "unsafe_local":
+    if backend in ("unsafe_local", "http"):
         return ""
     session, supervisor = facts["session"], facts["supervisor"]
     fitted = backend in _FITTED

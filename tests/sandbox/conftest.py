@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from commands_under_test import VARIABLE, command_for, end_ssh
-from sandbox_under_test import LIMITS, open_or_skip
+from sandbox_under_test import LIMITS, opened
 
 from sandbox import Sandbox, SyncInterpreter
 from sandbox.backends.command import COMMAND_VARIABLE
@@ -59,12 +59,11 @@ def _opened(backend: str) -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patch:
         if backend == "command":  # for processes that a test starts, and commands of the terminal
             patch.setenv(COMMAND_VARIABLE, shlex.join(command_for(LIMITS, 64)))
-        opened = open_or_skip(backend)
-        yield opened
-        opened.close_sync()
+        with opened(backend) as sandbox:
+            yield sandbox
 
 
-@pytest.fixture(scope="session", params=_backends(COMMAND, "bubblewrap", "unsafe_local"))
+@pytest.fixture(scope="session", params=_backends(COMMAND, "bubblewrap", "unsafe_local", "http"))
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     yield from _opened(request.param)
 
@@ -75,6 +74,6 @@ def python(sandbox: Sandbox) -> Iterator[SyncInterpreter]:
         yield interpreter
 
 
-@pytest.fixture(scope="session", params=_backends("bubblewrap"))
+@pytest.fixture(scope="session", params=_backends("bubblewrap", "http"))
 def isolated(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     yield from _opened(request.param)
