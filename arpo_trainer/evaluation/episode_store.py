@@ -21,7 +21,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,7 +53,7 @@ class EpisodeStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.folder)
+        self._lock = lock_folder(self.folder)
         try:
             self.rows: dict[UnitKey, UnitRow] = {}
             self._attempts: dict[UnitKey, int] = {}
@@ -77,6 +77,16 @@ class EpisodeStore:
         self._write(self._lines, _line(row))
         self._keep(row)
         return row
+
+    def copy(self, row: UnitRow, line: str) -> None:
+        """Append a unit of another folder.
+
+        Args:
+            row: its row there.
+            line: its line of traces.jsonl there.
+        """
+        self._keep(replace(row, trace=self._write(self._traces, _encoded(line.removesuffix("\n")))))
+        self._write(self._lines, _line(self.rows[row.key]))
 
     def close(self) -> None:
         """Close the files and let other processes have the folder. May be called twice."""
@@ -248,7 +258,7 @@ def _cut(path: Path, size: int) -> None:
 def _is_written(folder: Path) -> bool:
     """Return whether a process has the folder open for writing."""
     try:
-        _lock(folder).close()
+        lock_folder(folder).close()
     except BlockingIOError:
         return True
     except OSError:  # a folder that may only be read says nothing
@@ -265,7 +275,12 @@ def _take(file: IO[bytes]) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _lock(folder: Path) -> IO[bytes]:
+def lock_folder(folder: Path) -> IO[bytes]:
+    """Take a folder for writing until the returned file is closed.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
     file = (folder / ".lock").open("ab")
     try:
         _take(file)
