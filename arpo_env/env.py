@@ -290,7 +290,6 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         return fresh
 
     def _load(self, **options: Any) -> Any:
-        """Return the source of the tasks; an environment that is only planned has none."""
         return load_tasks(self.env_spec.source, _OPTIONS, **options)
 
     def _check_reward(self) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import logging
 import time
 from collections import Counter
@@ -22,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
-from arpo_env.net.redaction import redact_urls
-from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
+from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run, write_facts
 from arpo_trainer.evaluation.eval_metrics import write_results
 from arpo_trainer.evaluation.eval_models import (
     EvalModel,
@@ -259,12 +257,3 @@ def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iter
         facts |= {"status": status, "seconds": round(before + time.time() - began, 1), "usage": usage}
         write_facts(folder, facts)
         write_results(folder, rows, facts)
-
-
-def write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """Write run.json."""
-    # settings may hold URLs with passwords or keys, and run.json is meant to be shown
-    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
-    scratch = folder / f"{FACTS}.unfinished"
-    scratch.write_text(text + "\n", encoding="utf-8")
-    scratch.replace(folder / FACTS)  # a reader sees the old file or the new one

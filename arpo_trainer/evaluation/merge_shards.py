@@ -27,9 +27,9 @@ from arpo_trainer.evaluation.episode_store import (
     in_order,
     load_eval_run,
     lock_folder,
+    write_facts,
 )
 from arpo_trainer.evaluation.eval_metrics import write_results
-from arpo_trainer.evaluation.eval_session import write_facts
 from arpo_trainer.evaluation.eval_settings import differing_settings
 from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, shard_folders
 from arpo_trainer.evaluation.eval_usage import usage_of
