@@ -18,10 +18,11 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from arpo_env.net.redaction import redact_urls
 from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow, unit_row
 from arpo_trainer.folder_lock import lock_folder
 from arpo_trainer.report.run_data import read_facts
@@ -74,6 +75,16 @@ class EpisodeStore:
         self._write(self._lines, _line(row))
         self._keep(row)
         return row
+
+    def copy(self, row: UnitRow, line: str) -> None:
+        """Append a unit of another folder.
+
+        Args:
+            row: its row there.
+            line: its line of traces.jsonl there.
+        """
+        self._keep(replace(row, trace=self._write(self._traces, _encoded(line.removesuffix("\n")))))
+        self._write(self._lines, _line(self.rows[row.key]))
 
     def close(self) -> None:
         """Close the files and let other processes have the folder. May be called twice."""
@@ -212,6 +223,15 @@ def rows_of(path: Path) -> Iterator[UnitRow]:
                 yield UnitRow.from_dict(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}: not an episode ({error}); delete the line") from error
+
+
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write run.json."""
+    # settings may hold URLs with passwords or keys, and run.json is meant to be shown
+    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
+    scratch = folder / f"{FACTS}.unfinished"
+    scratch.write_text(text + "\n", encoding="utf-8")
+    scratch.replace(folder / FACTS)  # a reader sees the old file or the new one
 
 
 def _line(row: UnitRow) -> bytes:
