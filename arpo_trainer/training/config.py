@@ -16,7 +16,7 @@ from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.rollout.settings import RENAMED, RolloutSettings
-from arpo_trainer.training.config_checks import check_sampling, check_trl_loss, check_vllm
+from arpo_trainer.training.config_checks import check_overlap, check_sampling, check_trl_loss, check_vllm
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
@@ -197,8 +197,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     vllm_importance_sampling_correction: bool | None = field(
         default=None,
         metadata={
-            "help": "Weigh tokens by the ratio of the trainer's to vLLM's probability. Default: true, except for "
-            "the '-reference' algorithms, whose code does not."
+            "help": "Weigh tokens by the ratio of the trainer's probability to the one they were sampled with: vLLM's, "
+            "or with `max_staleness` that of older weights. Default: true, except for the '-reference' algorithms, "
+            "whose code does not."
         },
     )
     vllm_importance_sampling_mode: str = field(
@@ -241,6 +242,14 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             'of a tool, as in {"search": 16}.'
         },
     )
+    max_staleness: int = field(
+        default=0,
+        metadata={
+            "help": "Play the next rollout while the model learns from the last one, with weights that are at most "
+            "this many steps old at its first use. TRL's importance weights correct for their age. 0 waits for the "
+            "new weights."
+        },
+    )
     trace_every: int = field(
         default=1,
         metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
@@ -276,7 +285,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_name("attribution", self.attribution, CREDITS)
         check_sampling(self)
         lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}
-        lowest["action_weight"] = 0
+        lowest |= {"action_weight": 0, "max_staleness": 0}
         for name, low in lowest.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
@@ -320,6 +329,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
 
     def _check_loss(self) -> None:
         check_trl_loss(self)
+        if self.max_staleness:
+            check_overlap(self)
         if self.policy_loss != "clipped":
             loss = self.token_loss()
             check_loss_settings(loss, self)

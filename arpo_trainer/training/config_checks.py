@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from arpo_trainer.training.trl_losses import LOSS_TYPES
 from arpo_trainer.validation import check_name
+
+logger = logging.getLogger(__name__)
 
 # the values that leave the policy's distribution as it is; they are TRL's defaults
 UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
@@ -80,6 +83,28 @@ def check_vllm_length(args: Any, tokens: int | None) -> None:
         raise ValueError(
             f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "
             "raise it to their sum, or lower max_completion_length"
+        )
+
+
+def check_overlap(args: Any) -> None:
+    """Refuse rollouts beside the update where both would use one engine's GPUs; warn if old weights are not corrected.
+
+    Args:
+        args: an `ARPOConfig` with `max_staleness` above 0.
+
+    Raises:
+        ValueError: the engine is in the training processes.
+    """
+    if args.use_vllm and args.vllm_mode == "colocate":
+        raise ValueError(
+            f"max_staleness={args.max_staleness} with vllm_mode='colocate': the engine shares the GPUs and the process "
+            "of the update. Serve the model on other GPUs (vllm_mode: server), or leave max_staleness out"
+        )
+    if not args.vllm_importance_sampling_correction:
+        logger.warning(
+            "max_staleness=%d without vllm_importance_sampling_correction: rollouts of older weights are used as if "
+            "the present ones had sampled them",
+            args.max_staleness,
         )
 
 

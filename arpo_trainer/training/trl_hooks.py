@@ -6,8 +6,10 @@
                                           batch_made
     _prepare_inputs, _buffered_inputs, _step   deal: which rows share a micro-batch
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
-    _get_train_sampler                    sampler_made
+    _step                                 micro_batch
+    _get_train_sampler                    sampler_made, fresh_sampler
     _save_checkpoint, _get_output_dir     before_checkpoint
+    use_vllm, _last_loaded_step           corrects_sampling: importance weights without vLLM
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
     _metrics                              add_metric, replace_metric
@@ -55,7 +57,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "_get_per_token_logps_and_entropies": ("model",),
     "_prepare_inputs": ("generation_batch",),
 }
-_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer")
+_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer", "use_vllm")
 
 
 def missing_methods(trainer: type) -> list[str]:
@@ -97,6 +99,8 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
     Attributes:
         rows: rows of the data set that this process rolls out or scores.
+        corrects_sampling: whether TRL's importance weights, which it has for vLLM, are used in training whatever
+            generates.
 
     Raises:
         ImportError: the trainer of this TRL lacks an attribute that is needed.
@@ -111,7 +115,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         "citation": "",
     }
     _buffered_inputs: Any
+    use_vllm: bool
     _loss_inputs: dict[str, Any] | None = None
+    corrects_sampling = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -131,6 +137,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
             reward functions under their names.
         """
         raise NotImplementedError
+
+    def before_rollout(self) -> None:
+        """Called before TRL hands weights over and asks for a rollout, in training and in evaluation."""
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
         """Called with the rewards of all processes, (rows, functions); NaN marks what could not be scored."""
@@ -197,7 +206,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         started = time.perf_counter()
         # TRL writes results back into its rows; rows that share one dict would overwrite each other
         self.rows = [dict(row) for row in inputs]
-        output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
+        self.before_rollout()
+        with self._weighted():
+            output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
         output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
         output |= self.more_columns(output["completion_ids"])
         self.batch_made(time.perf_counter() - started)
@@ -220,6 +231,23 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         return self.sampler_made(super()._get_train_sampler(*args, **kwargs))
 
+    def fresh_sampler(self) -> Any:
+        """Return a new sampler of the training data, in the order of the first epoch."""
+        return super()._get_train_sampler()
+
+    @contextlib.contextmanager
+    def _weighted(self) -> Iterator[None]:
+        """Let TRL compute and use its importance weights, which it does only where vLLM generates."""
+        if self.use_vllm or not (self.corrects_sampling and self.model.training):
+            yield
+            return
+        # the step tells TRL that there is no vLLM to give weights to
+        self.use_vllm, self._last_loaded_step = True, self.state.global_step
+        try:
+            yield
+        finally:
+            self.use_vllm = False
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.before_checkpoint(Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
         super()._save_checkpoint(model, trial)
@@ -227,7 +255,8 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = self.before_loss(inputs)
         try:
-            loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
+            with self._weighted():
+                loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
         finally:
             # also after an error: it marks the pass of the loss, and the next pass may be another
             self._loss_inputs = None
@@ -242,7 +271,6 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         batch_size: int | None = None,
         **more: Any,
     ) -> tuple[Any, ...]:
-        # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
         # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
         wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
         theirs = super()._get_per_token_logps_and_entropies
@@ -260,6 +288,12 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
 def _play(prompts: list[Any], trainer: HookedGRPOTrainer) -> dict[str, list[Any]]:
     return trainer.play(trainer.rows)
+
+
+def micro_batch(trainer: Any) -> int:
+    """Return the number of the micro-batch that is being used, over the whole run."""
+    step: int = trainer._step
+    return step
 
 
 def amid_rollout(trainer: Any) -> bool:
