@@ -159,7 +159,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Trim the padding of the micro-batch."""
-        return trim_padding(inputs)
+        return trim_padding(super().before_loss(inputs))
 
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
         """Shift log pi_old if the loss is not TRL's own."""
