@@ -16,7 +16,14 @@ from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.rollout.settings import RENAMED, RolloutSettings
-from arpo_trainer.training.config_checks import check_overlap, check_sampling, check_trl_loss, check_vllm
+from arpo_trainer.training.config_checks import (
+    check_group_sizes,
+    check_overlap,
+    check_sampling,
+    check_servers,
+    check_trl_loss,
+    check_vllm,
+)
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
@@ -210,6 +217,12 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "product of ratios is above that, which for long rows it easily is."
         },
     )
+    vllm_server_urls: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Addresses of several vLLM servers, in place of `vllm_server_base_url`; each gets the weights."
+        },
+    )
     max_rows: int = field(
         default=64, metadata={"help": "Most requests that the transformers backend decodes together."}
     )
@@ -270,7 +283,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.max_turn_length = self.max_turn_length or None  # 0 has always meant the default
-        self._check_budget()
+        check_group_sizes(self, process_count())  # TRL knows the processes only after its own checks
         row = get_algorithm(self.algorithm, self.budget, self.branch)
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
         self.attribution = self.attribution or row.attribution
@@ -351,6 +364,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             )
 
     def _check_vllm(self) -> None:
+        if self.vllm_server_urls is not None:
+            check_servers(self)
         if not self.use_vllm:
             return
         if self.entropy_estimator == "exact":
@@ -368,23 +383,6 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         # `type` instead of isinstance, which takes True for a number
         if not isinstance(given, dict) or not all(type(most) is int and most >= 1 for most in given.values()):
             raise ValueError(f"limits={given!r}: give a number by kind, such as {{'search': 16}}")
-
-    def _check_budget(self) -> None:
-        total, first = self.num_generations or 0, self.initial_rollouts or 0
-        if total < 2:
-            raise ValueError(f"num_generations must be at least 2, since advantages compare trajectories; got {total}")
-        if not 1 <= first <= total:
-            raise ValueError(
-                f"initial_rollouts ({first}) must be between 1 and num_generations ({total}): it is the number of them "
-                "that start at the prompt"
-            )
-        micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
-        ranks = process_count()  # TRL knows them only after its own checks
-        if self.generation_batch_size is None and (micro * steps * ranks) % total:
-            raise ValueError(
-                f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) x processes ({ranks}) = "
-                f"{micro * steps * ranks} rows must be a multiple of num_generations ({total}): whole groups"
-            )
 
     def rollout_settings(self, **overrides: Any) -> RolloutSettings:
         """Return the settings of the rollout engine: the fields of `RolloutSettings`, copied by name.

@@ -3,9 +3,9 @@
     use_vllm=False                           the model itself (`transformers_backend`), or a whole copy of it if its
                                              weights are sharded over processes or learn meanwhile (`FullCopyBackend`)
     use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
-    use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
+    use_vllm=True, vllm_mode="server"        one or more servers that TRL pushes the weights to (`VLLMServerBackend`)
 
-TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `trl_hooks`).
+TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `weight_push`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
 from arpo_trainer.backends.process_sync import Lockstep
 from arpo_trainer.backends.thread_device import device_of
-from arpo_trainer.training.trl_hooks import end_ids, push_weights, put_to_sleep, tokenizer_of, weights_are_old
+from arpo_trainer.training.trl_hooks import end_ids, tokenizer_of
+from arpo_trainer.training.weight_push import connect_servers, push_weights, put_to_sleep, weights_are_old
 
 
 def rollout_tokenizer(trainer: Any) -> Any:
@@ -39,7 +40,6 @@ def trainer_backend(trainer: Any, tokenizer: Any = None) -> Backend:
         ValueError: the backend cannot serve the settings, or quantised weights are sharded over processes.
     """
     args, estimator = trainer.args, trainer.args.entropy_estimator
-    tokenizer = tokenizer_of(trainer) if tokenizer is None else tokenizer
     if estimator == "auto":
         estimator = "renormalised" if args.use_vllm else "exact"
     entropy = {"topk": args.entropy_topk, "estimator": estimator}
@@ -109,7 +109,7 @@ def _transformers(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Back
         model = structure(model, trainer.accelerator.device, _forward_dtype(args))
     backend = transformers_backend(
         model,
-        tokenizer,
+        tokenizer or tokenizer_of(trainer),
         max_rows=args.max_rows,
         prefix_tokens=args.prefix_tokens,
         eos_token_ids=end_ids(trainer),
@@ -149,10 +149,12 @@ def _server(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
     from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
     args = trainer.args
-    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    one = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    urls = args.vllm_server_urls or [one]
+    connect_servers(trainer, urls)
     return VLLMServerBackend(
-        [url],
-        tokenizer=tokenizer,
+        urls,
+        tokenizer=tokenizer or tokenizer_of(trainer),
         eos_token_ids=end_ids(trainer),
         patience=args.vllm_server_timeout,
         **entropy,

@@ -1,4 +1,4 @@
-"""All uses of TRL's internals, in one place: `HookedGRPOTrainer` turns them into hooks with stable names.
+"""All uses of the internals of TRL's trainer: `HookedGRPOTrainer` turns them into hooks with stable names.
 
     rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
     _calculate_rewards                    rewards_seen: of all processes, before the mean of the group is subtracted
@@ -14,9 +14,9 @@
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
     _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
-    _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
-    _weight_metadata                      weights_are_old, push_weights, put_to_sleep
     _name, _paper, _tag_names             what the model card says
+
+Those of its vLLM host are in `weight_push`.
 
 `tests/arpo_trainer/training/test_trl_hooks.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on
 each release of `TESTED`. A TRL that cannot work is refused when this module is imported; one that lacks an attribute is
@@ -26,10 +26,8 @@ refused when the first trainer is made.
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +40,6 @@ from accelerate.utils import send_to_device
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.training.forward_request import Forward
 
 logger = logging.getLogger(__name__)
@@ -354,64 +351,3 @@ def end_ids(trainer: Any) -> set[int]:
     declared = trainer.accelerator.unwrap_model(trainer.model).generation_config.eos_token_id
     own = {declared} if isinstance(declared, int) else set(declared or ())
     return own | {trainer._tokenizer.eos_token_id}
-
-
-def weights_are_old(trainer: Any) -> bool:
-    """Return whether vLLM may have other weights than the trainer, or has discarded them to sleep."""
-    host = trainer.vllm_generation
-    asleep: bool = host.mode == "colocate" and host.enable_sleep_mode and host._llm_weights_sleeping
-    # outside training the step proves nothing: the best checkpoint may have been loaded since
-    return asleep or not (trainer.is_in_train and trainer.state.global_step == trainer._last_loaded_step)
-
-
-def push_weights(trainer: Any) -> None:
-    """Give vLLM the weights of the trainer. All processes must call it where weights are sharded or served.
-
-    Raises:
-        GenerationError: only one process has the weights before training, and vLLM needs them on each.
-    """
-    with _unsharded_walk(trainer.vllm_generation, trainer):
-        trainer.vllm_generation.sync_weights()
-    trainer._last_loaded_step = trainer.state.global_step
-
-
-def put_to_sleep(trainer: Any) -> None:
-    """Put the engine of this process to sleep, which discards its weights."""
-    # level 1 would keep a copy in main memory, but whoever wakes the engine pushes weights anew
-    trainer.vllm_generation.llm.sleep(level=2)
-    trainer.vllm_generation._llm_weights_sleeping = True
-
-
-@contextlib.contextmanager
-def _unsharded_walk(host: Any, trainer: Any) -> Iterator[None]:
-    """Let TRL iterate over a model that FSDP will shard only when training begins; it expects shards from the start."""
-    if not trainer.is_fsdp_enabled or _is_sharded(trainer.model):
-        yield
-        return
-    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING", "").lower() == "true":
-        raise GenerationError(
-            "before training only the main process has the weights, and vLLM needs them on each: set "
-            "fsdp_cpu_ram_efficient_loading: false, or leave out what generates before training (eval_tasks: 0)"
-        )
-    if not hasattr(host, "_iter_named_params"):
-        raise GenerationError(
-            f"TRL {trl.__version__} cannot give vLLM weights that FSDP will shard: install trl>=1.16, or leave out "
-            "what generates before training (eval_tasks: 0)"
-        )
-    sharded, walk, device = host._dist, host._iter_named_params, trainer.accelerator.device
-    # a copy without FSDP makes TRL walk over plain parameters, which may still be on the CPU
-    host._dist = copy.copy(sharded)
-    host._dist.fsdp_version = None
-    host._iter_named_params = lambda: ((name, value.to(device)) for name, value in walk())
-    try:
-        yield
-    finally:
-        host._dist, host._weight_metadata = sharded, None  # FSDP may use another precision
-        del host._iter_named_params
-
-
-def _is_sharded(model: Any) -> bool:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(model, FullyShardedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters())
