@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from torch.utils.data import IterableDataset
 
 from arpo_trainer.rollout.distributed import GroupsUnderWay, joint_trees
 from arpo_trainer.rollout.engine import Engine
@@ -27,6 +26,7 @@ class OverlappingTrainer(ResumableTrainer):
 
     engine: Engine
     ahead: RolloutAhead | None = None
+    _waited = 0.0
     _saved_ahead: dict[str, Any] | None = None
 
     def check_overlap(self) -> None:
@@ -37,7 +37,7 @@ class OverlappingTrainer(ResumableTrainer):
         """
         if not self.args.max_staleness:
             return
-        if isinstance(self.train_dataset, IterableDataset):
+        if not hasattr(self.train_dataset, "__len__"):
             raise ValueError(
                 f"max_staleness={self.args.max_staleness} with an iterable data set: the tasks of the next rollout "
                 "cannot be known before. Give a data set with a length, or leave max_staleness out"
@@ -60,6 +60,7 @@ class OverlappingTrainer(ResumableTrainer):
             groups = GroupsUnderWay(self.engine, tasks, step, first_group)
             trees, seconds = joint_trees(self.engine, groups.own)
             return TakenRollout(trees, seconds, groups.own().spent)
+        began = time.perf_counter()
         if self.ahead is None:
             self.ahead = RolloutAhead(self._plan(), self.args.max_staleness, self._training_engine)
             self.ahead.restore(self._saved_ahead)
@@ -67,6 +68,7 @@ class OverlappingTrainer(ResumableTrainer):
         number = micro_batch(self) // self.ahead.plan.sizes.uses
         taken = self.ahead.take(number, tasks, step, first_group)
         self.ahead.begin_if_due(micro_batch(self), self.state.global_step)
+        taken.overlap["seconds_trainer_idle"] = self._waited + time.perf_counter() - began
         return taken
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -77,8 +79,10 @@ class OverlappingTrainer(ResumableTrainer):
 
     def before_rollout(self) -> None:
         """Wait for the rollout ahead: TRL hands weights over next, and nothing may generate then."""
+        began = time.perf_counter()
         if self.ahead:
             self.ahead.wait()
+        self._waited = time.perf_counter() - began
 
     def _training_engine(self) -> Engine:
         return replace(self.engine, settings=self.args.rollout_settings(num_generations=self.num_generations))

@@ -14,7 +14,6 @@ Evaluations and checkpoints wait for the rollout ahead. A checkpoint contains it
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +35,8 @@ class TakenRollout:
         trees: of all processes, in order.
         seconds: that the slowest process played.
         spent: seconds of this process by activity.
-        overlap: "staleness", "seconds_trainer_idle" and "seconds_rollout_idle".
+        overlap: "staleness" and "seconds_rollout_idle", to which the trainer adds "seconds_trainer_idle"; empty where
+            nothing is played ahead.
     """
 
     trees: list[RolloutTree]
@@ -77,15 +77,12 @@ class RolloutAhead:
         self._ahead: _Ahead | None = None
         self._restored: dict[str, Any] | None = None
         self._ended = 0.0  # when the last rollout ended, by `time.perf_counter`
-        self._waited = 0.0
         self._holds = True
 
     def wait(self) -> None:
         """Wait until nothing is being played; what was played is kept."""
-        began = time.perf_counter()
         if self._ahead and self._ahead.groups:
             self._ahead.groups.wait()
-        self._waited += time.perf_counter() - began
 
     def stop(self) -> None:
         """Stop the rollout ahead, whose trajectories are lost, and wait until its environments are closed."""
@@ -112,16 +109,10 @@ class RolloutAhead:
             groups = GroupsUnderWay(self._engine(), tasks, step, first_group)
             ahead = _Ahead(number, PlannedRollout(list(tasks), step, first_group), step - 1, self._idle(groups), groups)
             self._ahead = ahead  # so that an interrupt finds it
-        self.wait()
         trees, seconds = joint_trees(self._engine(), ahead.own)
         self._ended = ahead.groups.ended if ahead.groups else 0.0
         self._ahead = None
-        overlap = {
-            "staleness": float(step - 1 - ahead.weights),
-            "seconds_trainer_idle": self._waited,
-            "seconds_rollout_idle": ahead.idle,
-        }
-        self._waited = 0.0
+        overlap = {"staleness": float(step - 1 - ahead.weights), "seconds_rollout_idle": ahead.idle}
         return TakenRollout(trees, seconds, ahead.own().spent, overlap)
 
     def begin_if_due(self, micro_batch: int, step: int) -> None:
@@ -138,20 +129,18 @@ class RolloutAhead:
         # a rollout that no step would use is not begun
         if first_use >= sizes.steps or first_use - step > self.most:
             return
-        planned, began = self.plan.rollout(number), time.perf_counter()
+        planned = self.plan.rollout(number)
         groups = GroupsUnderWay(self._engine(), planned.tasks, planned.step, planned.first_group)
         self._ahead = _Ahead(number, planned, step, self._idle(groups), groups)
-        self._waited += time.perf_counter() - began  # handing the weights over
 
     def state(self) -> dict[str, Any] | None:
-        """Wait for the rollout ahead, and return it as plain data; None if there is none.
-
-        Raises:
-            BaseException: what ended the rollout.
-        """
+        """Wait for the rollout ahead, and return it as plain data; None if there is none, or if it failed."""
         if self._ahead is None:
             return self._restored
-        own = self._ahead.own()
+        try:
+            own = self._ahead.own()
+        except Exception:  # `take` raises it; a checkpoint without this rollout is as good as any
+            return None
         return {
             "number": self._ahead.number,
             "weights": self._ahead.weights,

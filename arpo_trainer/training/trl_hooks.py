@@ -233,9 +233,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         return super()._get_train_sampler()
 
     @contextlib.contextmanager
-    def _weighted(self) -> Iterator[None]:
+    def _weighted(self, possible: bool = True) -> Iterator[None]:
         """Let TRL compute and use its importance weights, which it does only where vLLM generates."""
-        if self.use_vllm or not (self.corrects_sampling and self.model.training):
+        if self.use_vllm or not (possible and self.corrects_sampling and self.model.training):
             yield
             return
         # the step tells TRL that there is no vLLM to give weights to
@@ -252,7 +252,7 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = self.before_loss(inputs)
         try:
-            with self._weighted():
+            with self._weighted("importance_sampling_ratio" in self._loss_inputs):
                 loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
         finally:
             # also after an error: it marks the pass of the loss, and the next pass may be another

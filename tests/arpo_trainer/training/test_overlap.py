@@ -82,6 +82,22 @@ def weights(trainer: Any) -> torch.Tensor:
     return torch.cat([value.detach().flatten() for value in trainer.model.parameters()])
 
 
+def framed(trainer: Any) -> list[str]:
+    """When the backend of a trainer begins and ends a rollout."""
+    frames, begin, end = list[str](), trainer.backend.begin, trainer.backend.end
+
+    async def begun() -> None:
+        frames.append("begin")
+        await begin()
+
+    async def ended() -> None:
+        await end()
+        frames.append("end")
+
+    trainer.backend.begin, trainer.backend.end = begun, ended
+    return frames
+
+
 def running() -> list[str]:
     """Coroutines of rollouts on the background loop."""
     from arpo_env.event_loop import background_loop
@@ -155,7 +171,7 @@ def test_the_bound_holds_where_a_rollout_serves_several_steps(tmp_path: Path) ->
 
 
 def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path) -> None:
-    settings = {"max_staleness": 1, "save_strategy": "steps", "save_steps": 2, "logging_steps": 2}
+    settings: dict[str, Any] = {"max_staleness": 1, "save_strategy": "steps", "save_steps": 2, "logging_steps": 2}
     whole = make(tmp_path / "whole", **settings)
     trees = played(whole)
     resumed = make(tmp_path / "whole", **settings)
@@ -174,8 +190,11 @@ def test_an_evaluation_sees_the_present_weights_and_changes_nothing(tmp_path: Pa
 
     plain, evaluating = make(tmp_path, max_staleness=1), make(tmp_path, Evaluating, max_staleness=1)
     evaluating.eval_env, evaluating.eval_tasks = plain.env, [plain.env.tasks.task(99)]
+    frames = framed(evaluating)
     assert words(played(evaluating)) == words(played(plain))
     assert len(evaluating.evaluations) == 4
+    # weights are handed over between rollouts and never in one: four to learn from, four to evaluate
+    assert frames == ["begin", "end"] * 8
 
 
 class Failing(ARPOTrainer):
@@ -222,15 +241,9 @@ def test_a_run_that_ends_leaves_nothing_running(tmp_path: Path, kind: str, error
 
 def test_no_rollout_is_begun_that_no_step_would_use(tmp_path: Path) -> None:
     trainer = make(tmp_path, max_staleness=1)
-    begun, ordinary = [], trainer.backend.begin
-
-    async def begin() -> None:
-        begun.append(1)
-        await ordinary()
-
-    trainer.backend.begin = begin
+    frames = framed(trainer)
     played(trainer)
-    assert len(begun) == 4
+    assert frames == ["begin", "end"] * 4
 
 
 def test_a_data_loader_of_another_order_is_served_without_overlap(
