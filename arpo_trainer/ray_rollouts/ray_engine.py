@@ -20,9 +20,9 @@ class RayEngine(Engine):
         engine = RayEngine(backend, tokenizer, env, settings, workers=workers)
         trees = run(engine.rollout(tasks))
 
-    It takes the place of an `Engine` wherever one plays: in a trainer, in `evaluate`, or alone. The backend has to pickle
-    and to generate elsewhere, such as `VLLMServerBackend`; each worker has its own copy, and that of this process only
-    frames the rollout. `limits` hold for each worker. `on_trajectory` is called when the tree arrives.
+    It takes the place of an `Engine` wherever one plays: in a trainer, in `evaluate`, or alone. The backend has to
+    pickle and to generate elsewhere, such as `VLLMServerBackend`; each worker has its own copy, and that of this
+    process only frames the rollout. `limits` hold for each worker. `on_trajectory` is called when the tree arrives.
 
     Attributes:
         workers: play the groups; several engines may share them.

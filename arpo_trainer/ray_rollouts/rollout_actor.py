@@ -88,8 +88,11 @@ class RolloutActor:
         self._sessions: dict[str, asyncio.Future[_Session]] = {}
 
     async def where(self) -> str:
-        """Return the host and the process, once this actor runs."""
-        return f"{self.number} (node {socket.gethostname()}, process {os.getpid()})"
+        """Return number, host, Ray's node and the process, once this actor runs."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()[:8]
+        return f"{self.number} (host {socket.gethostname()}, node {node}, process {os.getpid()})"
 
     async def ping(self) -> None:
         """Return when the loop that plays has answered."""
@@ -174,12 +177,15 @@ class RolloutActor:
     async def _finish(self, name: str) -> tuple[float, float]:
         opened = self._sessions.pop(name, None)
         if opened is None or not opened.done() or opened.cancelled() or opened.exception():
+            if opened is not None:
+                opened.cancel()
             return 0.0, 0.0
         session = opened.result()
         for task in session.running:
             task.cancel()
         await asyncio.gather(*session.running, return_exceptions=True)
-        if not self._sessions:  # another rollout may still generate
+        others = [one.result() for one in self._sessions.values() if one.done() and not one.exception()]
+        if all(one.backend is not session.backend for one in others):  # another rollout may still generate
             await session.backend.end()
         return (
             session.backend.time.seconds - session.before[0],
