@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -32,46 +31,11 @@ from arpo_env.event_loop import run
 from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.tree import RolloutTree
-from benchmarks.ray_world import SleepingPolicy, counting_env, tree_settings, without_times
+from benchmarks.ray_world import Nodes, SleepingPolicy, counting_env, tree_settings, without_times
 from benchmarks.rollout_world import small_tokenizer
 
 RESULTS = Path(__file__).parent / "results" / "ray_rollouts.json"
 PARTS = ("speed", "kill")
-
-
-class Nodes:
-    """A Ray cluster of raylets on this machine.
-
-    Args:
-        cpus: of each node that workers may be on.
-        count: number of these nodes; there is one more, the head, without CPUs.
-        folder: where Ray keeps its sessions; a short path.
-    """
-
-    def __init__(self, cpus: int, count: int = 2, folder: str = "/tmp/arpo-ray") -> None:
-        os.environ["RAY_TMPDIR"] = folder  # also of the file with the address, which `ray.init("auto")` reads
-        (Path(folder) / "ray").mkdir(parents=True, exist_ok=True)
-        from ray.cluster_utils import Cluster
-
-        shared = {"object_store_memory": 100_000_000}
-        head = {"num_cpus": 0, "include_dashboard": False, **shared}
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.nodes = [self.cluster.add_node(num_cpus=cpus, **shared) for _ in range(count)]
-
-    @property
-    def address(self) -> str:
-        """Where the cluster is."""
-        return str(self.cluster.address)
-
-    def kill(self, number: int) -> None:
-        """Kill a raylet with SIGKILL; its actors end when they notice."""
-        raylet = self.nodes[number].all_processes["raylet"][0].process
-        os.kill(raylet.pid, signal.SIGKILL)
-        raylet.wait()  # as long as it is a zombie, its actors take it for alive
-
-    def close(self) -> None:
-        """End the cluster."""
-        self.cluster.shutdown()
 
 
 def engine_of(seconds: float, workers: RolloutWorkers | None) -> Engine:

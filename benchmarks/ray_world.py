@@ -1,4 +1,4 @@
-"""What `ray_rollouts.py` plays: a policy that sleeps instead of computing, and a tool that remembers its calls.
+"""What `ray_rollouts.py` plays, and where: a policy that sleeps, a tool that remembers its calls, and a small cluster.
 
 Turns and their entropies are functions of the context and the seed, and so are the seconds that an engine takes for
 them: trees are equal bit for bit whoever plays them, except for the timeline.
@@ -7,7 +7,10 @@ them: trees are equal bit for bit whoever plays them, except for the timeline.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
+from pathlib import Path
 from typing import Any
 
 from arpo_env import Tool, ToolEnv, ToolResult
@@ -113,3 +116,38 @@ def without_times(tree: RolloutTree) -> str:
         return tree.to_json()
     finally:
         tree.timeline = events
+
+
+class Nodes:
+    """A Ray cluster of raylets on this machine.
+
+    Args:
+        cpus: of each node that workers may be on.
+        count: number of these nodes; there is one more, the head, without CPUs.
+        folder: where Ray keeps its sessions; a short path.
+    """
+
+    def __init__(self, cpus: int, count: int = 2, folder: str = "/tmp/arpo-ray") -> None:
+        os.environ["RAY_TMPDIR"] = folder  # also of the file with the address, which `ray.init("auto")` reads
+        (Path(folder) / "ray").mkdir(parents=True, exist_ok=True)
+        from ray.cluster_utils import Cluster
+
+        shared = {"object_store_memory": 100_000_000}
+        head = {"num_cpus": 0, "include_dashboard": False, **shared}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes = [self.cluster.add_node(num_cpus=cpus, **shared) for _ in range(count)]
+
+    @property
+    def address(self) -> str:
+        """Where the cluster is."""
+        return str(self.cluster.address)
+
+    def kill(self, number: int) -> None:
+        """Kill a raylet with SIGKILL; its actors end when they notice."""
+        raylet = self.nodes[number].all_processes["raylet"][0].process
+        os.kill(raylet.pid, signal.SIGKILL)
+        raylet.wait()  # as long as it is a zombie, its actors take it for alive
+
+    def close(self) -> None:
+        """End the cluster."""
+        self.cluster.shutdown()

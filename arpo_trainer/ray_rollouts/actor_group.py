@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from arpo_trainer.ray_rollouts.rollout_actor import RemoteRollout, RolloutActor
 logger = logging.getLogger(__name__)
 _CALLS = 10_000  # calls that an actor takes at once; how many groups it plays is decided elsewhere
 _FINISH_SECONDS = 30.0
+_START_TRIES = 4  # actors that may fail to start, of all together
 _SHARED_VARIABLES = ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
 
 
@@ -149,41 +151,46 @@ class ActorGroup:
 
     async def finish(self, name: str) -> list[tuple[float, float]]:
         """End a rollout on all actors, and return what `RolloutActor.finish` returns on those that answer."""
-
-        async def finish(member: ActorHandle) -> tuple[float, float] | None:
-            with contextlib.suppress(TimeoutError, self._ray.exceptions.RayError):
-                async with asyncio.timeout(_FINISH_SECONDS):
-                    spent: tuple[float, float] = await member.actor.finish.remote(name)
-                    return spent
-            return None
-
-        spent = await asyncio.gather(*(finish(member) for member in self.members if member.ready))
+        spent = await asyncio.gather(*(self._finish(member, name) for member in self.members if member.ready))
         return [one for one in spent if one is not None]
 
+    async def _finish(self, member: ActorHandle, name: str) -> tuple[float, float] | None:
+        try:
+            async with asyncio.timeout(min(self.silence, _FINISH_SECONDS)):
+                spent: tuple[float, float] = await member.actor.finish.remote(name)
+                return spent
+        except (TimeoutError, self._ray.exceptions.RayError) as error:
+            # it would play on for a rollout that is over; the next one starts another
+            logger.warning("rollout worker %s does not answer (%s): it is ended", member.name, last_line(error))
+            self.drop(member)
+            return None
+
     def _start_all(self) -> None:
-        asked = [self.start(number) for number in range(self.count)]
+        waiting = {member.actor.where.remote(): member for member in map(self.start, range(self.count))}
         if (needed := self.count * self.cpus) > cluster_cpus()[0]:
             logger.warning("%d rollout workers need %g CPUs. %s", self.count, needed, self.room())
-        references = [member.actor.where.remote() for member in asked]
-        done, pending = self._ray.wait(references, num_returns=self.count, timeout=self.start_timeout)
-        for member, reference in zip(asked, references, strict=True):
-            if reference in done:
-                member.name, member.ready = self._started(member, reference), True
-        if pending:
-            raise RolloutWorkerError(
-                f"{len(pending)} of {self.count} rollout workers were not scheduled within {self.start_timeout:g} s. "
-                f"{self.room()} Start {len(done) or 'fewer'} (rollout_workers), let each ask for less "
-                "(rollout_worker_cpus), or add nodes"
-            )
+        ends, tries = time.monotonic() + self.start_timeout, _START_TRIES
+        while waiting:
+            done, _ = self._ray.wait(list(waiting), timeout=max(0.0, ends - time.monotonic()))
+            if not done:
+                raise self._unscheduled(len(waiting))
+            member = waiting.pop(done[0])
+            try:
+                member.name, member.ready = str(self._ray.get(done[0])), True
+            except self._ray.exceptions.RayError as error:
+                # Ray may have chosen a node that died a moment ago, and does not know yet
+                tries -= 1
+                if not tries:
+                    raise _unstarted(member, error) from error
+                member = self.restart(member)
+                waiting[member.actor.where.remote()] = member
 
-    def _started(self, member: ActorHandle, reference: Any) -> str:
-        try:
-            return str(self._ray.get(reference))
-        except self._ray.exceptions.RayError as error:
-            raise RolloutWorkerError(
-                f"rollout worker {member.number} could not start: {last_line(error)}. Every node needs this package "
-                "with the extra `ray`, in the same version as here: pip install 'arpo-gym[ray]'"
-            ) from error
+    def _unscheduled(self, waiting: int) -> RolloutWorkerError:
+        return RolloutWorkerError(
+            f"{waiting} of {self.count} rollout workers were not scheduled within {self.start_timeout:g} s. "
+            f"{self.room()} Start {self.count - waiting or 'fewer'} (rollout_workers), let each ask for less "
+            "(rollout_worker_cpus), or add nodes"
+        )
 
     async def _watch(self) -> None:
         while True:
@@ -199,6 +206,13 @@ class ActorGroup:
             self._ray.kill(member.actor)
         except self._ray.exceptions.RayError:
             return  # it is gone; the calls that wait for it say so
+
+
+def _unstarted(member: ActorHandle, error: Exception) -> RolloutWorkerError:
+    return RolloutWorkerError(
+        f"rollout worker {member.number} could not start: {last_line(error)}. Every node needs this package with the "
+        "extra `ray`, in the same version as here: pip install 'arpo-gym[ray]'"
+    )
 
 
 def _unready(member: ActorHandle, error: Exception) -> RolloutWorkerError:

@@ -135,10 +135,8 @@ class RolloutActor:
     async def _fetch(self, rollout: RemoteRollout) -> EngineParts:
         while len(self._parts) > _PARTS_KEPT:
             del self._parts[next(iter(self._parts))]
-        pickled = await rollout.parts[0]
-        # an environment loads its tasks: seconds in which pings have to be answered
-        parts: EngineParts = await asyncio.to_thread(pickle.loads, pickled)
-        return parts
+        # imports, and an environment that loads its tasks, take seconds in which pings have to be answered
+        return await asyncio.to_thread(_unpickled, await rollout.parts[0])
 
     async def _play(self, rollout: RemoteRollout, task: Task, step: int, group: int) -> RolloutTree:
         from arpo_trainer.rollout.engine import first_error
@@ -201,3 +199,10 @@ class RolloutActor:
         except Exception:
             made.pop(key, None)  # the next rollout tries again
             raise
+
+
+def _unpickled(pickled: bytes) -> EngineParts:
+    import arpo_trainer.rollout.engine  # noqa: F401  (what `_open` will need)
+
+    parts: EngineParts = pickle.loads(pickled)
+    return parts
