@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.training.evaluation import evaluate
 from benchmarks.ray_world import SleepingPolicy, counting_env, tree_settings, without_times
 from benchmarks.rollout_world import small_tokenizer
+from sandbox.docker_engine.admin import containers
 from tests.conftest import tiny_llama
 
 pytest.importorskip("ray", reason="without the extra `ray`")
@@ -151,6 +153,29 @@ def test_wrong_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         connect("ray://head:10001", 1, 1.0)
     with pytest.raises(ValueError, match=r"'head' is no address .* HOST:PORT"):
         connect("head", 1, 1.0)
+
+
+def test_another_version_of_ray(nodes: Any) -> None:
+    code = "import ray; ray.__version__ = '2.40.0'; from arpo_trainer.ray_rollouts.ray_connection import connect;"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code} connect({nodes.address!r}, 1, 1.0)"], capture_output=True, text=True
+    )
+    assert re.search(r"Ray: 2\.60.*Ray: 2\.40\.0.*Install the same versions of Ray and Python", done.stderr)
+
+
+def test_nothing_is_left_of_a_trainer_that_is_killed(isolation: str) -> None:
+    command = [sys.executable, "-m", "tests.arpo_trainer.ray_rollouts.trainer_to_kill", "/tmp/arpo-ray-kill"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        lines = [trainer.stdout.readline().strip() for _ in range(4)]
+        assert lines[-1] == "[4, 4, 4, 4]"  # Python was called in a sandbox
+        actors = [int(re.search(r"process (\d+)", line)[1]) for line in lines[1:3]]  # type: ignore[index]
+        if "docker" in isolation:
+            assert {one.client for one in containers()} >= set(actors)
+        trainer.kill()
+    assert within(30, lambda: not any(os.path.exists(f"/proc/{actor}") for actor in actors))
+    if "docker" in isolation:
+        assert within(20, lambda: not {one.client for one in containers()} & set(actors))
 
 
 def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
