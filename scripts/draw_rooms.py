@@ -31,6 +31,7 @@ FLOORS: dict[str, list[str]] = {
         "run",
         "costs report sft",
         "training adapters",
+        "ray_rollouts",
         "rollout",
         "inference_tools",
         "backends",

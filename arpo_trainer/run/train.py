@@ -103,7 +103,8 @@ class TrainingRun:
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             self.environments.check(self.args)
-            isolation = default_sandbox().isolation
+            # rollout workers have the sandboxes then, and say themselves what is missing
+            isolation = "of the rollout workers" if self.args.uses_workers else default_sandbox().isolation
         logger.info("sandbox: %s", isolation)
         recorder = self._make_recorder(isolation) if this_rank() == 0 else None
         status = "failed"

@@ -28,6 +28,7 @@ from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
 from arpo_trainer.training.trl_losses import check_loss_settings, no_op
+from arpo_trainer.training.worker_settings import RolloutWorkerSettings
 from arpo_trainer.validation import check_name, check_types
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ _READ = {
 
 
 @dataclass
-class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
+class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # trl is untyped
     """Settings of `ARPOTrainer`, in addition to those of `GRPOConfig`.
 
     `num_generations` is M of the paper. `temperature` and `max_completion_length` (tokens of the environment included)
@@ -69,7 +70,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         ValueError: settings cannot work together; raised before anything is loaded.
     """
 
-    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits"]
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits", "rollout_worker_resources"]
 
     algorithm: str = field(
         default="arpo",
@@ -303,6 +304,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
         self._check_vllm()
+        self.check_workers(process_count())
         self.rollout_settings()  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()

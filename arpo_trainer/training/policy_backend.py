@@ -11,6 +11,7 @@ TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `we
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
@@ -65,6 +66,10 @@ class SyncedBackend:
         self.time, self.trains, self.wants_messages = backend.time, backend.trains, backend.wants_messages
         self.sleeps: bool = self.host.mode == "colocate" and self.host.enable_sleep_mode
         self._awake = not self.sleeps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # elsewhere it is only what generates: this process pushes the weights
+        return pickle.loads, (pickle.dumps(self.backend),)
 
     async def begin(self) -> None:
         """Push the weights of the trainer if the engine has older ones or none, and wake it."""

@@ -36,6 +36,7 @@ from arpo_trainer.training.rewards import NoSignalWarning, RewardCheck, env_rewa
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows, trim_padding
 from arpo_trainer.training.trl_hooks import tokenizer_of
 from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
+from arpo_trainer.training.worker_settings import on_workers
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task, TaskSource
 from envs_registry.sources import LimitedSource
@@ -119,6 +120,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self.engine = Engine(
             self.backend, tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
         )
+        self.engine = on_workers(self.engine, args)
 
     @property
     def trees(self) -> list[RolloutTree]:
