@@ -53,6 +53,8 @@ def _read(pid: int, name: str) -> bytes:
 def open_or_skip(
     backend: str, limits: Limits = LIMITS, containers: int = 4, sessions: int = 64, **options: Unpack[PoolOptions]
 ) -> Sandbox:
+    if backend == "kubernetes":
+        options["command"] = os.environ.get("ARPO_SANDBOX_COMMAND", "kubectl")
     if backend == "command":
         options["command"] = command_for(limits, sessions, options.get("profile", "math"))
     try:
