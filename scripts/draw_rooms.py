@@ -74,7 +74,7 @@ FLOORS: dict[str, list[str]] = {
         "files",
         "pool",
         "backends",
-        "images",
+        "images pods",
         "docker_engine cache_directory validation execution server.supervisor server.session",
         "config server server.kernel errors sync_async",
     ],

@@ -62,6 +62,7 @@ class PodStream:
         self._attached: CommandStream | None = None
         self._closed = threading.Event()
         self._fault = ""
+        self._deleted = False
 
     def send(self, data: bytes) -> None:
         """Send everything."""
@@ -76,10 +77,15 @@ class PodStream:
             except SandboxError as error:
                 self._fault = str(error)
             if self._attached is None:
+                self._delete()  # before anybody hears of it, since the program may end at once
                 return b""
             if self._closed.is_set():  # closed while it was being attached
                 self._attached.close()
-        return self._attached.receive()
+        data = self._attached.receive()
+        if not data and not self._closed.is_set():
+            self._fault = self.post_mortem()
+            self._delete()  # likewise
+        return data
 
     def _attach(self) -> CommandStream | None:
         if not self._runs():
@@ -138,8 +144,14 @@ class PodStream:
         """Wait for the end of the connection, and delete the pod."""
         if self._attached is not None:
             self._attached.finish()
+        self._delete()
+
+    def _delete(self) -> None:
+        if self._deleted:
+            return
         try:
             self._kubectl.delete_pod(self._pod)
+            self._deleted = True
         except SandboxError as error:
             _log.warning("the pod %s is not deleted: %s", self._pod, error)
 

@@ -75,5 +75,7 @@ def _info(pod: dict[str, Any]) -> ContainerInfo:
 
 
 def _state(pod: dict[str, Any]) -> str:
+    if "deletionTimestamp" in pod["metadata"]:
+        return "terminating"
     phase = pod.get("status", {}).get("phase", "Unknown").lower()
     return "running" if is_running(pod) else f"{phase}: {describe(pod)}"[:60]

@@ -45,6 +45,7 @@ def pod_manifest(
         # no account of the cluster, and no addresses of its services
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "dnsPolicy": "Default",  # which every cluster has; sessions cannot ask it
         "securityContext": _pod_security(root, user),
         "containers": [
             {

@@ -14,6 +14,7 @@ _HOPELESS = {
     "InvalidImageName": "image= has to be a name such as registry/arpo-sandbox:TAG",
     "RunContainerError": "the container cannot be started",
 }
+_REPEATS = ("Error: ErrImagePull", "Error: ImagePullBackOff", "Error: InvalidImageName")
 
 
 def is_running(pod: dict[str, Any]) -> bool:
@@ -36,6 +37,8 @@ def describe(pod: dict[str, Any]) -> str:
     """Return in words what the status says about why the pod does not run."""
     status = pod.get("status", {})
     words = [f"{status.get('reason', '')} {status.get('message', '')}"]
+    if "deletionTimestamp" in pod["metadata"]:
+        words.append("it was deleted")
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             words.append(f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}")
@@ -50,8 +53,10 @@ def describe(pod: dict[str, Any]) -> str:
 
 
 def warnings_of(events: dict[str, Any]) -> list[str]:
-    """Return the warnings in a list of events, oldest first, each once."""
+    """Return the warnings in a list of events, oldest first, each once, without what only repeats a status."""
     items = [event for event in events.get("items", []) if event.get("type") == "Warning"]
+    items = [event for event in items if not event.get("message", "").startswith(_REPEATS)]
+    items = [event for event in items if event.get("reason") != "MissingClusterDNS"]  # sessions ask no server
     items.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
     texts = (f"{event.get('reason', '')}: {event.get('message', '').strip()}" for event in items)
     return list(dict.fromkeys(texts))

@@ -23,7 +23,8 @@ from sandbox.config.options import ServerOptions
 from sandbox.images.build import build_image
 from sandbox.images.profiles import packages_directory
 
-VARIABLE = "ARPO_TEST_COMMAND"
+CHOSEN = os.environ.get("ARPO_TEST_COMMAND", "")
+CHOSEN_BACKEND = "kubernetes" if CHOSEN == "kubernetes" else "command"
 _DIST_PACKAGES = "/usr/local/lib/python3.11/dist-packages"  # where Debian's Python looks
 _closing = contextlib.ExitStack()
 
@@ -31,10 +32,9 @@ _closing = contextlib.ExitStack()
 def command_for(limits: Limits, sessions: int, profile: str = "math") -> list[str]:
     """The command for a container with these limits."""
     options = ServerOptions(limits, sessions, profile)
-    kind = os.environ.get(VARIABLE) or "docker"
-    if kind == "bubblewrap":
+    if CHOSEN == "bubblewrap":
         return _bubblewrap(options)
-    return _docker(options) if kind == "docker" else [*_ssh(), shlex.join(_docker(options))]
+    return [*_ssh(), shlex.join(_docker(options))] if CHOSEN == "ssh" else _docker(options)
 
 
 def _docker(options: ServerOptions) -> list[str]:

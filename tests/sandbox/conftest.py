@@ -1,26 +1,27 @@
 """One open sandbox per backend for the whole run; a backend that this machine lacks is skipped with its reason.
 
 With ARPO_TEST_COMMAND=docker, ssh or bubblewrap only the backend "command" is tested, with that command, and all of it
-(scripts/test_commands.sh); without it, the few tests that take long are left out for that backend.
+(scripts/test_commands.sh); with ARPO_TEST_COMMAND=kubernetes that backend, on the cluster of kubectl. Without it, the
+few tests that take long are left out for "command".
 """
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from commands_under_test import VARIABLE, command_for, end_ssh
+from commands_under_test import CHOSEN, CHOSEN_BACKEND, command_for, end_ssh
 from sandbox_under_test import LIMITS, opened
 
 from sandbox import Sandbox, SyncInterpreter
 from sandbox.backends.command import COMMAND_VARIABLE
+from sandbox.backends.kubernetes import IMAGE_VARIABLE
+from sandbox.images.build import build_image
 
 DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 COMMAND = pytest.param("command", marks=pytest.mark.docker)
-CHOSEN = os.environ.get(VARIABLE, "")
 # what they test is the same code behind every stream
 _LONG = (
     "test_a_tree_of_depth_ten",
@@ -33,7 +34,7 @@ _LONG = (
 
 
 def _backends(*names: Any) -> list[Any]:
-    return ["command"] if CHOSEN else [DOCKER, *names]
+    return [CHOSEN_BACKEND] if CHOSEN else [DOCKER, *names]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     def is_kept(item: pytest.Item) -> bool:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        command = "command" in [parameters.get(name) for name in ("sandbox", "isolated", "fortress")]
+        command = CHOSEN_BACKEND in [parameters.get(name) for name in ("sandbox", "isolated", "fortress")]
         return command if CHOSEN else not (command and item.name.startswith(_LONG))
 
     kept = [item for item in items if is_kept(item)]
@@ -59,6 +60,8 @@ def _opened(backend: str) -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patch:
         if backend == "command":  # for processes that a test starts, and commands of the terminal
             patch.setenv(COMMAND_VARIABLE, shlex.join(command_for(LIMITS, 64)))
+        if backend == "kubernetes":
+            patch.setenv(IMAGE_VARIABLE, build_image())
         with opened(backend) as sandbox:
             yield sandbox
 
