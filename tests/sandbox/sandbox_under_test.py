@@ -19,6 +19,8 @@ from sandbox.server.kernel.processes import descendants
 
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
 
+TOKEN = "a-token"
+
 behind: dict[Sandbox, Sandbox] = {}
 """For a sandbox that is reached by HTTP: the one of the server."""
 
@@ -87,9 +89,16 @@ def opened(backend: str) -> Iterator[Sandbox]:
         return
     with (
         open_or_skip(fastest()) as inner,
-        served(inner, token="a-token") as url,
-        Sandbox.open_sync(url, LIMITS, token="a-token") as outer,
+        served(inner, token=TOKEN) as url,
+        pytest.MonkeyPatch.context() as patch,
     ):
-        behind[outer] = inner
-        yield outer
-        del behind[outer]
+        patch.setenv("ARPO_SANDBOX_TOKEN", TOKEN)  # for tests that open another one at the same address
+        with Sandbox.open_sync(url, LIMITS) as outer:
+            behind[outer] = inner
+            yield outer
+            del behind[outer]
+
+
+def skip_over_http(sandbox: Sandbox, why: str) -> None:
+    if sandbox in behind:
+        pytest.skip(why)
