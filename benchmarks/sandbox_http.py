@@ -98,16 +98,17 @@ class Tally:
 
 def play(open_session: Callable[[], SyncInterpreter], name: str, calls: int, tally: Tally, on_call: Any) -> None:
     """Make the calls of one client."""
-    python, length = open_session(), 0
+    python, length, server = open_session(), 0, "first"
     for number in range(calls):
         begun = time.perf_counter()
         try:
             value = python.run(f"done.append('{name}-{number}'); len(done)", timeout=60).value
         except SessionLost:
             on_call(tally.note("lost"))
-            python, length = open_session(), 0
+            python, length, server = open_session(), 0, "second"
             continue
         length += 1
+        tally.note(f"succeeded on the {server} server")
         tally.note("wrong" if value != str(length) else "right")
         on_call(tally.note("succeeded", time.perf_counter() - begun))
     names = python.run("len(done) == len(set(done))").value
@@ -190,7 +191,6 @@ def with_http(server: Server, tokens: list[str], calls: int) -> dict[str, Any]:
             before.update(milliseconds(tally.seconds), calls_per_second=round(count / (time.perf_counter() - begun)))
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
-            before["succeeded_before"] = tally.counts["succeeded"]
         threading.Thread(target=server.start).start()
 
     sandboxes = [Sandbox(server.url, token=token) for token in tokens]
@@ -199,10 +199,11 @@ def with_http(server: Server, tokens: list[str], calls: int) -> dict[str, Any]:
     after = server.runs()
     for sandbox in sandboxes:
         sandbox.close_sync()
-    result = {**dict(tally.counts), "seconds": round(seconds, 1), **before}
+    counts = {name: count for name, count in tally.counts.items() if name != "right"}
+    result = {**counts, "wrong": tally.counts["wrong"], "seconds": round(seconds, 1), "before the kill": before}
     # the second server has run, besides the calls, a setup for each session and the last look of each client
-    setups_and_looks = tally.counts["lost"] + len(tokens)
-    return {**result, "cells_of_second_server": after, "of_them_setups_and_looks": setups_and_looks}
+    after -= tally.counts["lost"] + len(tokens)
+    return {**result, "calls that the second server has run": after}
 
 
 def main() -> None:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from sandbox_under_test import opened
 
 from sandbox import Sandbox, SyncInterpreter
+
+# what of the backend "http" is tested each time; `ARPO_TEST_HTTP=all` tests everything
+_OVER_HTTP = ("test_sandbox_session", "test_sandbox_fresh", "test_sandbox_files", "test_sandbox_interrupt")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("ARPO_TEST_HTTP") != "all":
+        left = [one for one in items if _is_over_http(one) and one.path.stem not in _OVER_HTTP]
+        config.hook.pytest_deselected(items=left)
+        names = {one.nodeid for one in left}
+        items[:] = [one for one in items if one.nodeid not in names]
+
+
+def _is_over_http(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and "http" in (callspec.params.get("sandbox"), callspec.params.get("isolated"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
