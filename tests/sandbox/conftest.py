@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from sandbox_under_test import opened
+from sandbox_under_test import ALL_OVER_HTTP, opened
 
 from sandbox import Sandbox, SyncInterpreter
 
@@ -15,7 +14,7 @@ _OVER_HTTP = ("test_sandbox_session", "test_sandbox_fresh", "test_sandbox_files"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("ARPO_TEST_HTTP") != "all":
+    if not ALL_OVER_HTTP:
         left = [one for one in items if _is_over_http(one) and one.path.stem not in _OVER_HTTP]
         config.hook.pytest_deselected(items=left)
         names = {one.nodeid for one in left}
