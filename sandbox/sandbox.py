@@ -58,7 +58,7 @@ class Sandbox:
     Args:
         backend: "docker", "bubblewrap", "command", "kubernetes", "unsafe_local", "auto" for the first of docker and
             bubblewrap that works, or the address of a sandbox server (`arpo sandbox serve`), such as "http://host:8080";
-            several, separated by commas, share the sessions. The attribute is then "http".
+            several, separated by commas, share the sessions. The attribute has the address without the password.
         limits: what each container and its sessions may use.
         image: a Docker image with python3; None uses the one of `build_image`.
         containers: how many containers there may be; the next one is started when all others are full.
@@ -99,8 +99,7 @@ class Sandbox:
         token: str | None = None,
     ) -> None:
         urls, password = http_addresses(backend, token) if is_http_address(backend) else ([], "")
-        # without the address, which may have a password
-        self.backend = "http" if urls else backend
+        self.backend = ",".join(urls) or backend
         if hosts is not None and self.backend not in ("auto", "docker"):
             raise ValueError(f"hosts= is for the docker backend, not for {self.backend!r}")
         if token is not None and not urls:
@@ -119,7 +118,7 @@ class Sandbox:
             token=password,
             wait=wait,
         )
-        plan = PoolPlan(self.backend, options, containers, recycle_after, wait)
+        plan = PoolPlan("http" if urls else backend, options, containers, recycle_after, wait)
         engines = hosts_of(hosts) if self.backend in ("auto", "docker") else [Host(url) for url in urls] or [Host(None)]
         self._pool = Pool(plan, engines)
         self._opener = SessionOpener(self._pool, self.limits)

@@ -8,10 +8,13 @@ arpo sandbox prune --images
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import difflib
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from arpo_trainer.cli.command_options import OldName, add_command, add_command_group
@@ -49,13 +52,25 @@ def add_sandbox_command(commands: Any) -> None:
     build.add_argument("--profile", choices=_PROFILES, default="math", help="its packages (default math)")
     _add_docker_host(build)
 
-    serve = add_command(actions, "serve", _serve, "run code for other programs over HTTP (POST /run_code)")
+    _add_serve(actions)
+
+
+def _add_serve(actions: Any) -> None:
+    serve = add_command(actions, "serve", _serve, "sessions for other machines, and POST /run_code, over HTTP")
     address = "address to listen on (default 127.0.0.1); any other needs a token"
     serve.add_argument("--host", default="127.0.0.1", help=address)
     serve.add_argument("--port", type=int, default=8080, metavar="N", help="port to listen on (default 8080)")
     serve.add_argument("--token", default="", help=_TOKEN_HELP)
     serve.add_argument("--containers", type=int, default=4, metavar="N", help="most containers (default 4)")
     serve.add_argument("--sessions", type=int, default=64, metavar="N", help="most sessions per container (default 64)")
+    several = "instead of one token: a file with a line 'NAME TOKEN [SESSIONS]' for each client"
+    serve.add_argument("--clients", type=Path, metavar="FILE", help=several)
+    idle = "close a session that nobody has used for so long (default 900)"
+    serve.add_argument("--idle-timeout", type=float, default=900.0, metavar="SECONDS", help=idle)
+    serve.add_argument("--backend", choices=_BACKENDS, default="auto", help="where the code runs (default auto)")
+    serve.add_argument("--profile", choices=_PROFILES, default="math", help="packages of the code (default math)")
+    limits = "a limit of containers and sessions, such as session_memory=2147483648"
+    serve.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=limits)
 
 
 _TOKEN_HELP = (
@@ -78,7 +93,17 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
     default = os.environ.get("ARPO_SANDBOX") or "auto"
-    parser.add_argument("--backend", choices=_BACKENDS, default=default, help=f"default {default}")
+    names = f"{', '.join(_BACKENDS)} or the address of a sandbox server (default {default})"
+    parser.add_argument("--backend", type=_backend, default=default, metavar="NAME", help=names)
+
+
+def _backend(text: str) -> str:
+    if text not in _BACKENDS and not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(
+            f"there is no backend {text!r}; choose one of {', '.join(_BACKENDS)}, or the address of a sandbox server, "
+            "such as http://host:8080"
+        )
+    return text
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -98,7 +123,9 @@ def _check(arguments: argparse.Namespace) -> int:
     fine = value == copied == "42"
     # "docker(runc)+uid+landlock" begins with the backend; unsafe_local calls its isolation "none"
     found = isolation.partition("+")[0].partition("(")[0]
-    unenforced = [("NOT KEPT", why) for why in describe_unenforced_limits({"none": "unsafe_local"}.get(found, found))]
+    known = {"none": "unsafe_local"}.get(found, found)
+    # what a server elsewhere cannot keep, it says in its own isolation
+    unenforced = [("NOT KEPT", why) for why in describe_unenforced_limits(known)] if found != "http" else []
     write_table([("BACKEND", backend), ("ISOLATION", isolation), ("ANSWER", str(value)), *clock.rows, *unenforced])
     if not fine:
         sys.stderr.write(f"error: 6 * 7 gave {value} in the session and {copied} in its copy\n")
@@ -161,6 +188,35 @@ def _build(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     from sandbox.http.sandbox_server import serve  # type: ignore[import-not-found, unused-ignore]
 
-    token = arguments.token or os.environ.get("ARPO_SANDBOX_TOKEN", "")
-    serve(arguments.host, arguments.port, arguments.containers, arguments.sessions, token)
+    token = arguments.token or ("" if arguments.clients else os.environ.get("ARPO_SANDBOX_TOKEN", ""))
+    serve(
+        arguments.host,
+        arguments.port,
+        arguments.containers,
+        arguments.sessions,
+        token,
+        clients_file=arguments.clients,
+        idle_seconds=arguments.idle_timeout,
+        backend=arguments.backend,
+        profile=arguments.profile,
+        limits=_limits(arguments.set),
+    )
     return 0
+
+
+def _limits(settings: Sequence[str]) -> Any:
+    """Return the limits with these settings, each "name=value" in YAML."""
+    import yaml
+
+    from sandbox import Limits
+
+    known = {field.name for field in dataclasses.fields(Limits)}
+    values = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or name not in known:
+            nearest = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise ValueError(f"--set {setting}: write NAME=VALUE, with one of {', '.join(sorted(known))}{hint}")
+        values[name] = yaml.safe_load(text)
+    return Limits(**values)

@@ -63,6 +63,7 @@ class RemoteQueue:
         number: of the last request.
         requests: kind, number of the frame, and fields.
         busy: whether a thread is sending them.
+        closing: whether it is to be closed, so that nothing more is run in it.
         cell: the name of the cell whose answer is awaited; None if there is none.
     """
 
@@ -71,6 +72,7 @@ class RemoteQueue:
         self.number = 0
         self.requests: deque[tuple[int, int, Fields]] = deque()
         self.busy = False
+        self.closing = False
         self.cell: int | None = None
 
 
@@ -162,6 +164,7 @@ class HttpStream:
             queue = self._sessions.get(key)
             if queue is not None and not self._is_beside(kind, queue):
                 queue.requests.append((kind, number, fields))
+                queue.closing = queue.closing or kind == CLOSE
                 if queue.busy:
                     return
                 queue.busy = True
@@ -249,8 +252,8 @@ class HttpStream:
                 raise _error(answer)
 
     def _call(self, queue: RemoteQueue, action: str, fields: Fields) -> Fields:
-        if not queue.id:
-            raise SessionLost("the session was not opened; open a new interpreter")
+        if not queue.id or queue.closing:
+            raise SessionLost("this session is closed; open a new interpreter")
         queue.number += 1
         status = 202
         while status == 202:  # it takes long; the same number waits on for the same answer

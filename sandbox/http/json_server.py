@@ -112,6 +112,7 @@ class JsonHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+        self.wfile.flush()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log a request, quietly."""

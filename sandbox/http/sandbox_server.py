@@ -11,8 +11,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from sandbox.backends.http_address import is_http_address
 from sandbox.config.limits import Limits
-from sandbox.errors import SandboxError, SandboxFull
+from sandbox.errors import SandboxFull
 from sandbox.http.client_table import Client, ClientTable, clients_of
 from sandbox.http.hosted_sessions import HostedSessions
 from sandbox.http.json_server import JsonHandler, JsonServer
@@ -137,10 +138,10 @@ def serve(
     clients = clients_of(token, clients_file)
     # before containers are started, which takes seconds
     clients.check(host)
+    if is_http_address(backend):
+        raise ValueError(f"a sandbox server cannot serve {backend}; choose a backend of this machine")
     options: PoolOptions = {"containers": containers, "sessions": sessions, "profile": profile}
     with Sandbox.open_sync(backend, limits, **options) as sandbox:
-        if sandbox.backend == "http":
-            raise SandboxError("a sandbox server cannot serve another one; choose a backend of this machine")
         server = make_server(sandbox, host, port, clients=clients, idle_seconds=idle_seconds)
         address, bound = server.server_address[:2]
         _log.info("serving http://%s:%s (%s); press Ctrl-C to end", address, bound, sandbox.isolation)

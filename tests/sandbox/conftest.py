@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from commands_under_test import CHOSEN, CHOSEN_BACKEND, command_for, end_ssh
-from sandbox_under_test import LIMITS, opened
+from sandbox_under_test import ALL_OVER_HTTP, LIMITS, opened
 
 from sandbox import Sandbox, SyncInterpreter
 from sandbox.backends.command import COMMAND_VARIABLE
@@ -32,6 +32,9 @@ _LONG = (
     "test_every_slot_comes_back",
 )
 
+# what of the backend "http" is tested each time; ARPO_TEST_HTTP=all tests everything
+_OVER_HTTP = ("test_sandbox_session", "test_sandbox_fresh", "test_sandbox_files", "test_sandbox_interrupt")
+
 
 def _backends(*names: Any) -> list[Any]:
     return [CHOSEN_BACKEND] if CHOSEN else [DOCKER, *names]
@@ -42,14 +45,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    def is_kept(item: pytest.Item) -> bool:
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        command = CHOSEN_BACKEND in [parameters.get(name) for name in ("sandbox", "isolated", "fortress")]
-        return command if CHOSEN else not (command and item.name.startswith(_LONG))
+    left = {item.nodeid for item in items if not _is_kept(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+    items[:] = [item for item in items if item.nodeid not in left]
 
-    kept = [item for item in items if is_kept(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
-    items[:] = kept
+
+def _is_kept(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    backends = [parameters.get(name) for name in ("sandbox", "isolated", "fortress")]
+    if CHOSEN:
+        return CHOSEN_BACKEND in backends
+    if "http" in backends:
+        return ALL_OVER_HTTP or item.path.stem in _OVER_HTTP
+    return not ("command" in backends and item.name.startswith(_LONG))
 
 
 def pytest_unconfigure() -> None:

@@ -20,6 +20,10 @@ from sandbox.server.kernel.processes import descendants
 
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
 
+TOKEN = "a-token"
+ALL_OVER_HTTP = os.environ.get("ARPO_TEST_HTTP") == "all"
+"""Whether all tests of sandboxes run over HTTP, too, and not only some."""
+
 behind: dict[Sandbox, Sandbox] = {}
 """For a sandbox that is reached by HTTP: the one of the server."""
 
@@ -86,17 +90,24 @@ def open_or_skip(
 
 
 @contextmanager
-def opened(backend: str) -> Iterator[Sandbox]:
+def opened(backend: str, limits: Limits = LIMITS, containers: int = 4) -> Iterator[Sandbox]:
     """Open a sandbox, or for "http" one behind a server of this process."""
     if backend != "http":
-        with open_or_skip(backend) as sandbox:
+        with open_or_skip(backend, limits, containers) as sandbox:
             yield sandbox
         return
     with (
-        open_or_skip(fastest()) as inner,
-        served(inner, token="a-token") as url,
-        Sandbox.open_sync(url, LIMITS, token="a-token") as outer,
+        open_or_skip(fastest(), limits, containers) as inner,
+        served(inner, token=TOKEN) as url,
+        pytest.MonkeyPatch.context() as patch,
     ):
-        behind[outer] = inner
-        yield outer
-        del behind[outer]
+        patch.setenv("ARPO_SANDBOX_TOKEN", TOKEN)  # for tests that open another one at the same address
+        with Sandbox.open_sync(url, limits) as outer:
+            behind[outer] = inner
+            yield outer
+            del behind[outer]
+
+
+def skip_over_http(sandbox: Sandbox, why: str) -> None:
+    if sandbox in behind:
+        pytest.skip(why)

@@ -80,6 +80,7 @@ class Attack:
 
     def why_not_defended(self, isolation: str) -> str:
         """Return why this attack is not contained by an isolation, nothing if it has to be: the expected result."""
+        isolation = isolation.removeprefix("http+")
         walls = isolation.split("+")[1:]
         missing = [need for need in self.needs.split() if need not in walls]
         if self.machine and self.machine != platform.machine():

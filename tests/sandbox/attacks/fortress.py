@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from sandbox_under_test import behind
+
 from attacks.attack import Ask, Attack
 from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
 from sandbox.pool.connection import Connection
@@ -145,7 +147,7 @@ class Fortress:
         self._start = self._settled()
 
     def _present_connection(self) -> Connection:
-        (container,) = self.sandbox._pool.fleet.containers
+        (container,) = behind.get(self.sandbox, self.sandbox)._pool.fleet.containers
         assert container.connection is not None
         return container.connection
 

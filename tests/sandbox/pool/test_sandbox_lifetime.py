@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sandbox_under_test import LIMITS, open_or_skip, processes_of, zygote_of
+from sandbox_under_test import LIMITS, open_or_skip, processes_of, skip_over_http, zygote_of
 
 from sandbox import Sandbox, SandboxError, SessionLost, default_sandbox
 
@@ -174,6 +174,8 @@ def test_a_thousand_sessions_leave_nothing_behind(sandbox: Sandbox) -> None:
 
 
 def test_the_client_keeps_no_descriptors_or_threads(sandbox: Sandbox) -> None:
+    skip_over_http(sandbox, "the server is in this process, too")
+
     def held() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), threading.active_count()
 
@@ -223,6 +225,7 @@ def _own_container(client: object) -> object:
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_client_that_is_killed_leaves_nothing(sandbox: Sandbox, end: signal.Signals) -> None:
+    skip_over_http(sandbox, "a client starts nothing; the server closes what is idle (test_sandbox_server)")
     command = [sys.executable, "-c", OPEN_AND_WAIT.format(then=""), sandbox.backend]
     client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert client.stdout is not None

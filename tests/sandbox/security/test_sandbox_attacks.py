@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from attacks.forking import HANGS
 from attacks.fortress import SOON, TOOLS, Fortress, Victim
 from attacks.unfair import IN_A_CELL
 from commands_under_test import CHOSEN, CHOSEN_BACKEND
-from sandbox_under_test import open_or_skip
+from sandbox_under_test import ALL_OVER_HTTP, open_or_skip, opened
 
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 from sandbox.server import bundle
@@ -38,6 +39,7 @@ LIMITS = Limits(
     grace=0.5,
 )
 CLIENT_SECRET = "the-client's-own-secret"
+_managers: list[AbstractContextManager[Sandbox]] = []
 DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 ONE_IS_ENOUGH = pytest.mark.parametrize("fortress", ["unsafe_local"], indirect=True)
 
@@ -45,13 +47,18 @@ ONE_IS_ENOUGH = pytest.mark.parametrize("fortress", ["unsafe_local"], indirect=T
 @pytest.fixture(scope="module")
 def fortresses() -> Iterator[dict[str, Fortress]]:
     """The fortress of each backend, opened at its first use, and again when an attack has broken it."""
-    opened: dict[str, Fortress] = {}
-    yield opened
-    for fortress in opened.values():
+    fortresses: dict[str, Fortress] = {}
+    yield fortresses
+    for fortress in fortresses.values():
         fortress.sandbox.close_sync()
+    while _managers:
+        _managers.pop().__exit__(None, None, None)
 
 
-@pytest.fixture(params=[CHOSEN_BACKEND] if CHOSEN else [DOCKER, "bubblewrap", "unsafe_local"])
+_OVER_HTTP = ["http"] if ALL_OVER_HTTP else []
+
+
+@pytest.fixture(params=[CHOSEN_BACKEND] if CHOSEN else [DOCKER, "bubblewrap", "unsafe_local", *_OVER_HTTP])
 def fortress(request: pytest.FixtureRequest, fortresses: dict[str, Fortress]) -> Fortress:
     present = fortresses.get(request.param)
     if present is not None and not present.broken:
@@ -65,6 +72,10 @@ def fortress(request: pytest.FixtureRequest, fortresses: dict[str, Fortress]) ->
 def _opened(backend: str) -> Sandbox:
     os.environ["ARPO_TEST_SECRET"] = CLIENT_SECRET
     try:
+        if backend == "http":
+            manager = opened(backend, LIMITS, containers=1)
+            _managers.append(manager)
+            return manager.__enter__()
         return open_or_skip(backend, LIMITS, containers=1)
     finally:
         del os.environ["ARPO_TEST_SECRET"]

@@ -1,0 +1,351 @@
+"""Sessions over HTTP: whose they are, what happens to them, and what a client is told when something is wrong.
+
+That sessions behave as elsewhere, the tests of sessions show with the backend "http".
+"""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from sandbox_under_test import LIMITS, fastest, open_or_skip, served
+
+from sandbox import Limits, Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
+from sandbox.backends import http_calls
+from sandbox.http import session_api
+from sandbox.http.client_table import Client, ClientTable, clients_of
+from sandbox.http.hosted_sessions import HostedSessions
+from sandbox.http.openapi import PATHS
+from sandbox.http.sandbox_server import make_server, serve
+from sandbox.http.session_api import SessionApi
+
+CLIENTS = ClientTable([Client("ann", "ann-token"), Client("bob", "bob-token", sessions=1)])
+
+
+@pytest.fixture(scope="module")
+def inner() -> Iterator[Sandbox]:
+    with open_or_skip(fastest(), containers=1) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def url(inner: Sandbox) -> Iterator[str]:
+    with served(inner, clients=CLIENTS) as address:
+        yield address
+
+
+def post(url: str, where: str, /, token: str = "ann-token", **fields: Any) -> requests.Response:
+    return requests.post(url + where, json=fields, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+
+
+def opened(url: str, **fields: Any) -> str:
+    answer = post(url, "/v1/sessions", **fields)
+    assert answer.status_code == 201
+    return f"/v1/sessions/{answer.json()['session']}"
+
+
+@pytest.mark.parametrize("action", ["run", "fork", "put", "get", "ls", "interrupt", "close"])
+def test_another_clients_session_cannot_be_told_from_one_that_does_not_exist(url: str, action: str) -> None:
+    path = opened(url)
+    others = post(url, f"{path}/{action}", "bob-token", code="1", path="a")
+    unknown = post(url, f"/v1/sessions/{'x' * 32}/{action}", "bob-token", code="1", path="a")
+    assert (others.status_code, others.json()) == (unknown.status_code, unknown.json())
+    assert others.status_code == 410
+    assert post(url, f"{path}/run", code="6 * 7").json()["value"] == "42"
+    post(url, f"{path}/close")
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/run_code"])
+def test_no_path_answers_without_a_token(url: str, path: str) -> None:
+    for token in ("", "wrong", "ann-toke", "bob-token2"):
+        assert post(url, path, token).status_code == 401
+
+
+def test_a_lease_of_another_client_is_neither_kept_nor_closed(url: str, inner: Sandbox) -> None:
+    path = opened(url, lease="mine")
+    assert post(url, "/v1/keep", "bob-token", lease="mine").json()["sessions"] == 0
+    assert post(url, "/v1/close", "bob-token", lease="mine").json()["closed"] == 0
+    assert post(url, f"{path}/run", code="1").status_code == 200
+    assert post(url, "/v1/close", lease="mine").json()["closed"] == 1
+    assert post(url, f"{path}/run", code="1").status_code == 410
+
+
+def test_a_request_that_is_sent_again_is_not_run_again(url: str) -> None:
+    path = opened(url)
+    post(url, f"{path}/run", code="n = 0", number=1)
+    answers = [post(url, f"{path}/run", code="n += 1; n", number=2).json()["value"] for _ in range(3)]
+    assert answers == ["1", "1", "1"]
+    copies = [post(url, f"{path}/fork", n=2, number=3).json()["sessions"] for _ in range(2)]
+    assert copies[0] == copies[1]
+    assert post(url, f"{path}/run", code="n", number=1).status_code == 409
+    post(url, f"{path}/close")
+
+
+def test_a_session_that_is_asked_for_twice_is_opened_once(url: str, inner: Sandbox) -> None:
+    before = inner.stats()["opened"]
+    assert len({opened(url, key="the same", lease="twice") for _ in range(3)}) == 1
+    assert inner.stats()["opened"] == before + 1
+    post(url, "/v1/close", lease="twice")
+
+
+def test_a_cell_that_takes_longer_than_an_answer_is_run_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_api, "LONGEST_WAIT", 0.05)
+    with Sandbox(url, LIMITS, token="ann-token") as sandbox, sandbox.interpreter_sync("n = 0") as python:
+        assert python.run("import time; time.sleep(0.4); n += 1; n").value == "1"
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    send, failures = http_calls.HttpCalls._send, iter([True, False, True, False])
+
+    def losing(self: Any, path: str, *rest: Any) -> Any:
+        answer = send(self, path, *rest)
+        if path.endswith("/run") and next(failures, False):
+            raise ConnectionResetError("the answer is lost")
+        return answer
+
+    with Sandbox(url, LIMITS, token="ann-token") as sandbox, sandbox.interpreter_sync("n = 0") as python:
+        monkeypatch.setattr(http_calls.HttpCalls, "_send", losing)
+        assert [python.run("n += 1; n").value for _ in range(3)] == ["1", "2", "3"]
+
+
+def test_the_quota_of_a_client_counts_sessions_and_not_forks(url: str) -> None:
+    with Sandbox(url, LIMITS, token="bob-token", wait=0.2) as sandbox:
+        python = sandbox.interpreter_sync()
+        python.fork(3)
+        with (
+            Sandbox(url, LIMITS, token="bob-token", wait=0.2) as other,
+            pytest.raises(SandboxFull, match="'bob' has 1"),
+        ):
+            other.interpreter_sync()
+        assert post(url, "/run_code", "bob-token", code="1").status_code == 504
+    assert post(url, "/run_code", "bob-token", code="1").json()["message"] == ""
+
+
+def test_a_closed_sandbox_leaves_no_session_on_the_server(url: str, inner: Sandbox) -> None:
+    before = inner.stats()["sessions"]
+    with Sandbox(url, LIMITS, token="ann-token") as sandbox:
+        kept = [sandbox.interpreter_sync() for _ in range(3)]
+        kept[0].fork(2)
+        assert inner.stats()["sessions"] == before + 5
+    wait_for(lambda: inner.stats()["sessions"] == before)
+
+
+def test_idle_sessions_are_closed_unless_their_program_lives(inner: Sandbox) -> None:
+    before = inner.stats()["sessions"]
+    sessions = HostedSessions(inner, 0.2)
+    client = Client("ann")
+    left, kept = (sessions.create(client, "", lease, False).result(30)["session"] for lease in ("dead", "alive"))
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        sessions.keep(client, "alive")
+        sessions.close_idle()
+        time.sleep(0.02)
+    with pytest.raises(SessionLost, match="idle"):
+        sessions.find(client, left)
+    sessions.close(sessions.find(client, kept))
+    wait_for(lambda: inner.stats()["sessions"] == before)
+
+
+def test_sessions_of_a_server_that_was_restarted_are_lost_and_new_ones_open(inner: Sandbox) -> None:
+    with served(inner) as url, Sandbox(url, LIMITS) as sandbox:
+        python = sandbox.interpreter_sync("n = 0")
+        runs = inner.stats()["runs"]
+        handler = _handlers[-1]
+        handler.sessions = HostedSessions(inner, 60)
+        handler.api = SessionApi(handler.sessions)
+        with pytest.raises(SessionLost, match="restarted"):
+            python.run("n += 1")
+        assert inner.stats()["runs"] == runs
+        with sandbox.interpreter_sync() as other:  # on the server that took its place
+            assert other.run("'n' in globals()").value == "False"
+
+
+_handlers: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note the handler of each server, so that a test can replace what it serves."""
+    from sandbox.http import sandbox_server
+
+    init = sandbox_server.SandboxServer.__init__
+
+    def noting(self: Any, address: Any, handler: Any, sessions: Any) -> None:
+        _handlers.append(handler)
+        init(self, address, handler, sessions)
+
+    monkeypatch.setattr(sandbox_server.SandboxServer, "__init__", noting)
+
+
+def test_a_server_that_goes_away_loses_its_sessions(inner: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_calls, "PAUSES", (0.0, 0.05))
+    with served(inner) as url:
+        sandbox = Sandbox(url, LIMITS)
+        python = sandbox.interpreter_sync()
+
+        def refused(*_: object) -> None:
+            raise ConnectionRefusedError("nobody listens")
+
+        monkeypatch.setattr(http_calls.HttpCalls, "_send", refused)
+        with pytest.raises(SessionLost, match="arpo sandbox serve"):
+            python.run("1")
+        sandbox.close_sync()
+
+
+@pytest.mark.parametrize(
+    ("address", "token", "message"),
+    [
+        ("http://127.0.0.1:1", "", "no sandbox server answers there .* `arpo sandbox serve`"),
+        ("http://no-such-host.invalid:8080", "", "there is no such host"),
+        ("{url}", "wrong", "refuses the token .*ARPO_SANDBOX_TOKEN"),
+        ("{url}/elsewhere", "ann-token", "there is no path"),
+        ("https://{host}", "ann-token", "`arpo sandbox serve` itself speaks http:// only"),
+        ("{other}", "", "not as a sandbox server; check the address"),
+    ],
+)
+def test_what_is_wrong_with_the_server_is_said(url: str, address: str, token: str, message: str) -> None:
+    other = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
+    before = threading.active_count()
+    place = address.format(url=url, host=url.removeprefix("http://"), other=f"http://127.0.0.1:{other.server_port}")
+    with pytest.raises(SandboxUnavailable, match=message):
+        Sandbox.open_sync(place, token=token).close_sync()
+    other.shutdown()
+    other.server_close()
+    assert threading.active_count() <= before + 1  # of the sandbox only the monitor, until it is collected
+
+
+def test_a_server_without_a_working_sandbox_says_why() -> None:
+    with (
+        Sandbox("docker", hosts=["unix:///nowhere/docker.sock"]) as broken,
+        served(broken) as url,
+        pytest.raises(SandboxUnavailable, match=r"has no working sandbox: .*nowhere"),
+    ):
+        Sandbox.open_sync(url)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"image": "python:3.12"}, ValueError, "image='python:3.12' cannot be chosen by a client"),
+        ({"loopback": True}, ValueError, "loopback=True cannot"),
+        ({"profile": "data"}, SandboxUnavailable, "start it with --profile data"),
+    ],
+)
+def test_what_the_server_decides_cannot_be_asked_for(
+    url: str, options: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        Sandbox.open_sync(url, token="ann-token", **options)
+
+
+def test_limits_that_the_server_does_not_have_are_named(url: str) -> None:
+    with (
+        pytest.warns(RuntimeWarning, match="--set disk=1000000"),
+        Sandbox.open_sync(url, Limits(disk=1_000_000, timeout=3), token="ann-token") as sandbox,
+    ):
+        assert sandbox.isolation.endswith("+no(disk)")
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "message"),
+    [
+        ("http://", {}, "is not the address"),
+        ("http://box:no", {}, "is not the address"),
+        ("http://box/?a=1", {}, "is not the address"),
+        ("http://u:one@box,http://u:two@box2", {}, "different tokens"),
+        ("http://box", {"token": "two words"}, "visible ASCII"),
+        ("http://box", {"hosts": ["unix:///x"]}, "for the docker backend"),
+        ("docker", {"token": "x"}, "token= is for the address"),
+    ],
+)
+def test_a_malformed_address_is_refused_at_once(address: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Sandbox(address, **options)
+
+
+def test_a_password_in_the_address_is_the_token_and_shown_nowhere(url: str) -> None:
+    with Sandbox.open_sync(url.replace("//", "//any:ann-token@")) as sandbox:
+        assert sandbox.backend == url
+        assert "ann-token" not in repr(sandbox._pool.plan)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no client"),
+        ("ann", "line 1: 1 words"),
+        ("ann a\n# bob\nbob b many", "line 3: 'many' sessions"),
+        ("ann a\nann b", "the same name twice"),
+        ("ann a\nbob a", "the same token twice"),
+    ],
+)
+def test_a_malformed_file_of_clients_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "clients"
+    file.touch(0o600)
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        clients_of(file=file)
+
+
+def test_a_file_of_tokens_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "clients").write_text("ann a")
+    with pytest.raises(ValueError, match="chmod 600"):
+        serve(clients_file=tmp_path / "clients")
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [
+        ("run", {"code": 3}),
+        ("run", {"code": "1", "timeout": -1}),
+        ("run", {"code": "1", "number": "x"}),
+        ("fork", {"n": 0}),
+        ("put", {"path": "../a", "data": ""}),
+        ("put", {"path": "a", "data": "?"}),
+        ("get", {"path": "a", "offset": -1}),
+        ("ls", {"path": "/etc"}),
+    ],
+)
+def test_malformed_fields_are_refused_and_the_session_goes_on(url: str, action: str, fields: dict[str, Any]) -> None:
+    path = opened(url, lease="malformed")
+    answer = post(url, f"{path}/{action}", **fields)
+    assert (answer.status_code, bool(answer.json()["message"])) == (400, True)
+    assert post(url, f"{path}/run", code="1 + 1").json()["value"] == "2"
+    post(url, "/v1/close", lease="malformed")
+
+
+def test_the_openapi_document_has_every_path_and_no_other(url: str) -> None:
+    document = requests.get(f"{url}/v1/openapi.json", timeout=60).json()
+    api = SessionApi(HostedSessions(None, 1.0))  # type: ignore[arg-type]
+    assert all(api.takes(path.replace("{session}", "x")) for path in document["paths"])
+    actions = {path.rpartition("/")[2] for path in document["paths"] if "{session}" in path}
+    assert actions == {*api._actions, "interrupt", "close"}
+    assert {path for path in document["paths"] if "{session}" not in path} == set(api._others)
+
+
+def test_a_server_does_not_serve_another_one() -> None:
+    with pytest.raises(ValueError, match="choose a backend of this machine"):
+        serve(backend="http://127.0.0.1:1")
+    with pytest.raises(ValueError, match="ARPO_SANDBOX_TOKEN"):
+        make_server(None, "0.0.0.0", 0)  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_machinery_reaches_the_client(inner: Sandbox) -> None:
+    closed = Sandbox(inner.backend)
+    closed.close_sync()
+    with served(closed) as url, pytest.raises(SandboxError, match="closed"):
+        Sandbox.open_sync(url)
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
