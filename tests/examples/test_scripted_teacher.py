@@ -32,7 +32,7 @@ def script() -> Any:
 def test_direct_questions_questions_for_the_tool_and_wrong_answers(
     script: Any, model_folder: Path, tmp_path: Path
 ) -> None:
-    options = {"level": 2, "world_size": 120}
+    options: dict[str, Any] = {"level": 2, "world_size": 120}
     teacher = script.Teacher(load_source("multihop", **options), 20)
     with ThreadingHTTPServer(("127.0.0.1", 0), script.handler(teacher)) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
