@@ -48,6 +48,7 @@ def run(name: str, seed: int, more: list[str]) -> dict[str, Any]:
     """Run the recipe for a seed, and return what its stages left behind."""
     folder, recipe = ROOT / "runs" / "whole-path" / f"{name}-{seed}", f"path-{name}-cpu"
     given = [f"output_dir={folder}", *settings(name, seed), *more]
+    whole = not folder.exists()  # else an earlier call was interrupted, and its time is not known
     began, before = time.monotonic(), sum(os.times()[:4])
     if name == "bifurcation":  # all stages in this process: starting one takes longer than most stages
         Pipeline.read(recipe, given).run(arpo)
@@ -55,7 +56,7 @@ def run(name: str, seed: int, more: list[str]) -> dict[str, Any]:
         line = [sys.executable, str(ROOT / "examples" / "scripted_teacher.py"), recipe, "--set", *given]
         subprocess.run(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     minutes = {"wall": (time.monotonic() - began) / 60, "cpu": (sum(os.times()[:4]) - before) / 60}
-    return collect(folder) | {"seed": seed, "minutes": minutes}
+    return collect(folder) | {"seed": seed, "minutes": minutes if whole else None}
 
 
 def collect(folder: Path) -> dict[str, Any]:

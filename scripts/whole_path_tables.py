@@ -66,12 +66,14 @@ def _facts(runs: list[Run]) -> str:
     def each(part: str, name: str) -> str:
         return ", ".join(str(run[part][name]) for run in runs)
 
-    minutes = statistics.fmean(run["minutes"]["cpu"] for run in runs)
+    minutes = [run["minutes"]["cpu"] for run in runs if run["minutes"]]
+    took = (
+        f" CPU minutes of everything, evaluations included: {statistics.fmean(minutes):.1f} (mean)." if minutes else ""
+    )
     tasks = runs[0]["stages"]["start"]["tasks"]
     return (
         f"{tasks} held-out tasks, one sample each. Rows for sft: {each('synth', 'rows')}, of {each('synth', 'played')} "
-        f"samples. Pairs for DPO: {each('dpo', 'pairs')}, of {each('dpo', 'trajectories')} trajectories. CPU minutes "
-        f"of everything, evaluations included: {minutes:.1f}{' on average' if len(runs) > 1 else ''}.\n"
+        f"samples. Pairs for DPO: {each('dpo', 'pairs')}, of {each('dpo', 'trajectories')} trajectories.{took}\n"
     )
 
 
