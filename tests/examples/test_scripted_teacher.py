@@ -6,7 +6,6 @@ import importlib.util
 import json
 import threading
 from collections import Counter
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,9 @@ def script() -> Any:
 def test_direct_questions_questions_for_the_tool_and_wrong_answers(
     script: Any, model_folder: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"level": 2, "world_size": 120}
+    options: dict[str, Any] = {"level": 2, "world_size": 200}
     teacher = script.Teacher(load_source("multihop", **options), 20)
-    with ThreadingHTTPServer(("127.0.0.1", 0), script.handler(teacher)) as server:
+    with script.Server(("127.0.0.1", 0), script.handler(teacher)) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         line = ["synth", "arpo/MultiHop-v0", "--env-set", *(f"{name}={value}" for name, value in options.items())]
         line += ["--tasks", "20", "--direct", "1", "--tir", "2", "--hints", "--output", str(tmp_path)]
