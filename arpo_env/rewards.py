@@ -101,6 +101,11 @@ class Rewards:
         """The weights by name, which tell compositions apart; empty for the hierarchical one."""
         return {term.name: term.weight for term in self.terms}
 
+    @property
+    def counts_format(self) -> bool:
+        """Whether the reward depends on the format: of weighted terms, only those named "format" and "reference" do."""
+        return not self.terms or any(term.name in ("format", "reference") for term in self.terms)
+
     @classmethod
     def of(cls, what: str | Rewards | Mapping[str, Any] | None) -> Rewards:
         """Return a composition: one of `NAMES` (None is "paper"), or weights by name.

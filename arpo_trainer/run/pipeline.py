@@ -10,6 +10,8 @@ stamp with its settings in its folder:
 `rounds: N` repeats train and dpo: train-1, dpo-1, train-2, dpo-2, ... A later round takes the model of the one before,
 draws its order of training tasks with the next seed, and samples the tasks behind those of the last dpo. Optimizer and
 schedule begin anew in each. A dpo stage that finds no pair hands the model on, unless its section sets no_pairs: error.
+`after: each` in the section eval evaluates the model that training starts from, and the model of each stage:
+OUTPUT/eval-start, eval-sft, eval-train, ...
 
 A stage that is done is skipped, and one that was interrupted is resumed; of an evaluation, what broke is played again.
 Where a stage runs, what later stages made before is put aside under another name. Settings that differ from the stamp's
@@ -22,30 +24,25 @@ are refused: `--from STAGE` redoes that stage and those after it, and keeps the 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
 import logging
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from arpo_trainer.run.pipeline_stage import Stage
 from arpo_trainer.run.recipes import read_section, read_settings
-from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.validation import check_name
 
 logger = logging.getLogger(__name__)
 STAGES = ("synth", "sft", "train", "dpo", "eval")
 ROUND = ("train", "dpo")  # stages that `rounds` repeats
-STAMP = "stage.json"
 LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
 DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
+AFTER = ("last", "each")
 EVAL = ("environments", "tasks", "samples", "model", "output_dir", "settings", "env_settings")
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 Command = Callable[[list[str]], int]
@@ -53,111 +50,6 @@ Command = Callable[[list[str]], int]
 
 class StageError(RuntimeError):
     """Raised when a stage fails; the pipeline can be run again and goes on there."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of a pipeline.
-
-    Attributes:
-        name: synth, sft, train, dpo or eval; with several rounds also train-2 and the like.
-        settings: its settings, complete, with model and folder.
-        flags: flags of the launcher.
-    """
-
-    name: str
-    settings: dict[str, Any]
-    flags: tuple[str, ...] = ()
-
-    @property
-    def kind(self) -> str:
-        """The command: synth, sft, train, dpo or eval."""
-        return self.name.partition("-")[0]
-
-    @property
-    def folder(self) -> Path:
-        """The output folder."""
-        return Path(self.settings["output_dir"])
-
-    @property
-    def stamp(self) -> dict[str, Any] | None:
-        """What the stage left behind: its settings and status; None if it has not begun."""
-        try:
-            found: dict[str, Any] = json.loads((self.folder / STAMP).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return found
-
-    @property
-    def status(self) -> str:
-        """How far the stage is: "new", "begun" or "done"."""
-        return "new" if self.stamp is None else str(self.stamp["status"])
-
-    def differences(self) -> list[str]:
-        """Return the settings that differ from those of the stamp, such as "max_steps: 8 -> 3"."""
-        if self.kind == "synth" and self.status == "begun":
-            return []  # the command takes other limits, and refuses other sampling itself
-        before, now = (self.stamp or {}).get("settings", self._plain()), self._plain()
-        names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-        return [f"{name}: {before.get(name)!r} -> {now.get(name)!r}" for name in names]
-
-    def write_stamp(self, status: str) -> None:
-        """Write the stamp."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256(json.dumps(self._plain(), sort_keys=True).encode()).hexdigest()[:12]
-        facts = {"stage": self.name, "status": status, "fingerprint": digest, "settings": self._plain()}
-        scratch = self.folder / f"{STAMP}.unfinished"
-        scratch.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-        os.replace(scratch, self.folder / STAMP)
-
-    def put_aside(self) -> None:
-        """Rename the folder, so that the stage begins anew and nothing is lost."""
-        if self.folder.exists():
-            number = next(n for n in range(1, 10_000) if not self.folder.with_name(f"{self.folder.name}.{n}").exists())
-            self.folder.rename(self.folder.with_name(f"{self.folder.name}.{number}"))
-
-    def command(self) -> list[str]:
-        """Return the command line of the stage, after `arpo`; an interrupted one is resumed."""
-        if self.kind == "eval":
-            return self._eval_command()
-        # outside of the stage's folder: a trainer may want it empty
-        file = self.folder.with_name(f"{self.name}.yaml")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        if self.kind == "synth":
-            return ["synth", "--config", str(file), "--resume", "--retry"]
-        if self.kind == "dpo":  # its sampling goes on, too
-            return ["dpo", "--config", str(file), "--resume", *self.flags]
-        checkpoint = any(broken(path) is None for path in self.folder.glob("checkpoint-*"))
-        resume = ["--set", "resume_from_checkpoint=last"] if checkpoint else []
-        return [self.kind, "--config", str(file), *resume, *self.flags]
-
-    def _eval_command(self) -> list[str]:
-        if self._is_played():
-            return ["eval", "retry", str(self.folder)]
-        given = self.settings
-        names = given.get("environments") or []
-        line = ["eval", *([names] if isinstance(names, str) else names)]
-        line += ["--model", str(given["model"]), "--output", str(self.folder)]
-        line += [text for flag, key in (("--tasks", "tasks"), ("-n", "samples")) if key in given
-                 for text in (flag, str(given[key]))]  # fmt: skip
-        for flag, key in (("--set", "settings"), ("--env-set", "env_settings")):
-            if given.get(key):
-                line += [flag, *(f"{name}={json.dumps(value)}" for name, value in given[key].items())]
-        return [*line, *(["--resume"] if (self.folder / "run.json").is_file() else [])]
-
-    def _is_played(self) -> bool:
-        """Return whether all episodes are played; if the command failed all the same, too many of them broke."""
-        try:
-            facts = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(facts, dict) and facts.get("status") == "finished"
-
-    def _plain(self) -> dict[str, Any]:
-        # through JSON, so that it compares equal to what a stamp holds
-        plain: dict[str, Any] = json.loads(json.dumps(self.settings, default=str))
-        return plain
 
 
 @dataclass(frozen=True)
@@ -191,11 +83,12 @@ class Pipeline:
         if not sections:
             raise ValueError(f"{config}: no stage; write a section synth, sft, train, dpo or eval")
         _check_rounds(rounds, sections)
+        each = _evaluates_each(sections)
         made: list[Stage] = []
         for kind, number in _order(sections, rounds):
             name = f"{kind}-{number}" if number and rounds > 1 else kind
             made.append(_stage(name, sections[kind], folder, made[-1] if made else None, tuple(flags), number or 1))
-        return cls(tuple(made))
+        return cls(tuple(_with_evaluations(made, sections["eval"], folder) if each else made))
 
     def run(self, command: Command, begin: str | None = None) -> Path:
         """Run the stages that are not done, and return the folder of the last one.
@@ -258,6 +151,32 @@ def _order(sections: dict[str, Any], rounds: int) -> list[tuple[str, int]]:
     return [one for one in (("synth", 0), ("sft", 0), *repeated, ("eval", 0)) if one[0] in sections]
 
 
+def _evaluates_each(sections: dict[str, Any]) -> bool:
+    """Return whether the model of each stage is evaluated; the setting that says so is removed from the section."""
+    section = sections.get("eval")
+    if not isinstance(section, dict) or "after" not in section:
+        return False
+    sections["eval"] = {name: value for name, value in section.items() if name != "after"}
+    check_name("the section eval's after", section["after"], AFTER)
+    if section["after"] == "each" and "model" in section:
+        raise ValueError(f"after: each evaluates the stages' models: leave out model: {section['model']}")
+    return bool(section["after"] == "each")
+
+
+def _with_evaluations(made: Sequence[Stage], section: dict[str, Any], folder: Path) -> Iterator[Stage]:
+    """Yield the stages with an evaluation before the first that trains and after each, in place of one at the end."""
+    started = False
+    for stage in made:
+        if stage.kind in ("synth", "eval"):
+            yield from [stage] if stage.kind == "synth" else []
+            continue
+        if not started and "model" in stage.settings:
+            yield _stage("eval-start", {**section, "model": stage.settings["model"]}, folder, None, ())
+        started = True
+        yield stage
+        yield _stage(f"eval-{stage.name}", section, folder, stage, ())
+
+
 def _stage(
     name: str, section: Any, folder: Path, before: Stage | None, flags: tuple[str, ...], number: int = 1
 ) -> Stage:  # fmt: skip
@@ -275,16 +194,16 @@ def _stage(
     elif before is not None and (number > 1 or "model" not in section):
         settings["model"] = str(before.folder / "model")
     if kind == "eval":
-        return _eval_stage(settings)
+        return _eval_stage(name, settings)
     return Stage(name, _of_round(kind, settings, number), flags or tuple(own))
 
 
-def _eval_stage(settings: dict[str, Any]) -> Stage:
+def _eval_stage(name: str, settings: dict[str, Any]) -> Stage:
     for key in settings:
         check_name("the section eval's settings", key, EVAL)
     if "model" not in settings or not settings.get("environments"):
         raise ValueError("the section eval needs environments, and a model if no stage comes before it")
-    return Stage("eval", settings)
+    return Stage(name, settings)
 
 
 def _of_round(kind: str, settings: dict[str, Any], number: int) -> dict[str, Any]:

@@ -35,8 +35,8 @@ class RejectionSampling:
 
     min_reward: float = 1.0
     max_per_task: int = 4
-    _seen: set[tuple[str, tuple[Turn, ...]]] = field(default_factory=set)
-    _count: Counter[str] = field(default_factory=Counter)
+    _seen: set[tuple[str, str, tuple[Turn, ...]]] = field(default_factory=set)
+    _count: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def check(self, trace: Trace) -> None:
         """Check a trajectory against those that are kept already.
@@ -48,15 +48,15 @@ class RejectionSampling:
             raise DroppedRow("reward too low", f"{trace.reward} is less than min_reward={self.min_reward}")
         if trace.folded:
             raise DroppedRow("memory folded")
-        if (trace.question, trace.turns) in self._seen:
+        if (trace.task, trace.question, trace.turns) in self._seen:
             raise DroppedRow("duplicate")
-        if self.max_per_task and self._count[trace.question] >= self.max_per_task:
+        if self.max_per_task and self._count[trace.task, trace.question] >= self.max_per_task:
             raise DroppedRow("enough of this task", f"max_per_task={self.max_per_task}")
 
     def keep(self, trace: Trace) -> None:
         """Count a trajectory that is kept."""
-        self._seen.add((trace.question, trace.turns))
-        self._count[trace.question] += 1
+        self._seen.add((trace.task, trace.question, trace.turns))
+        self._count[trace.task, trace.question] += 1
 
 
 def tree_of(row: Mapping[str, Any]) -> RolloutTree:
@@ -106,9 +106,8 @@ def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
         ids = SampledIds(tuple(tree.prompt_ids), tuple(tuple(span.ids) for span in path), texts)
         turns = tuple(_turn(span) for span in path)
         cut = bool(path) and path[-1].finish == "length"
-        yield Trace(
-            None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut, tree.folds(number) > 0
-        )
+        folded, task = tree.folds(number) > 0, str(tree.task.get("id", ""))
+        yield Trace(None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut, folded, task)
 
 
 def _turn(span: Span) -> Turn:

@@ -8,7 +8,7 @@ Every reader of `trace_formats` yields traces. Each piece of text is known to be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env.tools.function_schema import JsonSchema
@@ -100,6 +100,7 @@ class Trace:
         reward: what the trajectory earned, if the trace comes from a rollout; None if it failed.
         cut: whether the last turn of a rollout ended at its limit of tokens.
         folded: whether the history was folded on the way.
+        task: the id of the task, if the trace comes from a rollout: several tasks may have one question.
     """
 
     system: str | None
@@ -111,6 +112,7 @@ class Trace:
     reward: float | None = None
     cut: bool = False
     folded: bool = False
+    task: str = field(default="", compare=False)
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -4,8 +4,8 @@ Format is checked by the reader of `arpo sft` (`arpo_trainer.sft.trace_checks`),
 would refuse is not written. The others are Tool-Star's quality normalisation (sec. 3.2): budget of calls, repeated
 calls, code that runs.
 
-    checks = SampleChecks(settings, env.protocol, env.schemas)
-    checks.check(sample)
+    checks = SampleChecks(settings, env.protocol, env.schemas, env.rewards.counts_format)
+    checks.trace(sample, messages)
 """
 
 from __future__ import annotations
@@ -120,11 +120,13 @@ class SampleChecks:
         settings: the limits.
         protocol: of the environment with tools.
         schemas: of its tools.
+        counts_format: whether the reward depends on the format; else an answer without a thought is as good.
     """
 
     settings: SynthSettings
     protocol: Protocol
     schemas: Sequence[JsonSchema]
+    counts_format: bool = True
 
     def trace(self, sample: Sample, messages: Sequence[dict[str, str]]) -> Trace:
         """Return a sample that passes all checks as a trace.
@@ -146,14 +148,11 @@ class SampleChecks:
         trace = replace(read, system=system, question=user, protocol=self.protocol.name)
         turns = checked_turns(trace, self.protocol, self.schemas)
         calls = [turn.action for turn in turns if isinstance(turn, CheckedTurn) and isinstance(turn.action, ToolCalls)]
+        if self.counts_format and not sample.entry.components.get("format", 1.0):
+            raise DroppedSample("not well formed", sample.text[:200])
         for check in _CHECKS:
             check(self.settings, sample, [call for action in calls for call in action.calls])
         return trace
-
-
-def _well_formed(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
-    if not sample.entry.components.get("format", 1.0):
-        raise DroppedSample("not well formed", sample.text[:200])
 
 
 def _called(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
@@ -212,7 +211,7 @@ def _right(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> Non
 
 
 Check = Callable[[SynthSettings, Sample, Sequence[Any]], None]
-_CHECKS: tuple[Check, ...] = (_well_formed, _called, _shown, _not_repeated, _runs, _says_it_once, _short, _right)
+_CHECKS: tuple[Check, ...] = (_called, _shown, _not_repeated, _runs, _says_it_once, _short, _right)
 
 
 def turn_texts(trace: Trace) -> list[tuple[str, ...]]:

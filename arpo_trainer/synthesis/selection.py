@@ -55,7 +55,7 @@ def select(settings: SynthSettings, sets: Iterable[QuestionSet], run: EvalRun, r
     for one in sets:
         classes = _classes(settings, one, rows[one.label])
         report.questions.update(classes.values())
-        checks = SampleChecks(settings, one.env.protocol, one.env.schemas)
+        checks = SampleChecks(settings, one.env.protocol, one.env.schemas, one.env.rewards.counts_format)
         sampling = RejectionSampling(float("-inf"), settings.max_per_task)
         for sample in _in_turn(rows[one.label], run):
             try:

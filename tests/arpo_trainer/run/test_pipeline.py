@@ -92,6 +92,27 @@ def test_the_rows_of_synth_are_those_of_sft(tmp_path: Path) -> None:
     assert not missing
 
 
+def test_after_each_evaluates_the_model_before_training_and_that_of_each_stage(file: str, tmp_path: Path) -> None:
+    out, sections = tmp_path / "out", yaml.safe_load(Path(file).read_text())
+    sections["synth"] = {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "model": "teacher"}
+    sections["eval"]["after"] = "each"
+    Path(file).write_text(yaml.safe_dump(sections))
+    commands, pipeline = Commands(), Pipeline.read(file)
+    pipeline.run(commands)
+    names = ["synth", "eval-start", "sft", "eval-sft", "train", "eval-train"]
+    assert [stage.name for stage in pipeline.stages] == names
+    evaluated = [line[line.index("--model") + 1] for line in commands.lines if line[0] == "eval"]
+    assert evaluated == ["Qwen/Qwen2.5-3B-Instruct", str(out / "sft" / "model"), str(out / "train" / "model")]
+    assert yaml.safe_load((out / "train.yaml").read_text())["model"] == str(out / "sft" / "model")
+    again = Commands()
+    pipeline.run(again, "eval-sft")
+    assert again.names == ["eval", "train", "eval"]
+    for wrong, said in (({"after": "all"}, "must be one of .last., .each."), ({"model": "mine"}, "leave out model")):
+        Path(file).write_text(yaml.safe_dump(sections | {"eval": sections["eval"] | wrong}))
+        with pytest.raises(ValueError, match=said):
+            Pipeline.read(file)
+
+
 def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path: Path) -> None:
     first = Commands("train")
     with pytest.raises(StageError, match="stage train ended with exit status 1; run the same command again"):
@@ -193,8 +214,12 @@ def test_bad_files_are_refused(sections: Any, words: str, tmp_path: Path, capsys
 def test_every_pipeline_is_read(name: str) -> None:
     stages = {stage.name: stage for stage in Pipeline.read(name).stages}
     assert {stage.kind for stage in stages.values()} >= {"sft", "train", "eval"}
-    for before, stage in itertools.pairwise(stages.values()):
-        assert stage.settings["model"] == str(before.folder / "model")
+    models = [stages["sft"].settings["model"]]
+    for stage in stages.values():
+        if stage.kind != "synth":  # its model is the teacher
+            assert stage.settings["model"] == models[-1]
+        if stage.kind not in ("synth", "eval"):
+            models.append(str(stage.folder / "model"))
     assert "learning_rate" in stages["sft"].settings
 
 

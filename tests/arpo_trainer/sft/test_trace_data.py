@@ -178,6 +178,19 @@ def test_rejection_sampling_keeps_what_scored(tokenizer: Any) -> None:
     assert said(trace, "arpo-tags")[2].isdigit()
 
 
+def test_tasks_with_one_question_are_told_apart(tokenizer: Any) -> None:
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    rows = [tree(random.Random(1), encode) for _ in range(3)]
+    for number, row in enumerate(rows[:2]):  # the third is the second once more
+        row["task"]["id"] = f"task-{number}"
+    rows[2]["task"]["id"] = "task-1"
+    data = read(rows, max_per_task=1)
+    assert (len(data.traces), data.dropped["duplicate"]) == (2, 1)
+
+
 @pytest.mark.parametrize("form", ["sharegpt", "messages"])
 def test_only_the_model_s_turns_have_labels_and_ids_are_those_of_a_rollout(form: str, tokenizer: Any) -> None:
     protocol = make_protocol("arpo-tags")

@@ -16,7 +16,7 @@ from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
 from arpo_trainer.synthesis.difficulty import CLASSES
 from arpo_trainer.synthesis.sample_checks import CAUSES
 from envs_registry import load_source
-from tests.arpo_env.chat_server import chat_server
+from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.synthesis.scripted_teacher import WAYS, Teacher
 
 TASKS = len(WAYS)
@@ -204,6 +204,25 @@ def test_what_broke_is_counted_apart_and_sampled_again(
         assert main(["synth", "--resume", "--retry", "--output", str(tmp_path), *line]) == 0
     assert (tmp_path / "sft.jsonl").read_bytes() == (made / "sft.jsonl").read_bytes()
     assert (tmp_path / "report.json").read_bytes() == (made / "report.json").read_bytes()
+
+
+def test_without_a_reward_for_the_format_thoughts_are_not_asked_for_and_tasks_may_share_a_question(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    doors = load_source("bifurcation").solution(0)  # the same in all tasks, unlike the key
+
+    def say(body: dict[str, Any]) -> tuple[int, Any]:
+        shown = [message["content"] for message in body["messages"] if message["role"] == "user"][1:]
+        key = shown[-1].partition("key ")[2].split() if shown else []
+        return 200, reply(f"<answer>\\boxed{{{key[0]}}}</answer>" if key else f"<go>{doors[len(shown)]}</go>")
+
+    line = ["synth", "arpo/Bifurcation-v0", "--tasks", "12", "--direct", "0", "--tir", "1", "--hints"]
+    with chat_server(say) as server:
+        assert main([*line, "--output", str(tmp_path), *at(server.address, model_folder)]) == 0
+    rows = [json.loads(row) for row in (tmp_path / "sft.jsonl").read_text().splitlines()]
+    assert len({row["id"] for row in rows}) == 12
+    assert len({row["conversations"][0]["value"] for row in rows}) < 12
+    assert "<think>" not in "".join(row["conversations"][1]["value"] for row in rows)
 
 
 def copied(made: Path, tmp_path: Path) -> Path:
