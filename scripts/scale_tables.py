@@ -87,8 +87,9 @@ def _workers(found: dict[str, Any]) -> Iterator[Row]:
         "",
         "workers",
         "servers",
+        "groups",
+        "seconds",
         "trajectories per second",
-        "tokens per second and server",
         "servers idle",
         "wait of a search, s",
         "void",
@@ -103,8 +104,9 @@ def _workers(found: dict[str, Any]) -> Iterator[Row]:
                 name if row["workers"] == 8 else "",
                 f"{row['workers']:,}",
                 str(row["servers"]),
-                f"{row['trajectories_per_second']:.3g}",
-                f"{row['tokens_per_second'] / row['servers']:,.0f}",
+                f"{row['groups']:,}",
+                f"{row['seconds']:.0f}",
+                f"{row['groups'] * row['generations'] / row['seconds']:.3g}",
                 f"{row['servers_idle']:.1%}",
                 f"{row['search_wait']:.1f}",
                 f"{row['void']:.1%}",
@@ -124,7 +126,7 @@ def _limits(found: dict[str, Any]) -> Iterator[Row]:
 def _gain(rows: dict[str, Any], name: str) -> str:
     if name not in rows:
         return ""
-    return f"{rows[name]['trajectories_per_second'] / rows['all']['trajectories_per_second']:.2f}"
+    return f"{rows['all']['seconds'] / rows[name]['seconds']:.2f}"
 
 
 def _check(found: dict[str, Any]) -> Iterator[Row]:
@@ -143,7 +145,7 @@ def _check(found: dict[str, Any]) -> Iterator[Row]:
 
 def _costs(found: dict[str, Any]) -> Iterator[Row]:
     costs = found["costs"]
-    yield ["CPU milliseconds, measured", ""]
+    yield ["CPU of one core", "milliseconds"]
     yield ["worker: a turn without its tokens (engine, environment, parsing)", f"{1e3 * costs['turn_seconds']:.2f}"]
     yield ["worker: an HTTP request to a server, context of 4,000 tokens", f"{1e3 * costs['request_seconds']:.2f}"]
     yield ["worker: 100 tokens of a stream with 20 log-probabilities each", f"{1e5 * costs['token_seconds']:.2f}"]
@@ -153,6 +155,8 @@ def _costs(found: dict[str, Any]) -> Iterator[Row]:
     for number in ("128", "1024"):
         seconds = costs["dispatch_seconds"][number]
         yield [f"driver: to give out and collect a group, {int(number):,} under way", f"{1e3 * seconds:.2f}"]
+    taken = costs["ray_tree_driver_seconds"] + costs["dispatch_seconds"]["1024"]
+    yield [f"trees of {size} per second that the driver could take, 1,024 under way", f"{1 / taken:.0f}"]
     yield ["bytes of a tree per token: pickled", f"{costs['tree_bytes_a_token']:.0f}"]
     yield ["bytes of a tree per token: in memory", f"{costs['memory_bytes_a_token']:.0f}"]
 
