@@ -135,9 +135,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
         self.language, self.prompt = language or spec.language, prompt
         self.protocol = make_protocol(protocol or spec.protocol)
-        self.tasks = load_tasks(
-            spec.source, _OPTIONS, split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options
-        )
+        self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
         # The tasks of an endless source are checked one by one, at each reset.
         with_files = check_tasks(self.tasks)
         self._toolbox = Toolbox(
@@ -290,6 +288,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         fresh.system_prompt = fresh.protocol.system_prompt(fresh.schemas, fresh.language, fresh.prompt)
         fresh._check_reward()
         return fresh
+
+    def _load(self, **options: Any) -> Any:
+        return load_tasks(self.env_spec.source, _OPTIONS, **options)
 
     def _check_reward(self) -> None:
         if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):

@@ -68,7 +68,7 @@ NEED_TORCH = {
 
 CORPUS, ROWS, PARQUET = (str(DATA / name) for name in ("corpus.jsonl", "rows.jsonl", "rows.parquet"))
 RUN, CACHE, NO_DOCKER = str(DATA / "run"), str(DATA / "cache.sqlite"), "unix:///nonexistent.sock"
-EVALUATION = str(DATA / "evaluation")
+EVALUATION, SHARDS = str(DATA / "evaluation"), str(DATA / "shards")
 JSONL, EXPORTED = str(DATA / "exported.jsonl"), str(DATA / "exported.parquet")
 HOTPOT = f'"arpo/HotpotQA-v0", data={ROWS!r}, search={CORPUS!r}, pages="passages"'
 MATH_GRADER = (
@@ -120,6 +120,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "eval retry": (["eval", "retry", EVALUATION], {"*": "train"}),
     "eval compare": (["eval", "compare", EVALUATION, f"{EVALUATION}2"], {}),
     "eval score": (["eval", "score", EVALUATION, "--scorer", "em"], {}),
+    "eval merge": (["eval", "merge", SHARDS], {"*": "missing shard 1/2"}),
     "eval export": (["eval", "export", EVALUATION, "--format", "lm-eval", "--output", f"{EVALUATION}3"], {}),
     "synth": (
         ["synth", "arpo/Arithmetic-v0", "--tasks", "1", "--model", "x/y", "--output", f"{RUN}6"],
@@ -220,6 +221,14 @@ def files() -> None:
         (Path(folder) / "run.json").write_text('{"kind": "eval", "models": {"m": {}}, "environments": {"e": {}}}')
         with EpisodeStore(folder) as store:
             store.add(UnitKey("m", "e", "t"), 0, sample_tree())
+    Path(SHARDS, "shard-0-of-2").mkdir(parents=True, exist_ok=True)
+    about = {
+        "kind": "eval",
+        "status": "finished",
+        "settings": {"models": {}, "rollout": {}, "samples": 1, "first_task": 0},
+    }
+    about |= {"models": {}, "environments": {}, "shard": {"index": 0, "count": 2}}
+    Path(SHARDS, "shard-0-of-2", "run.json").write_text(json.dumps(about))
     Path(CORPUS).write_text('{"title": "a cat", "text": "the cat sat"}\n')
     row = {"id": "1", "question": "Who?", "answer": "Ada"}
     Path(ROWS).write_text(json.dumps(row) + "\n")

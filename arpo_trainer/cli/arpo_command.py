@@ -37,7 +37,7 @@ from arpo_trainer.optional_dependencies import naming_extras
 
 # command -> the action that may be left out, and the others
 _DEFAULT_ACTIONS = {
-    "eval": ("run", ("retry", "compare", "score", "export")),
+    "eval": ("run", ("retry", "compare", "score", "merge", "export")),
     "view": ("run", ("timeline",)),
 }
 PACKAGES = ("arpo_trainer", "arpo_env", "envs_registry", "sandbox")

@@ -4,6 +4,7 @@ arpo eval arpo/GSM8K-v0 --env-set split=test --model FOLDER --tasks 100 -n 4 --o
 arpo eval deepsearch --endpoint URL --endpoint-model NAME --model TOKENIZER --output evals/deepsearch
 arpo eval --resume --output evals/gsm8k          # only what is missing
 arpo eval retry evals/gsm8k                      # only what broke
+arpo eval ... --shard 3/8 --output evals/gsm8k   # one of eight parts; `arpo eval merge evals/gsm8k` joins them
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from arpo_trainer.cli.command_options import (
 )
 from arpo_trainer.cli.eval_actions import add_eval_actions
 from arpo_trainer.cli.eval_inference import add_inference_options, read_inference
-from arpo_trainer.cli.eval_summary import eval_table
+from arpo_trainer.cli.eval_summary import write_summary
 from arpo_trainer.cli.model_options import (
     add_model_options,
     add_running_options,
@@ -36,9 +37,9 @@ from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 
 if TYPE_CHECKING:
-    from arpo_trainer.evaluation.episode_store import EvalRun
     from arpo_trainer.evaluation.eval_models import EvalModel
     from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.eval_shard import EvalShard
 
 _USAGE = "arpo eval ENV_OR_SUITE ... --model MODEL ... --output FOLDER [options]"
 
@@ -58,6 +59,8 @@ def add_eval_command(commands: Any) -> None:
     add_running_options(play)
     play.add_argument("--output", type=Path, metavar="FOLDER", help="where everything is written")
     play.add_argument("--resume", action="store_true", help="go on with the folder: play only what is missing")
+    shard = "play part i of n, i from 0, into FOLDER/shard-i-of-n; auto or auto/n: i from SLURM or Kubernetes"
+    play.add_argument("--shard", metavar="i/n", help=shard)
     play.add_argument("--list", action="store_true", help="list the suites and the presets, and end")
 
     add_eval_actions(actions)
@@ -98,7 +101,9 @@ def _eval(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         raise ValueError("say where the evaluation is written: --output FOLDER")
     require("train")
-    settings, models = _resumed(arguments, arguments.output) if arguments.resume else _begun(arguments)
+    shard = _shard(arguments)
+    folder = shard.folder(arguments.output) if shard else arguments.output
+    settings, models = _resumed(arguments, folder) if arguments.resume else _begun(arguments)
     return _play(arguments, settings, models, arguments.output, repeat_broken=False)
 
 
@@ -111,30 +116,19 @@ def _retry(arguments: argparse.Namespace) -> int:
 def _play(
     arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
 ) -> int:
-    from arpo_trainer.evaluation.eval_metrics import results
-    from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
+    from arpo_trainer.evaluation.eval_session import run_evaluation
     from arpo_trainer.evaluation.live_display import LiveDisplay
 
     display = functools.partial(LiveDisplay, plain=arguments.plain)
-    resume = repeat_broken or arguments.resume
-    found = run_evaluation(settings, models, folder, resume=resume, repeat_broken=repeat_broken, display=display)
-    rows, notes = eval_table(results(found.rows, found.facts))
-    write_table(rows, notes)
-    sys.stdout.write(f"\narpo view {folder}\n")
-    return _status(found, broken_share(found), settings.max_broken, folder)
+    asked: dict[str, Any] = {"resume": repeat_broken or arguments.resume, "repeat_broken": repeat_broken}
+    found = run_evaluation(settings, models, folder, **asked, shard=_shard(arguments), display=display)
+    return write_summary(found, settings.max_broken)
 
 
-def _status(found: EvalRun, share: float, most: float, folder: Path) -> int:
-    from arpo_trainer.evaluation.unit_row import broken_causes
+def _shard(arguments: argparse.Namespace) -> EvalShard | None:
+    from arpo_trainer.evaluation.eval_shard import read_shard
 
-    if not share:
-        return 0
-    causes = ", ".join(f"{cause} {count}" for cause, count in broken_causes(found.rows).most_common())
-    sys.stderr.write(
-        f"{100 * share:.1f} % of the episodes broke ({causes}) and are not scored; after mending the cause: "
-        f"arpo eval retry {folder}\n"
-    )
-    return 1 if share > most else 0
+    return read_shard(arguments.shard) if getattr(arguments, "shard", None) else None
 
 
 def _begun(arguments: argparse.Namespace) -> tuple[EvalSettings, list[EvalModel]]:

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from arpo_trainer.cli.text_table import write_table
+
+if TYPE_CHECKING:
+    from arpo_trainer.evaluation.episode_store import EvalRun
 
 _COLUMNS = ("MODEL", "ENVIRONMENT", "MEASURE", "SCORE [95 %]", "TASKS", "SAMPLES", "BROKEN", "CALLS", "TOKENS")
 _SHOWN = 4  # published numbers below a score
+
+
+def write_summary(found: EvalRun, most: float) -> int:
+    """Write the table of a run and what broke, and return the exit status of the command.
+
+    Args:
+        found: the run.
+        most: largest share of episodes that may have broken for status 0.
+    """
+    from arpo_trainer.evaluation.eval_metrics import results
+    from arpo_trainer.evaluation.eval_session import broken_share
+    from arpo_trainer.evaluation.unit_row import broken_causes
+
+    rows, notes = eval_table(results(found.rows, found.facts))
+    write_table(rows, notes)
+    sys.stdout.write(f"\narpo view {found.folder}\n")
+    share = broken_share(found)
+    if not share:
+        return 0
+    causes = ", ".join(f"{cause} {count}" for cause, count in broken_causes(found.rows).most_common())
+    sys.stderr.write(
+        f"{100 * share:.1f} % of the episodes broke ({causes}) and are not scored; after mending the cause: "
+        f"arpo eval retry {found.folder}\n"
+    )
+    return 1 if share > most else 0
 
 
 def eval_table(results: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], list[str]]:

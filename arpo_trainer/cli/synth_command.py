@@ -3,6 +3,7 @@
 arpo synth arpo/GSM8K-v0 --model TOKENIZER --endpoint URL --endpoint-model NAME --tasks 1000 --output data/gsm8k
 arpo synth arpo/Reasoning10K-v0 --model FOLDER --vllm --against arpo/MATH500-v0 arpo/HotpotQA-v0 --output data/mine
 arpo synth --resume --output data/gsm8k                # only what is missing; the files are written anew
+arpo synth ... --shard 3/8 --output data/gsm8k         # an eighth of the questions; `arpo eval merge data/gsm8k` joins
 """
 
 from __future__ import annotations
@@ -71,20 +72,25 @@ def add_synth_command(commands: Any) -> None:
     add_sampling_options(parser, temperature=0.8)
     add_running_options(parser)
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where everything is written")
+    shard = "take part i of n of the questions, i from 0, into FOLDER/shard-i-of-n; join them by arpo eval merge"
+    parser.add_argument("--shard", metavar="i/n", help=shard)
     parser.add_argument("--resume", action="store_true", help="go on with the folder: sample only what is missing")
     parser.add_argument("--retry", action="store_true", help="with --resume: sample what broke again, too")
 
 
 def _synth(arguments: argparse.Namespace) -> int:
     require("train")
+    from arpo_trainer.evaluation.eval_shard import read_shard
     from arpo_trainer.synthesis.synth_session import NothingLeft, broken_samples, synthesise
 
     given = _from_file(arguments)
     if arguments.output is None:
         raise ValueError("say where the samples are written: --output FOLDER")
-    settings, models = _begun(arguments, given)
+    shard = read_shard(arguments.shard) if arguments.shard else None
+    folder = shard.folder(arguments.output) if shard else arguments.output
+    settings, models = _begun(arguments, given, folder)
     progress = _Progress()
-    asked = {"resume": arguments.resume, "repeat_broken": arguments.retry, "progress": progress.add}
+    asked = {"resume": arguments.resume, "repeat_broken": arguments.retry, "shard": shard, "progress": progress.add}
     try:
         report = synthesise(settings, models, arguments.output, **asked)
     except NothingLeft as fault:
@@ -95,7 +101,7 @@ def _synth(arguments: argparse.Namespace) -> int:
     if share > settings.max_broken:
         sys.stderr.write(
             f"{share:.1%} of the samples broke; after mending the cause: arpo synth --resume --retry --output "
-            f"{arguments.output}\n"
+            f"{folder}\n"
         )
         return 1
     return 0
@@ -128,14 +134,14 @@ def _from_file(arguments: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def _begun(arguments: argparse.Namespace, given: dict[str, Any]) -> tuple[SynthSettings, list[EvalModel]]:
+def _begun(arguments: argparse.Namespace, given: dict[str, Any], folder: Path) -> tuple[SynthSettings, list[EvalModel]]:
     """Return settings and models: options replace the file, and the file what the folder was made with."""
     from arpo_trainer.synthesis.synth_session import stored_settings
     from arpo_trainer.synthesis.synth_settings import SynthSettings
 
     stored = None
-    if arguments.resume and (arguments.output / "run.json").is_file():
-        stored = stored_settings(arguments.output)
+    if arguments.resume and (folder / "run.json").is_file():
+        stored = stored_settings(folder)
     base = {} if stored is None else {name: value for name, value in stored.as_dict().items() if name != "models"}
     values = {**base, **given}
     for name, found in (("env_options", read_env_options(arguments)), ("rollout", read_rollout(arguments))):

@@ -25,9 +25,16 @@ def add_train_command(commands: Any) -> None:
     source = train.add_mutually_exclusive_group(required=True)
     source.add_argument("--recipe", metavar="NAME", help="a recipe of the package; `arpo recipes` lists them")
     source.add_argument("--config", metavar="FILE", help="a YAML file with settings")
+    train.add_argument(
+        "--ray", metavar="ADDRESS", help="play rollouts on this Ray cluster (HOST:PORT, or auto): sets ray_address"
+    )
     add_set_option(train, "settings, with values in YAML: max_steps=3, limits.python=4")
     add_env_options(train)
-    train.add_argument("--dry-run", action="store_true", help="check the settings and estimate the costs only")
+    train.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the settings, estimate the costs, and print the placement; nothing is loaded",
+    )
     add_launch_flags(train)
 
 
@@ -52,8 +59,10 @@ def _train(arguments: argparse.Namespace) -> int:
         return launch(arguments, arguments.argv)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # about `rollout_func`, which our tests of TRL watch
     settings = read_settings(arguments.recipe or arguments.config, arguments.set, arguments.env_set)
+    if arguments.ray:
+        settings["ray_address"] = arguments.ray
     if arguments.dry_run:
-        return _dry_run(settings, arguments.num_processes, arguments.accelerate_config)
+        return _dry_run(settings, arguments)
     from arpo_trainer.run.train import train  # after the dry run: it imports the whole training stack
 
     train(settings)
@@ -67,14 +76,18 @@ def _check_source(arguments: argparse.Namespace) -> None:
         warn_old_name(f"--config {arguments.config}", f"--recipe {arguments.config}")
 
 
-def _dry_run(settings: dict[str, Any], processes: int | None, launch_config: str | None) -> int:
+def _dry_run(settings: dict[str, Any], arguments: argparse.Namespace) -> int:
     from arpo_trainer.costs.cost_table import cost_rows
-    from arpo_trainer.run.dry_run import dry_run
+    from arpo_trainer.run.dry_run import plan_run
+    from arpo_trainer.run.placement import Placement
 
-    costs, missing = dry_run(settings, processes, launch_config)
+    planned = plan_run(settings, arguments.num_processes, arguments.accelerate_config)
+    placement = Placement(planned, arguments.num_machines, arguments.main_process_ip)
+    refused = placement.refused()
     # under a launcher each process makes the estimate, and one prints it
     if os.environ.get("RANK", "0") == "0":
-        write_table(cost_rows(costs))
-        sys.stdout.writelines(f"left out: {note}\n" for note in costs.notes)
-        sys.stderr.writelines(f"missing here: {lack}\n" for lack in missing)
-    return 1 if missing else 0
+        write_table([*cost_rows(planned.costs), *placement.rows()])
+        sys.stdout.writelines(f"left out: {note}\n" for note in planned.costs.notes)
+        sys.stderr.writelines(f"missing here: {lack}\n" for lack in planned.missing)
+        sys.stderr.writelines(f"refused: {reason}\n" for reason in refused)
+    return 1 if planned.missing or refused else 0

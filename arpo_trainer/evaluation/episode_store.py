@@ -14,25 +14,23 @@ folder that was copied while it was written, gets an empty place, and its unit i
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from arpo_env.net.redaction import redact_urls
 from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow, unit_row
+from arpo_trainer.folder_lock import lock_folder
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.tree import RolloutTree
 
 logger = logging.getLogger(__name__)
 KIND = "eval"
 SYNTH = "synth"  # the samples of `arpo synth`, which are stored and read in the same way
-_TRIES, _PAUSE = 4, 0.05  # seconds
 FACTS, ROWS, TRACES, RESULTS, SCORES = "run.json", "episodes.jsonl", "traces.jsonl", "results.json", "scores"
 
 
@@ -53,7 +51,7 @@ class EpisodeStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.folder)
+        self._lock = lock_folder(self.folder)
         try:
             self.rows: dict[UnitKey, UnitRow] = {}
             self._attempts: dict[UnitKey, int] = {}
@@ -77,6 +75,16 @@ class EpisodeStore:
         self._write(self._lines, _line(row))
         self._keep(row)
         return row
+
+    def copy(self, row: UnitRow, line: str) -> None:
+        """Append a unit of another folder.
+
+        Args:
+            row: its row there.
+            line: its line of traces.jsonl there.
+        """
+        self._keep(replace(row, trace=self._write(self._traces, _encoded(line.removesuffix("\n")))))
+        self._write(self._lines, _line(self.rows[row.key]))
 
     def close(self) -> None:
         """Close the files and let other processes have the folder. May be called twice."""
@@ -217,6 +225,15 @@ def rows_of(path: Path) -> Iterator[UnitRow]:
                 raise ValueError(f"{path}, line {number}: not an episode ({error}); delete the line") from error
 
 
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write run.json."""
+    # settings may hold URLs with passwords or keys, and run.json is meant to be shown
+    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
+    scratch = folder / f"{FACTS}.unfinished"
+    scratch.write_text(text + "\n", encoding="utf-8")
+    scratch.replace(folder / FACTS)  # a reader sees the old file or the new one
+
+
 def _line(row: UnitRow) -> bytes:
     return _encoded(json.dumps(row.as_dict(), ensure_ascii=False, separators=(",", ":")))
 
@@ -248,28 +265,9 @@ def _cut(path: Path, size: int) -> None:
 def _is_written(folder: Path) -> bool:
     """Return whether a process has the folder open for writing."""
     try:
-        _lock(folder).close()
+        lock_folder(folder).close()
     except BlockingIOError:
         return True
     except OSError:  # a folder that may only be read says nothing
         return False
     return False
-
-
-def _take(file: IO[bytes]) -> None:
-    for _ in range(_TRIES):
-        # whoever reads the folder may hold the lock for a moment, see `_is_written`
-        with contextlib.suppress(BlockingIOError):
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        time.sleep(_PAUSE)
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _lock(folder: Path) -> IO[bytes]:
-    file = (folder / ".lock").open("ab")
-    try:
-        _take(file)
-    except BlockingIOError as error:
-        file.close()
-        raise BlockingIOError(f"another process is writing to {str(folder)!r}; wait for it, or stop it") from error
-    return file

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from arpo_trainer.costs.episode_usage import search_backend
 from arpo_trainer.evaluation.episode_store import EpisodeStore
 from arpo_trainer.evaluation.eval_runner import Unit
 from arpo_trainer.evaluation.eval_settings import EvalSettings
+from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers
 from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
 from arpo_trainer.evaluation.unit_row import UnitKey
 from arpo_trainer.rollout.concurrency import check_limits
@@ -119,7 +120,12 @@ def plan_environments(settings: EvalSettings, cache: Cache | None = None) -> Ite
 
 
 def missing_units(
-    planned: Iterable[PlannedEnv], model: str, settings: EvalSettings, store: EpisodeStore, repeat_broken: bool = False
+    planned: Sequence[PlannedEnv],
+    model: str,
+    settings: EvalSettings,
+    store: EpisodeStore,
+    repeat_broken: bool = False,
+    shard: EvalShard | None = None,
 ) -> list[Unit]:
     """Return the units of a model that have to be played, the first sample of each task before the second.
 
@@ -129,17 +135,21 @@ def missing_units(
         settings: of the evaluation.
         store: what has been played.
         repeat_broken: return the units that broke, instead of those that are missing.
+        shard: return units of this shard only.
 
     Raises:
         ValueError: a stored episode is of another question than the task of that id now, or two tasks share an id.
     """
     units = []
+    numbers = UnitNumbers({one.label: one.count for one in planned}, settings.samples, settings.first_task)
     for one in planned:
         first = settings.first_task
         tasks = {number: one.env.tasks.task(number) for number in range(first, first + one.count)}
         if len({task.id for task in tasks.values()}) < len(tasks):
             raise ValueError(f"two tasks of {one.label} have the same id; give each its own")
         for sample, (index, task) in itertools.product(range(settings.samples), tasks.items()):
+            if shard is not None and not shard.owns(numbers.number(one.label, index, sample)):
+                continue
             key = UnitKey(model, one.label, task.id, sample)
             row = store.rows.get(key)
             if row is not None and row.question != task.question:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import logging
 import time
 from collections import Counter
@@ -22,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
-from arpo_env.net.redaction import redact_urls
-from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
+from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run, write_facts
 from arpo_trainer.evaluation.eval_metrics import write_results
 from arpo_trainer.evaluation.eval_models import (
     EvalModel,
@@ -36,6 +34,7 @@ from arpo_trainer.evaluation.eval_models import (
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, plan_environments, share_limits
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
 from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
+from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
 from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.live_display import LiveDisplay
 from arpo_trainer.inference_tools.open_tools import open_inference_tools
@@ -61,10 +60,11 @@ class _Sitting:
     facts: dict[str, Any]
     cache: Cache | None
     repeat_broken: bool
+    shard: EvalShard | None = None
     playing: EvalRunner | None = None
 
     def units(self, model: EvalModel) -> list[Unit]:
-        return missing_units(self.planned, model.label, self.settings, self.store, self.repeat_broken)
+        return missing_units(self.planned, model.label, self.settings, self.store, self.repeat_broken, self.shard)
 
     def running(self) -> int:
         return self.playing.running if self.playing else 0
@@ -77,6 +77,7 @@ def run_evaluation(
     *,
     resume: bool = False,
     repeat_broken: bool = False,
+    shard: EvalShard | None = None,
     display: Display = LiveDisplay,
 ) -> EvalRun:
     """Play what is missing, and write the results.
@@ -87,10 +88,12 @@ def run_evaluation(
         output: the folder.
         resume: go on with a folder that holds episodes.
         repeat_broken: play the units that broke again, and nothing else.
+        shard: play only this part, into a folder of its own in `output` (`merge_shards` joins them). A folder that
+            holds a shard is continued as this shard.
         display: makes the display of the progress.
 
     Returns:
-        The stored evaluation, those of earlier sittings included.
+        The stored evaluation or shard, those of earlier sittings included.
 
     Raises:
         FileExistsError: the folder holds episodes, and `resume` is not set, or something else.
@@ -98,7 +101,7 @@ def run_evaluation(
         ValueError: the folder has other settings, or a setting cannot work.
         GenerationError: the model failed again and again; what was scored is stored.
     """
-    folder, models = Path(output), labelled(models)
+    folder, models = shard_folder(output, shard), labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
     stored = _stored_facts(folder, settings, resume or repeat_broken)
     if repeat_broken and not stored:
@@ -114,13 +117,30 @@ def run_evaluation(
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write: one may have played while the environments were made
         stored = _stored_facts(folder, settings, resume or repeat_broken)
-        facts = _facts(folder, settings, planned, stored)
-        sitting = _Sitting(replace(settings, limits=limits), models, planned, store, facts, cache, repeat_broken)
+        shard = EvalShard.of(stored) or shard
+        facts = _facts(folder, settings, planned, stored, shard)
+        sitting = _Sitting(replace(settings, limits=limits), models, planned, store, facts, cache, repeat_broken, shard)
         with _recording(folder, facts, store):
             _play_all(sitting, display)
         if cache:
             cache.close()
     return load_eval_run(folder)
+
+
+def shard_folder(output: str | Path, shard: EvalShard | None) -> Path:
+    """Return the folder that is written: the output folder, or that of a shard in it.
+
+    Raises:
+        FileExistsError: the output folder holds a whole evaluation, and the shard has not begun.
+        ValueError: the output folder holds shards of another number.
+    """
+    if shard is None:
+        return Path(output)
+    refuse_other_count(output, shard)
+    folder = shard.folder(output)
+    if (Path(output) / FACTS).is_file() and not folder.exists():
+        raise FileExistsError(f"{str(output)!r} holds an evaluation; give shards another folder with --output")
+    return folder
 
 
 def broken_share(found: EvalRun) -> float:
@@ -192,14 +212,19 @@ def _stored_facts(folder: Path, settings: EvalSettings, resume: bool) -> dict[st
             f"{str(folder)!r} holds an evaluation: add --resume to go on with it, or give another folder with --output"
         )
     if begun:
-        refuse_other_settings(facts["settings"], settings)
+        refuse_other_settings(facts["settings"], settings, sharded=bool(facts.get("shard")))
     return facts if begun else {}
 
 
 def _facts(
-    folder: Path, settings: EvalSettings, planned: Sequence[PlannedEnv], stored: dict[str, Any]
+    folder: Path,
+    settings: EvalSettings,
+    planned: Sequence[PlannedEnv],
+    stored: dict[str, Any],
+    shard: EvalShard | None,
 ) -> dict[str, Any]:
-    return {
+    part = {"shard": shard.as_dict()} if shard else {}
+    return part | {
         "name": folder.resolve().name,
         "kind": KIND,
         "status": "running",
@@ -232,12 +257,3 @@ def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iter
         facts |= {"status": status, "seconds": round(before + time.time() - began, 1), "usage": usage}
         write_facts(folder, facts)
         write_results(folder, rows, facts)
-
-
-def write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """Write run.json."""
-    # settings may hold URLs with passwords or keys, and run.json is meant to be shown
-    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
-    scratch = folder / f"{FACTS}.unfinished"
-    scratch.write_text(text + "\n", encoding="utf-8")
-    scratch.replace(folder / FACTS)  # a reader sees the old file or the new one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,9 @@ PAPER_SAMPLING: dict[str, Any] = {"temperature": 0.6, "top_p": 0.95, "repetition
 PAPER_CONTEXT = 32_768
 PROMPT_ROOM = 4096  # tokens of the context that are left to the prompt
 TREE_SIZE = 8  # trajectories of a tree, where nothing else is set
-# a resumed run may change these: they decide how much is played and how fast, but no episode
-_FREE = ("tasks", "samples", "concurrency", "limits", "max_broken", "cache", "cache_mode")
+# a resumed run may change these: they decide how fast or how much is played, but no episode
+_FREE = ("concurrency", "limits", "max_broken", "cache", "cache_mode")
+_AMOUNTS = ("tasks", "samples")
 
 
 @dataclass(frozen=True)
@@ -136,27 +137,42 @@ class EvalSettings:
         return cls(**{**data, "environments": tuple(data["environments"])})
 
 
-def refuse_other_settings(stored: Mapping[str, Any], settings: EvalSettings) -> None:
+def refuse_other_settings(stored: Mapping[str, Any], settings: EvalSettings, sharded: bool = False) -> None:
     """Refuse to continue an evaluation with settings under which the same episodes would differ.
 
     More tasks, more samples and other limits of concurrency are fine.
+
+    Args:
+        stored: the settings in run.json.
+        settings: those of now.
+        sharded: whether a shard is continued: which units it has depends on the numbers of tasks and samples.
 
     Raises:
         ValueError: names what differs.
     """
     # as it would be stored: run.json has no passwords, no tuples and no types of ours
-    now = _comparable(json.loads(redact_urls(json.dumps(settings.as_dict(), default=str))))
-    before = _comparable(stored)
-    differing = [
-        f"{name} was {before[name]!r} and is {now[name]!r}"
-        for name in now
-        if name not in _FREE and name in before and before[name] != now[name]
-    ]
-    if differing:
+    now = json.loads(redact_urls(json.dumps(settings.as_dict(), default=str)))
+    if differing := differing_settings(stored, now, () if sharded else _AMOUNTS):
         raise ValueError(
             f"the run has other settings: {'; '.join(differing)}. Continue it with its own (only --resume and "
             "--output are needed), or give another folder with --output"
         )
+
+
+def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any], free: Sequence[str] = ()) -> list[str]:
+    """Return in words what differs between two settings as run.json has them, apart from what decides no episode.
+
+    Args:
+        before: the one.
+        now: the other.
+        free: names of further settings that may differ.
+    """
+    before, now = _comparable(before), _comparable(now)
+    return [
+        f"{name} was {before[name]!r} and is {now[name]!r}"
+        for name in now
+        if name not in (*_FREE, *free) and name in before and before[name] != now[name]
+    ]
 
 
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,10 +38,33 @@ from envs_registry.sources import ListSource
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class PlannedRun:
+    """What a dry run has found out.
+
+    Attributes:
+        run: the settings that are not of `ARPOConfig`.
+        args: the others.
+        costs: the estimate.
+        missing: what the run would miss on this machine.
+    """
+
+    run: RunArguments
+    args: ARPOConfig
+    costs: Costs
+    missing: list[str]
+
+
 def dry_run(
     settings: dict[str, Any], processes: int | None = None, launch_config: str | None = None
 ) -> tuple[Costs, list[str]]:
-    """Return the estimated costs of a run, and what the run would miss on this machine.
+    """Return the estimated costs of a run, and what the run would miss on this machine; see `plan_run`."""
+    planned = plan_run(settings, processes, launch_config)
+    return planned.costs, planned.missing
+
+
+def plan_run(settings: dict[str, Any], processes: int | None = None, launch_config: str | None = None) -> PlannedRun:
+    """Check the settings of a run and estimate its costs, without loading weights.
 
     Args:
         settings: fields of `RunArguments` and `ARPOConfig`, by name.
@@ -63,7 +87,8 @@ def dry_run(
         # this machine's lack of a GPU decides for one process only; several, and vLLM, may be planned for another one
         on_cpu = bool(settings.get("use_cpu")) or (count == 1 and not args.use_vllm and not torch.cuda.is_available())
         costs = _estimate(run, args, environments, layout, on_cpu)
-        return costs, list(dict.fromkeys(missing))  # training and evaluation may lack the same
+        # training and evaluation may lack the same
+        return PlannedRun(run, args, costs, list(dict.fromkeys(missing)))
 
 
 def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironments) -> dict[str, Any]:

@@ -95,19 +95,33 @@ def launch_command(arguments: argparse.Namespace, argv: Sequence[str], module: s
     config = config_file(arguments.accelerate_config)
     given = {name: getattr(arguments, name) for name in _FLAGS}
     given["num_processes"] = given["num_processes"] or _one_per_gpu(given["num_machines"])
-    if given["num_machines"] > 1 and not given["main_process_ip"]:
-        raise ValueError("--num-machines above 1 needs --main-process-ip: the address of machine 0")
-    if given["num_processes"] % given["num_machines"]:
-        raise ValueError(
-            f"--num-processes ({given['num_processes']}) counts all machines together, and must be a multiple of "
-            f"--num-machines ({given['num_machines']})"
-        )
+    if refused := refused_machines(given["num_processes"], given["num_machines"], given["main_process_ip"]):
+        raise ValueError(refused[0])
     if given["num_machines"] == 1 and given["main_process_port"] is None:
         given["main_process_port"] = 0  # any free port: two trainings may run side by side
     _check_possible(config)
     flags = [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
     script = ["-m", module, *without_launch_flags(argv)]
     return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), *flags, *script]
+
+
+def refused_machines(processes: int, machines: int, address: str | None) -> list[str]:
+    """Return why processes cannot be started on several machines.
+
+    Args:
+        processes: processes on all machines together.
+        machines: the number of machines.
+        address: that of machine 0.
+    """
+    refused = []
+    if machines > 1 and not address:
+        refused.append("--num-machines above 1 needs --main-process-ip: the address of machine 0")
+    if processes % machines:
+        refused.append(
+            f"--num-processes ({processes}) counts all machines together, and must be a multiple of --num-machines "
+            f"({machines})"
+        )
+    return refused
 
 
 def config_file(name: str) -> Path:

@@ -21,9 +21,10 @@ from arpo_trainer.costs.cost_table import cost_rows
 from arpo_trainer.costs.estimate import Costs
 from arpo_trainer.costs.model_shape import model_shape
 from arpo_trainer.run.demo_model import resolve_model
-from arpo_trainer.run.dry_run import dry_run, published_size
+from arpo_trainer.run.dry_run import plan_run, published_size
 from arpo_trainer.run.make_env import make_env
 from arpo_trainer.run.pipeline import Pipeline
+from arpo_trainer.run.placement import Placement
 from arpo_trainer.run.sft_dry_run import Line, sft_dry_run
 from envs_registry.datasets.hub import HubError
 from envs_registry.spec import UnknownEnvError
@@ -96,8 +97,10 @@ def pipeline_dry_run(
 
 
 def _train(settings: dict[str, Any], speed: ComputeSpeed, processes: int | None) -> Any:
-    costs, missing = dry_run(settings, processes)
-    rows = [row for row in cost_rows(costs) if row[1]]  # its headings stand between the stages otherwise
+    planned = plan_run(settings, processes)
+    costs, missing = planned.costs, planned.missing
+    # its headings stand between the stages otherwise
+    rows = [row for row in (*cost_rows(costs), *Placement(planned).rows()) if row[1]]
     if costs.shape is None:
         return rows, missing
     on_cpu = not torch.cuda.is_available() and costs.layout.processes == 1

@@ -10,6 +10,7 @@ from arpo_env import ToolEnv
 from arpo_env.cache.cache import Cache
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, task_count
+from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.run.make_env import make_env
 from arpo_trainer.synthesis.stages import DIRECT, stage_label
 from arpo_trainer.synthesis.synth_settings import SynthSettings
@@ -31,11 +32,13 @@ class QuestionSet:
         planned: the environment with its tools.
         plain: the same without tools.
         contaminated: ids of tasks that are in an evaluation set.
+        shard: the part of the questions that is taken; None is all. Question number k is in shard k modulo n.
     """
 
     planned: PlannedEnv
     plain: ToolEnv
     contaminated: set[str] = field(default_factory=set)
+    shard: EvalShard | None = None
 
     @property
     def label(self) -> str:
@@ -49,8 +52,12 @@ class QuestionSet:
 
     def numbered(self) -> Iterator[tuple[int, Task]]:
         """Yield the tasks with their numbers."""
-        for number in range(self.planned.count):
+        for number in filter(self.takes, range(self.planned.count)):
             yield number, self.env.tasks.task(number)
+
+    def takes(self, number: int) -> bool:
+        """Return whether the question of a number is taken."""
+        return self.shard is None or self.shard.owns(number)
 
     def stage(self, stage: str) -> PlannedEnv:
         """Return the environment as it is played in a stage, under the label of the stage."""

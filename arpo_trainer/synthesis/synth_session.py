@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
-from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun
+from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, write_facts
 from arpo_trainer.evaluation.eval_models import EvalModel, context_length, free_memory, labelled, load_tokenizer
 from arpo_trainer.evaluation.eval_plan import share_limits
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
-from arpo_trainer.evaluation.eval_session import open_recorded, write_facts
+from arpo_trainer.evaluation.eval_session import open_recorded, shard_folder
 from arpo_trainer.evaluation.eval_settings import refuse_other_settings
+from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import Engine, first_error
@@ -84,6 +85,7 @@ def synthesise(
     *,
     resume: bool = False,
     repeat_broken: bool = False,
+    shard: EvalShard | None = None,
     progress: Progress | None = None,
 ) -> SynthReport:
     """Sample what is missing, and write the files.
@@ -94,6 +96,8 @@ def synthesise(
         output: the folder.
         resume: go on with a folder that holds samples.
         repeat_broken: sample what broke again.
+        shard: take only this part of the questions, into a folder of its own in `output`. `merge_shards` joins the
+            samples, and another call with `resume` chooses the rows from all.
         progress: called with each row after it was stored.
 
     Returns:
@@ -102,10 +106,10 @@ def synthesise(
     Raises:
         FileExistsError: the folder holds samples and `resume` is not set, or something else.
         ValueError: the folder has other settings, or a setting cannot work.
-        NothingLeft: no sample is left to train on; the files are written all the same.
+        NothingLeft: no sample is left to train on, and it is no shard; the files are written all the same.
         GenerationError: a model failed again and again; what was sampled is stored.
     """
-    folder, models = Path(output), labelled(models)
+    folder, models = shard_folder(output, shard), labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
     _stored_facts(folder, settings, resume)
     with contextlib.ExitStack() as held:
@@ -117,15 +121,19 @@ def synthesise(
         limits = share_limits(settings.limits, [one.planned for one in sets])
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write
-        facts = _facts(folder, settings, _stored_facts(folder, settings, resume), sets)
+        stored = _stored_facts(folder, settings, resume)
+        shard = EvalShard.of(stored) or shard
+        for one in sets:
+            one.shard = shard
+        facts = _facts(folder, settings, stored, sets) | ({"shard": shard.as_dict()} if shard else {})
         sitting = _SynthSitting(replace(settings, limits=limits), sets, store, cache, repeat_broken, progress)
         with _recorded(folder, facts):
             _play_models(sitting, models)
             report.hints.update(sitting.hints)
-            stored = EvalRun(folder, facts, list(store.rows.values()), [])
-            chosen = select(settings, sets, stored, report)
+            samples = EvalRun(folder, facts, list(store.rows.values()), [])
+            chosen = select(settings, sets, samples, report)
             write_files(folder, chosen, settings.format, sets)
-    if not chosen.rows:
+    if not chosen.rows and shard is None:
         raise NothingLeft(report, folder)
     return report
 

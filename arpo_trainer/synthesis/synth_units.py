@@ -83,7 +83,7 @@ class SynthUnits:
         found = missing_units(planned, self.model, play, self.store)
         if self.repeat_broken:
             found += missing_units(planned, self.model, play, self.store, repeat_broken=True)
-        return [unit for unit in found if unit.task.id not in one.contaminated]
+        return [unit for unit in found if unit.task.id not in one.contaminated and one.takes(unit.index)]
 
     def _need_tools(self, one: QuestionSet) -> set[str]:
         """Return the tasks that this model does not answer without tools."""

@@ -114,6 +114,28 @@ def test_killed_and_resumed_it_is_the_unbroken_run(
         assert (made / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
+def test_the_shards_are_the_whole(
+    made: Path, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "whole"  # a name is in dataset_info.json
+    with chat_server(Teacher(questions())) as server:
+        for index in range(3):
+            asked = command(folder, *at(server.address, model_folder), "--shard", f"{index}/3")
+            assert main(asked) == 0
+    shard = folder / "shard-1-of-3"
+    facts = json.loads((shard / "run.json").read_text())
+    (shard / "run.json").write_text(json.dumps({**facts, "status": "interrupted"}))
+    assert main(["eval", "merge", str(folder)]) == 1
+    assert "lacks samples, since it is not finished" in capsys.readouterr().err
+    assert main(["synth", "--resume", "--output", str(shard)]) == 0  # it goes on as the shard it is
+    assert len(list(rows_of(shard / "episodes.jsonl"))) < len(list(rows_of(made / "episodes.jsonl"))) / 2
+    assert main(["eval", "merge", str(folder)]) == 0
+    assert "arpo synth --resume --output" in capsys.readouterr().out
+    assert main(["synth", "--resume", "--output", str(folder)]) == 0  # the teacher is gone, and is not asked
+    for name in ("sft.jsonl", "hard/Arithmetic-v0.jsonl", "report.json", "dataset_info.json"):
+        assert (made / name).read_bytes() == (folder / name).read_bytes()
+
+
 def test_limits_may_change_without_sampling_again(made: Path, tmp_path: Path) -> None:
     folder = copied(made, tmp_path)
     rows = (folder / "episodes.jsonl").read_bytes()

@@ -1,0 +1,236 @@
+"""`arpo eval --shard` and `arpo eval merge`: the shards together are the whole, and nothing else is joined."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
+from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, read_shard
+from arpo_trainer.evaluation.merge_shards import merge_shards
+from tests.arpo_env.chat_server import chat_server, reply
+
+TASKS, SAMPLES = 5, 2
+UNITS = 2 * TASKS * SAMPLES
+
+
+def searches(body: dict[str, Any]) -> tuple[int, Any]:
+    """A model that searches in some episodes, and guesses."""
+    luck = int(hashlib.sha256((json.dumps(body["messages"]) + str(body["seed"])).encode()).hexdigest(), 16) % 4
+    if len(body["messages"]) == 2 and luck < 2:
+        return 200, reply("<think>look</think><search>the capital</search>")
+    return 200, reply(f"<think>so</think><answer>\\boxed{{{luck}}}</answer>")
+
+
+@pytest.fixture(scope="module")
+def asked(model_folder: Path) -> Iterator[list[str]]:
+    """The command that all shards share."""
+    with chat_server(searches) as server:
+        model = ["--model", str(model_folder), "--endpoint", server.address, "--endpoint-model", "stub"]
+        names = ["arpo/MultiHop-v0", "arpo/Arithmetic-v0"]
+        yield ["eval", *names, "--tasks", str(TASKS), "-n", str(SAMPLES), "--plain", *model]
+
+
+@pytest.fixture(scope="module")
+def shards(asked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three shards that were played to the end."""
+    folder = tmp_path_factory.mktemp("evals")
+    for index in range(3):
+        assert main([*asked, "--shard", f"{index}/3", "--output", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def copies(shards: Path, tmp_path: Path) -> Path:
+    """A copy of the shards that a test may change."""
+    return shutil.copytree(shards, tmp_path / "copies")
+
+
+def untimed(run: EvalRun) -> list[Any]:
+    """All that is stored of each unit, without times."""
+
+    def cleaned(value: Any) -> Any:
+        if isinstance(value, dict):
+            times = ("seconds", "trace", "timeline", "start", "end")
+            return {name: cleaned(each) for name, each in value.items() if name not in times}
+        return [cleaned(each) for each in value] if isinstance(value, list) else value
+
+    return [(cleaned(row.as_dict()), cleaned(json.loads(run.line(row)))) for row in run.rows]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(1, 7), min_size=1),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_each_unit_belongs_to_one_shard_and_shards_are_equally_large(
+    tasks: dict[str, int], samples: int, first: int, data: st.DataObject
+) -> None:
+    numbers = UnitNumbers(tasks, samples, first)
+    units = [
+        numbers.number(env, first + index, sample)
+        for env, count in tasks.items()
+        for index in range(count)
+        for sample in range(samples)
+    ]
+    assert sorted(units) == list(range(len(numbers)))
+    count = data.draw(st.integers(1, 9))
+    sizes = []
+    for index in range(count):
+        shard = EvalShard(index, count)
+        sizes.append(sum(map(shard.owns, units)))
+        assert sizes[-1] == numbers.owned(shard)
+    assert sum(sizes) == len(numbers)
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_the_shards_are_the_whole(asked: list[str], copies: Path, tmp_path: Path) -> None:
+    assert main([*asked, "--output", str(tmp_path / "whole")]) == 0
+    assert main(["eval", "merge", str(copies)]) == 0
+    whole, joined = load_eval_run(tmp_path / "whole"), load_eval_run(copies)
+    assert len(joined.rows) == UNITS
+    assert untimed(joined) == untimed(whole)
+    assert any(entry.calls for row in joined.rows for entry in row.episodes)
+    assert (copies / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
+    assert joined.facts["status"] == "finished"
+    assert {name: joined.facts["usage"][name] for name in ("episodes", "generated", "calls")} == {
+        name: whole.facts["usage"][name] for name in ("episodes", "generated", "calls")
+    }
+    assert main(["eval", "--resume", "--plain", "--output", str(copies)]) == 0  # it is an evaluation like any other
+    assert len(load_eval_run(copies).attempts) == UNITS
+
+
+def test_a_killed_shard_is_named_and_resumed(asked: list[str], copies: Path, caplog: pytest.LogCaptureFixture) -> None:
+    killed = copies / "shard-1-of-3"
+    rows = (killed / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    (killed / "episodes.jsonl").write_bytes(b"".join(rows[:2]) + rows[2][:30])  # as a kill leaves it
+    with pytest.raises(ValueError, match=r"shard 1/3 \(.*shard-1-of-3'\) lacks 5 of 7 units of stub.*--partial"):
+        merge_shards([copies])
+    part = merge_shards([copies], copies.parent / "part", partial=True)
+    assert (part.facts["status"], len(part.rows)) == ("stopped", UNITS - 5)
+    assert "lacks 5 of 7 units" in caplog.text
+    assert main([*asked, "--shard", "1/3", "--resume", "--output", str(copies)]) == 0
+    assert main(["eval", "merge", str(copies)]) == 0
+    assert len(load_eval_run(copies).attempts) == UNITS
+
+
+def test_a_missing_shard_and_one_that_is_there_twice_are_named(copies: Path, tmp_path: Path) -> None:
+    shutil.copytree(copies / "shard-0-of-3", tmp_path / "again")
+    with pytest.raises(ValueError, match=r"shard 0/3 is there twice: .*shard-0-of-3.* and .*again"):
+        merge_shards([copies, tmp_path / "again"], tmp_path / "joined")
+    shutil.rmtree(copies / "shard-2-of-3")
+    shutil.rmtree(copies / "shard-1-of-3")
+    with pytest.raises(ValueError, match="missing shards 1/3, 2/3"):
+        merge_shards([copies])
+    with pytest.raises(FileNotFoundError, match=r"no shards in .*--shard i/n"):
+        merge_shards([tmp_path / "nothing"])
+    assert not (copies / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--temperature", "0"], "rollout was .* and is .*'temperature': 0.0"),
+        (["-n", "3"], "samples was 2 and is 3"),
+        (["--tasks", "3"], "tasks was 5 and is 3"),
+    ],
+)
+def test_shards_of_other_settings_are_refused(
+    more: list[str], words: str, asked: list[str], copies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, *more, "--shard", "1/3", "--resume", "--output", str(copies)]) == 1
+    assert "the run has other settings" in capsys.readouterr().err
+    shutil.rmtree(copies / "shard-1-of-3")
+    assert main([*asked, *more, "--shard", "1/3", "--output", str(copies)]) == 0
+    with pytest.raises(ValueError, match=f"shard-0-of-3' and .*shard-1-of-3' have other settings: .*{words}"):
+        merge_shards([copies])
+
+
+def test_shards_of_another_number_and_a_whole_are_refused(
+    asked: list[str], copies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, "--shard", "0/4", "--output", str(copies)]) == 1
+    assert "is one of 3 shards, and 0/4 one of 4" in capsys.readouterr().err
+    (copies / "shard-1-of-3").rename(copies / "shard-2-of-4")
+    assert main([*asked, "--shard", "2/3", "--resume", "--output", str(copies / "shard-0-of-3")]) == 1
+    assert "holds an evaluation; give shards another folder" in capsys.readouterr().err
+    facts = json.loads((copies / "shard-2-of-4" / "run.json").read_text())
+    facts["shard"] = {"index": 2, "count": 4}
+    (copies / "shard-2-of-4" / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="shards of different numbers"):
+        merge_shards([copies])
+    facts["shard"] = {"index": 2, "count": 3}
+    shutil.rmtree(copies / "shard-2-of-3")
+    (copies / "shard-2-of-4" / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=r"shard-2-of-4' holds sample .* which belongs to shard 1/3"):
+        merge_shards([copies])
+
+
+def test_a_merge_that_was_killed_is_done_again(copies: Path) -> None:
+    merged = merge_shards([copies])
+    before = {name: (copies / name).read_bytes() for name in ("traces.jsonl", "episodes.jsonl", "results.json")}
+    with pytest.raises(FileExistsError, match="holds an evaluation"):
+        merge_shards([copies])
+    (copies / ".merging").mkdir()
+    (copies / "run.json").rename(copies / ".merging" / "run.json")  # killed before the last file was in its place
+    assert merge_shards([copies]).rows == merged.rows
+    assert before == {name: (copies / name).read_bytes() for name in before}
+    assert not (copies / ".merging").exists()
+    (copies / "run.json").unlink()
+    with pytest.raises(FileExistsError, match="holds an evaluation"):  # of which nothing says that we wrote it
+        merge_shards([copies])
+
+
+def test_a_tree_that_is_cut_off_is_not_joined(copies: Path) -> None:
+    traces = copies / "shard-1-of-3" / "traces.jsonl"
+    traces.write_bytes(traces.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"is cut off in .*shard-1-of-3/traces\.jsonl"):
+        merge_shards([copies])
+    assert not (copies / "run.json").exists()
+
+
+ARRAY = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8", "SLURM_ARRAY_TASK_MIN": "0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "shard"),
+    [
+        ("0/1", {}, EvalShard(0, 1)),
+        ("7/8", ARRAY, EvalShard(7, 8)),
+        ("auto", {**ARRAY, "SLURM_ARRAY_TASK_MAX": "7"}, EvalShard(3, 8)),
+        ("auto/16", {**ARRAY, "SLURM_ARRAY_TASK_MAX": "9"}, EvalShard(3, 16)),
+        ("auto/4", {"JOB_COMPLETION_INDEX": "2"}, EvalShard(2, 4)),
+    ],
+)
+def test_a_shard_is_read_from_what_is_named(text: str, environ: dict[str, str], shard: EvalShard) -> None:
+    assert read_shard(text, environ) == shard
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "words"),
+    [
+        ("3", {}, "write i/n with i from 0"),
+        ("a/b", {}, "write i/n"),
+        ("8/8", {}, "0 to 7.*--array=0-7"),
+        ("0/0", {}, "at least 1"),
+        ("auto/8", {}, "neither is set"),
+        ("auto/8", {**ARRAY, "JOB_COMPLETION_INDEX": "2"}, "both are set"),
+        ("auto", {"JOB_COMPLETION_INDEX": "2"}, "auto/8"),
+        ("auto", {**ARRAY, "SLURM_ARRAY_TASK_MAX": "9"}, "8 tasks from 0 to 9.*--shard auto/8"),
+        ("auto/8", {"SLURM_ARRAY_TASK_ID": "x"}, "'x', not an index"),
+        ("auto/2", {"SLURM_ARRAY_TASK_ID": "2"}, "0 to 1"),
+    ],
+)
+def test_a_shard_that_cannot_be_is_refused(text: str, environ: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_shard(text, environ)

@@ -1,0 +1,119 @@
+"""`arpo train --dry-run`: which processes, servers and sandboxes are where, and what is refused, without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.dry_run import plan_run
+from arpo_trainer.run.placement import Placement
+
+SERVER = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://me:secret@n9:8000"}
+COLOCATE = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
+
+
+def placed(
+    tiny_policy: Path,
+    processes: int = 1,
+    machines: int = 1,
+    config: str | None = None,
+    environ: dict[str, str] | None = None,
+    **settings: Any,
+) -> Placement:
+    given = {
+        "model": str(tiny_policy),
+        "env": "arpo/Arithmetic-v0",
+        "eval_tasks": 0,
+        "bf16": False,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "prompts_per_rollout": 32,
+        "max_steps": 2,
+        "max_completion_length": 120,
+    }
+    address = "n0" if machines > 1 else None
+    planned = plan_run({**given, **settings}, processes, config)
+    return Placement(planned, machines, address, environ or {})
+
+
+def text(placement: Placement) -> dict[str, str]:
+    return {name: f"{amount} | {remark}" for name, amount, remark in placement.rows()}
+
+
+def test_processes_are_on_their_machines(tiny_policy: Path) -> None:
+    shown = text(placed(tiny_policy, 32, 4, "fsdp2", **SERVER))
+    assert shown["machine 0 (n0)"].startswith("processes 0 .. 7 | training, a GPU each; fsdp: a share of")
+    assert shown["machines 1 .. 3"] == "processes 8 .. 31 | training, 8 on each"
+    assert shown["vLLM server"].startswith("http://n9:8000 | ")  # without the password
+    assert shown["rollouts"] == "in the training processes | at most 1 of 32 groups of 4 in each"
+    assert shown["environments at once, at most"] == "4 in a process | 128 in all"
+    assert "GiB" in shown["memory of a process"] or "MiB" in shown["memory of a process"]
+
+
+def test_one_process_has_everything(tiny_policy: Path) -> None:
+    shown = text(placed(tiny_policy, limits={"trajectory": 8}))
+    assert shown["machine 0"] == "process 0 | training, on the CPU; the whole model"
+    assert shown["generation"] == "transformers, in each process | the model itself"
+    assert shown["environments at once, at most"] == "8 in a process | 8 in all"
+    assert shown["sandboxes"] == "auto, on the machine of each process | at most 8 sessions of each process"
+
+
+def test_engines_and_sandboxes_are_named(tiny_policy: Path) -> None:
+    environ = {"DOCKER_HOST": "ssh://n5,ssh://me:secret@n6"}
+    shown = text(placed(tiny_policy, 8, environ=environ, vllm_tensor_parallel_size=2, **COLOCATE))
+    assert shown["generation"].startswith("4 vLLM engines of 2 processes | 30% of each of their GPUs")
+    assert shown["sandboxes"].startswith("docker on ssh://n5, ssh://n6 |")
+    assert text(placed(tiny_policy, environ={**environ, "ARPO_SANDBOX": "bubblewrap"}))["sandboxes"].startswith(
+        "bubblewrap, on the machine"
+    )
+    assert text(placed(tiny_policy, 2, config="zero3"))["generation"].endswith(
+        "with a whole copy of the weights in rollouts"
+    )
+
+
+def test_processes_without_a_group_are_named(tiny_policy: Path) -> None:
+    few = {"prompts_per_rollout": 4, "per_device_train_batch_size": 2}
+    assert text(placed(tiny_policy, 8, **few))["rollouts"].endswith(
+        "1 of 4 groups of 4 in each; 4 processes without a group wait"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"processes": 32, "machines": 3}, "must be a multiple of --num-machines"),
+        (
+            {"processes": 2, "machines": 2, **SERVER, "vllm_server_base_url": "http://127.0.0.1:8000"},
+            "another one on each of 2",
+        ),
+        ({"processes": 2, "machines": 2, **SERVER, "vllm_server_base_url": None}, "another one on each of 2"),
+        ({"processes": 2, "config": "zero3", "cold_start_examples": 8}, "a cold start with zero3"),
+        ({"processes": 8, "machines": 4, **COLOCATE, "vllm_tensor_parallel_size": 4}, "would span two machines"),
+    ],
+)
+def test_what_cannot_work_is_refused(tiny_policy: Path, asked: dict[str, Any], words: str) -> None:
+    assert any(words in reason for reason in placed(tiny_policy, **asked).refused())
+
+
+def test_what_works_is_not_refused(tiny_policy: Path) -> None:
+    for asked in (
+        {},
+        {"processes": 16, "machines": 2, **SERVER},
+        {"processes": 8, "vllm_tensor_parallel_size": 4, **COLOCATE},
+    ):
+        assert placed(tiny_policy, **asked).refused() == []
+
+
+def test_the_command_says_what_is_refused_and_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    machines = ["--accelerate-config", "fsdp2", "--num-processes", "16", "--num-machines", "2"]
+    assert main(["train", "--recipe", "arpo-qwen3-14b-deepsearch", "--dry-run", *machines]) == 1
+    shown = capsys.readouterr()
+    assert "machine 1" in shown.out
+    assert "refused: --num-machines above 1 needs --main-process-ip" in shown.err
+    assert "missing here: no search is configured" in shown.err
