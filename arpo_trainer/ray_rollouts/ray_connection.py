@@ -96,8 +96,8 @@ def _named_faults(address: str | None) -> Iterator[None]:
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RayClusterError(
             f"no connection to Ray at {address or 'this machine'}: {error}. `ray status --address HOST:PORT` says "
-            "whether a cluster runs; this machine has to be one of its nodes (`ray start --address HOST:PORT`), and have "
-            "its token if there is one (RAY_AUTH_TOKEN, ~/.ray/auth_token)"
+            "whether a cluster runs; this machine has to be one of its nodes (`ray start --address HOST:PORT`), and "
+            "needs its token if there is one (RAY_AUTH_TOKEN, ~/.ray/auth_token)"
         ) from error
 
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,7 +76,8 @@ def test_the_model_s_failure_is_its_own_error(workers: Any) -> None:
     assert play(engine(workers), 2)  # nothing of it is left
 
 
-def test_a_group_goes_to_one_server_whoever_plays_it(workers: Any) -> None:
+def test_a_group_goes_to_one_server_whoever_plays_it(nodes: Any) -> None:
+    """With the code of the page."""
     from arpo_trainer.backends import VLLMServerBackend
     from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
 
@@ -83,15 +85,16 @@ def test_a_group_goes_to_one_server_whoever_plays_it(workers: Any) -> None:
     model = tiny_llama(len(tokenizer)).eval()
     with FakeVLLM(model, tokenizer) as one, FakeVLLM(model, tokenizer) as other:
         backend = VLLMServerBackend([one.url, other.url], tokenizer=tokenizer)
-        player = engine(workers, backend=backend, tokenizer=tokenizer)
-        alone = Engine(backend, tokenizer, player.env, player.settings)
-        player.settings = alone.settings = tree_settings(max_turn_length=6)
+        settings, env = tree_settings(max_turn_length=6), counting_env()
         for server in (one, other):
             server.max_model_len = 4096
-        first = run(player.rollout(tasks(player.env, 6)))
+        page = (Path(__file__).parents[3] / "docs" / "how-to" / "ray.md").read_text(encoding="utf-8")
+        names: dict[str, Any] = {}
+        exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
+        first = names["rollout_on_ray"](nodes.address, [one.url, other.url], tokenizer, env, settings, 2)
         asked = [{tuple(body["prompt"][:400]) for body in server.bodies} for server in (one, other)]
         groups = [[tuple(tree.prompt_ids[:400]) in prompts for prompts in asked] for tree in first]
-        second = run(alone.rollout(tasks(player.env, 6)))
+        second = run(Engine(backend, tokenizer, env, settings).rollout(tasks(env, 6)))
     assert all(sum(servers) == 1 for servers in groups)
     assert [sum(column) > 0 for column in zip(*groups, strict=True)] == [True, True]
     assert [[s.ids for s in tree.spans] for tree in first] == [[s.ids for s in tree.spans] for tree in second]
