@@ -40,7 +40,7 @@ def test_a_step_on_workers_is_a_step_of_one_process(nodes: Any, tmp_path: Path) 
         made.train()
         return made
 
-    far = trainer(RolloutWorkerSettings(rollout_workers=2, ray_address=nodes.address, rollout_worker_timeout=60))
+    far = trainer(RolloutWorkerSettings(rollout_workers=1, ray_address=nodes.address, rollout_worker_timeout=60))
     near = trainer(RolloutWorkerSettings())
     assert isinstance(far.engine, RayEngine)
     assert type(near.engine) is Engine
