@@ -30,6 +30,7 @@ WITH_MODEL = (
     "concepts/trees.md",
     "how-to/evaluate.md",
     "how-to/generation-backends.md",
+    "how-to/ray.md",
     "how-to/rollouts.md",
     "tutorials/first-training.md",
     "tutorials/own-algorithm.md",

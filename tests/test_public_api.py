@@ -50,6 +50,9 @@ PUBLIC = {
     "arpo_trainer.evaluation": """
         EvalModel EvalSettings load_eval_run preset results run_evaluation suite
     """,
+    "arpo_trainer.ray_rollouts": """
+        RayEngine RolloutWorkers
+    """,
     "arpo_trainer.packing": """
         PackedLogps deal_rows packed_logps regroup split_leaves why_not_packable
     """,

@@ -72,6 +72,10 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--vllm-server", nargs="+", action="extend", metavar="URL", help="generate on vLLM servers")
     where.add_argument("--endpoint", metavar="URL", help="generate on an OpenAI-compatible endpoint")
     parser.add_argument("--endpoint-model", metavar="NAME", help="the model's name at the endpoint")
+    parser.add_argument("--ray", metavar="ADDRESS", help="play on a Ray cluster: HOST:PORT, or auto")
+    parser.add_argument(
+        "--rollout-workers", type=int, default=0, metavar="N", help="Ray actors that play (default: one on each node)"
+    )
 
 
 def _add_settings_options(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +102,10 @@ def _rollout(arguments: argparse.Namespace) -> int:
         raise ValueError("name the environment, such as: arpo rollout arpo/MultiHop-v0 --model FOLDER")
     if bool(arguments.endpoint) != bool(arguments.endpoint_model):
         raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
+    if (arguments.ray or arguments.rollout_workers) and not (arguments.vllm_server or arguments.endpoint):
+        raise ValueError(
+            "--ray and --rollout-workers need --vllm-server or --endpoint: actors reach no model of this process"
+        )
     if arguments.tasks < 1:
         raise ValueError(f"--tasks must be at least 1, got {arguments.tasks}")
     # settings and folder are checked before the training stack, the tasks and the model are loaded
@@ -181,13 +189,16 @@ def _play(
     from tqdm import tqdm
 
     from arpo_env.event_loop import run
+    from arpo_trainer.ray_rollouts import RayEngine
     from arpo_trainer.rollout.engine import Engine
     from arpo_trainer.run.recorder import RunRecorder
     from arpo_trainer.training.evaluation import summarise
+    from arpo_trainer.training.worker_settings import RolloutWorkerSettings, on_workers
 
     count = min(arguments.tasks, env.tasks.size or arguments.tasks)
     tokenizer, backend = _model(arguments, facts["settings"])
-    engine = Engine(backend, tokenizer, env, settings, limits=limits)
+    workers = RolloutWorkerSettings(rollout_workers=arguments.rollout_workers, ray_address=arguments.ray)
+    engine = on_workers(Engine(backend, tokenizer, env, settings, limits=limits), workers)
     recorder: RunRecorder | None = None
     # what run.json says if an error ends the rollout
     status = "failed"
@@ -213,6 +224,8 @@ def _play(
         logger.warning(f"complete trees are in {arguments.output}" if recorder else "no tree was complete")
         raise
     finally:
+        if isinstance(engine, RayEngine):
+            engine.workers.close()
         if recorder:
             recorder.write_facts(status=status)
     return trees

@@ -50,7 +50,7 @@ def connect(address: str | None, workers: int, cpus: float, options: Mapping[str
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         given = {"num_cpus": max(os.cpu_count() or 1, round(workers * cpus + 0.5)), **given}
     else:
-        _try_address(address)
+        check_address(address)
         # these are about a cluster that is started here
         given = {"address": address, **{name: value for name, value in given.items() if name != "include_dashboard"}}
     with _named_faults(address):
@@ -58,8 +58,13 @@ def connect(address: str | None, workers: int, cpus: float, options: Mapping[str
     return True
 
 
-def _try_address(address: str) -> None:
-    """Refuse an address where nothing listens."""
+def check_address(address: str) -> None:
+    """Refuse an address where nothing listens.
+
+    Raises:
+        ValueError: it is no address of a Ray cluster.
+        RayClusterError: nothing answers there.
+    """
     if address.startswith("ray://"):
         raise ValueError(
             f"{address!r} is the address of a Ray client server, which a trainer cannot use: run `ray start "
@@ -96,8 +101,8 @@ def _named_faults(address: str | None) -> Iterator[None]:
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RayClusterError(
             f"no connection to Ray at {address or 'this machine'}: {error}. `ray status --address HOST:PORT` says "
-            "whether a cluster runs; this machine has to be one of its nodes (`ray start --address HOST:PORT`), and have "
-            "its token if there is one (RAY_AUTH_TOKEN, ~/.ray/auth_token)"
+            "whether a cluster runs; this machine has to be one of its nodes (`ray start --address HOST:PORT`), and "
+            "needs its token if there is one (RAY_AUTH_TOKEN, ~/.ray/auth_token)"
         ) from error
 
 

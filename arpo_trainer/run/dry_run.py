@@ -128,6 +128,8 @@ def _missing(args: ARPOConfig, environments: RunEnvironments) -> list[str]:
     missing = []
     if args.use_vllm and importlib.util.find_spec("vllm") is None:
         missing.append("vLLM: pip install 'arpo-gym[vllm]'")
+    if args.uses_workers and importlib.util.find_spec("ray") is None:
+        missing.append("Ray: pip install 'arpo-gym[ray]'")
     for env in environments.played():
         try:
             env.check()

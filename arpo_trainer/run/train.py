@@ -24,6 +24,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.folder_lock import only_writer
+from arpo_trainer.ray_rollouts.ray_connection import check_address
 from arpo_trainer.report.html_report import write_report
 from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
 from arpo_trainer.run.arguments import RunArguments, configure
@@ -103,6 +104,8 @@ class TrainingRun:
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             self.environments.check(self.args)
+            if self.args.ray_address:
+                check_address(self.args.ray_address)  # before a model is loaded
             # rollout workers have the sandboxes then, and say themselves what is missing
             isolation = "of the rollout workers" if self.args.uses_workers else default_sandbox().isolation
         logger.info("sandbox: %s", isolation)

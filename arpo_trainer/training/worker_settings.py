@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from arpo_trainer.optional_dependencies import require
 from arpo_trainer.rollout.distributed import rank_count, this_rank
 from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.training.process_count import planned_processes
 from arpo_trainer.validation import check_types
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class RolloutWorkerSettings:
 
         Raises:
             ValueError: names the setting and the cure.
+            ModuleNotFoundError: Ray is not installed.
         """
         check_types(self, RolloutWorkerSettings.__annotations__)
         if self.rollout_workers < 0 or self.rollout_worker_cpus < 0 or self.rollout_worker_timeout <= 0:
@@ -70,6 +73,8 @@ class RolloutWorkerSettings:
                 "rollout workers generate on a server, which gets the weights of the trainer: set use_vllm: true and "
                 "vllm_mode: server, or leave rollout_workers and ray_address out"
             )
+        if not planned_processes():  # a dry run may be on a machine without Ray
+            require("ray")
         if 0 < self.rollout_workers < processes:
             raise ValueError(
                 f"rollout_workers={self.rollout_workers} are fewer than the {processes} training processes, each of "

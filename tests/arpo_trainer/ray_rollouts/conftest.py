@@ -15,7 +15,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")  # inherited by the raylets and their actors
-        patch.setenv("RAY_DISABLE_IMPORT_WARNING", "1")
         made = Nodes(2, folder="/tmp/arpo-ray-test")
     yield made
     made.close()
@@ -25,5 +24,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def workers(nodes: Any) -> Iterator[Any]:
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
-    with RolloutWorkers(2, nodes.address, start_timeout=60) as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARPO_SANDBOX", "docker")  # handed on to the actors
+        made = RolloutWorkers(2, nodes.address, start_timeout=60)
+    yield made
+    made.close()

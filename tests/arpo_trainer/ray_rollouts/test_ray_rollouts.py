@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,25 +20,19 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.event_loop import run
 from arpo_trainer.backends import TransformersBackend
-from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
+from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.training.evaluation import evaluate
 from benchmarks.ray_world import SleepingPolicy, counting_env, tree_settings, without_times
 from benchmarks.rollout_world import small_tokenizer
 from sandbox.docker_engine.admin import containers
+from tests.arpo_trainer.ray_rollouts.policies import FailingPolicy
 from tests.conftest import tiny_llama
 
 pytest.importorskip("ray", reason="without the extra `ray`")
 from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers
 from arpo_trainer.ray_rollouts.actor_group import RolloutWorkerError
 from arpo_trainer.ray_rollouts.ray_connection import RayClusterError, connect
-
-
-class FailingPolicy(SleepingPolicy):
-    """A model that fails."""
-
-    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
-        raise GenerationError("NaN everywhere")
 
 
 def engine(workers: RolloutWorkers | None, policy: type[SleepingPolicy] = SleepingPolicy, **parts: Any) -> Any:
@@ -75,7 +71,8 @@ def test_the_model_s_failure_is_its_own_error(workers: Any) -> None:
     assert play(engine(workers), 2)  # nothing of it is left
 
 
-def test_a_group_goes_to_one_server_whoever_plays_it(workers: Any) -> None:
+def test_a_group_goes_to_one_server_whoever_plays_it(nodes: Any) -> None:
+    """With the code of the page."""
     from arpo_trainer.backends import VLLMServerBackend
     from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
 
@@ -83,30 +80,19 @@ def test_a_group_goes_to_one_server_whoever_plays_it(workers: Any) -> None:
     model = tiny_llama(len(tokenizer)).eval()
     with FakeVLLM(model, tokenizer) as one, FakeVLLM(model, tokenizer) as other:
         backend = VLLMServerBackend([one.url, other.url], tokenizer=tokenizer)
-        player = engine(workers, backend=backend, tokenizer=tokenizer)
-        alone = Engine(backend, tokenizer, player.env, player.settings)
-        player.settings = alone.settings = tree_settings(max_turn_length=6)
+        settings, env = tree_settings(max_turn_length=6), counting_env()
         for server in (one, other):
             server.max_model_len = 4096
-        first = run(player.rollout(tasks(player.env, 6)))
+        page = (Path(__file__).parents[3] / "docs" / "how-to" / "ray.md").read_text(encoding="utf-8")
+        names: dict[str, Any] = {}
+        exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
+        first = names["rollout_on_ray"](nodes.address, [one.url, other.url], tokenizer, env, settings, 1)
         asked = [{tuple(body["prompt"][:400]) for body in server.bodies} for server in (one, other)]
         groups = [[tuple(tree.prompt_ids[:400]) in prompts for prompts in asked] for tree in first]
-        second = run(alone.rollout(tasks(player.env, 6)))
+        second = run(Engine(backend, tokenizer, env, settings).rollout(tasks(env, 6)))
     assert all(sum(servers) == 1 for servers in groups)
     assert [sum(column) > 0 for column in zip(*groups, strict=True)] == [True, True]
     assert [[s.ids for s in tree.spans] for tree in first] == [[s.ids for s in tree.spans] for tree in second]
-
-
-def test_a_process_that_stops_answering_is_ended(nodes: Any) -> None:
-    with RolloutWorkers(2, nodes.address, start_timeout=60) as workers:
-        player = engine(workers)
-        play(player, 2)  # both have imported everything, which takes long where the machine is busy
-        workers.actors.silence = 3.0
-        stopped = int(re.search(r"process (\d+)", workers.nodes()[0])[1])  # type: ignore[index]
-        os.kill(stopped, signal.SIGSTOP)
-        assert play(player, 8) == play(engine(None), 8)
-    os.kill(stopped, signal.SIGCONT)  # it has been told to end, and hears of it now
-    assert within(20, lambda: not os.path.exists(f"/proc/{stopped}"))
 
 
 def within(seconds: float, true: Callable[[], bool]) -> bool:
@@ -127,12 +113,10 @@ def test_more_workers_than_the_cluster_has_room_for(nodes: Any, workers: Any) ->
     assert within(20, lambda: ray.available_resources().get("CPU", 0) == free)  # none is left
 
 
-def test_a_node_without_a_sandbox_is_named(workers: Any, monkeypatch: pytest.MonkeyPatch, nodes: Any) -> None:
-    monkeypatch.setenv("ARPO_SANDBOX", "docker")
-    with RolloutWorkers(1, nodes.address, start_timeout=60) as own:
-        player = engine(own, env=ToolEnv("arpo/Arithmetic-v0"))
-        with pytest.raises(RolloutWorkerError, match=r"(?s)worker 0 \(host .*SandboxUnavailable.* start Docker there"):
-            play(player, 1)
+def test_a_node_without_a_sandbox_is_named(workers: Any) -> None:
+    player = engine(workers, env=ToolEnv("arpo/Arithmetic-v0"))
+    with pytest.raises(RolloutWorkerError, match=r"(?s)worker \d \(host .*SandboxUnavailable.* start Docker there"):
+        play(player, 1)
 
 
 def test_a_model_of_this_process_cannot_be_sent(workers: Any) -> None:
@@ -167,9 +151,9 @@ def test_nothing_is_left_of_a_trainer_that_is_killed(isolation: str) -> None:
     command = [sys.executable, "-m", "tests.arpo_trainer.ray_rollouts.trainer_to_kill", "/tmp/arpo-ray-kill"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
-        lines = [trainer.stdout.readline().strip() for _ in range(4)]
+        lines = [trainer.stdout.readline().strip() for _ in range(3)]
         assert lines[-1] == "[4, 4, 4, 4]"  # Python was called in a sandbox
-        actors = [int(re.search(r"process (\d+)", line)[1]) for line in lines[1:3]]  # type: ignore[index]
+        actors = [int(re.search(r"process (\d+)", line)[1]) for line in lines[1:2]]  # type: ignore[index]
         if "docker" in isolation:
             assert {one.client for one in containers()} >= set(actors)
         trainer.kill()
@@ -202,10 +186,14 @@ def test_tools_at_inference_time_are_refused(workers: Any) -> None:
         replace(engine(workers), inference=InferenceTools(InferenceSettings()))
 
 
-def test_a_node_that_is_killed(nodes: Any) -> None:
-    nodes.nodes.append(nodes.cluster.add_node(num_cpus=2, resources={"doomed": 1}, object_store_memory=100_000_000))
-    with RolloutWorkers(3, nodes.address, start_timeout=60, resources={}) as workers:
+def test_a_process_that_stops_answering_and_a_node_that_is_killed(nodes: Any) -> None:
+    nodes.nodes.append(nodes.cluster.add_node(num_cpus=2, object_store_memory=100_000_000))
+    with RolloutWorkers(3, nodes.address, start_timeout=60) as workers:
         player, seen = engine(workers, backend=SleepingPolicy(small_tokenizer(), 0.2)), Counter[int]()
+        play(player, 3)  # all have imported everything, which takes long where the machine is busy
+        workers.actors.silence = 3.0
+        stopped = int(re.search(r"process (\d+)", workers.nodes()[0])[1])  # type: ignore[index]
+        os.kill(stopped, signal.SIGSTOP)
 
         def count(tree: Any) -> None:
             seen[tree.meta["group"]] += 1
@@ -215,3 +203,7 @@ def test_a_node_that_is_killed(nodes: Any) -> None:
         player.on_tree = count
         assert play(player, 40) == play(engine(None), 40)
         assert seen == Counter(range(40))
+        assert player.replayed > 0
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(stopped, signal.SIGCONT)  # it has been told to end, and hears of it now
+    assert within(20, lambda: not os.path.exists(f"/proc/{stopped}"))

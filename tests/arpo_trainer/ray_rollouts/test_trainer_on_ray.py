@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from arpo_trainer import ARPOConfig, ARPOTrainer
+from arpo_trainer.backends import EndpointBackend, VLLMServerBackend
 from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.training.policy_backend import SyncedBackend
 from arpo_trainer.training.worker_settings import RolloutWorkerSettings, on_workers
 from benchmarks.ray_world import SleepingPolicy, counting_env, without_times
+from benchmarks.rollout_world import small_tokenizer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 
 pytest.importorskip("ray", reason="without the extra `ray`")
 from arpo_trainer.ray_rollouts import RayEngine
+
+
+def test_backends_travel_without_connections_and_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "of-the-trainer")
+    tokenizer = small_tokenizer()
+    server = VLLMServerBackend(["http://a:1", "http://b:2"], tokenizer=tokenizer, topk=5, eos_token_ids={7})
+    host = SimpleNamespace(mode="server", enable_sleep_mode=False)
+    synced = SyncedBackend(server, SimpleNamespace(vllm_generation=host, lock=Lock()))
+    monkeypatch.delenv("VLLM_API_KEY")
+    far = pickle.loads(pickle.dumps(synced))
+    assert isinstance(far, VLLMServerBackend)
+    assert (far.topk, far.eos) == (5, [7])
+    assert far._http._headers == {"Authorization": "Bearer of-the-trainer"}
+    asked = EndpointBackend("m", "http://c:3/v1", "key", tokenizer=tokenizer, extra={"n": 1})
+    far = pickle.loads(pickle.dumps(asked))
+    assert isinstance(far, EndpointBackend)
+    assert (far.model, far.extra, far._http._headers) == ("m", {"n": 1}, {"Authorization": "Bearer key"})
 
 
 def test_a_step_on_workers_is_a_step_of_one_process(nodes: Any, tmp_path: Path) -> None:
@@ -40,7 +63,7 @@ def test_a_step_on_workers_is_a_step_of_one_process(nodes: Any, tmp_path: Path) 
         made.train()
         return made
 
-    far = trainer(RolloutWorkerSettings(rollout_workers=2, ray_address=nodes.address, rollout_worker_timeout=60))
+    far = trainer(RolloutWorkerSettings(rollout_workers=1, ray_address=nodes.address, rollout_worker_timeout=60))
     near = trainer(RolloutWorkerSettings())
     assert isinstance(far.engine, RayEngine)
     assert type(near.engine) is Engine

@@ -1,4 +1,4 @@
-"""A process that plays on rollout workers of its own Ray for ever, with Python in sandboxes; the test kills it."""
+"""A process that plays on a rollout worker of its own Ray for ever, with Python in sandboxes; the test kills it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.event_loop import run
-from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers
-from benchmarks.ray_world import SleepingPolicy, tree_settings
+from benchmarks.ray_world import tree_settings
 from benchmarks.rollout_world import small_tokenizer
-
-
-class Caller(SleepingPolicy):
-    """Calls Python at every turn."""
-
-    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
-        made = await super().generate(request, on_window)
-        ids = self.tokenizer("<think>c</think><python>print(1)</python>", add_special_tokens=False)["input_ids"]
-        return Generation(ids, [-0.1] * len(ids), [1.0] * len(ids), made.finish)
+from tests.arpo_trainer.ray_rollouts.policies import Caller
 
 
 def main(folder: str) -> None:
-    """Say the address, the workers and that they play; then play on."""
+    """Say the address, the worker and that it plays; then play on."""
     tokenizer = small_tokenizer()
-    with RolloutWorkers(2, ray_options={"_temp_dir": folder, "object_store_memory": 100_000_000}) as workers:
+    with RolloutWorkers(1, ray_options={"_temp_dir": folder, "object_store_memory": 100_000_000}) as workers:
         env = ToolEnv("arpo/Arithmetic-v0")
         engine = RayEngine(Caller(tokenizer, 0.3, 64), tokenizer, env, tree_settings(), workers=workers)
 
