@@ -64,6 +64,12 @@ def learning(seeds: int, steps: int) -> dict[str, Any]:
             points = [point["success"] for point in run["curve"]]
             found.append({"curve": points, "held_out": run["final"]["success"], "seconds": run["seconds"]})
             print(mode, seed, found[-1], flush=True)
+    return compared(rows, steps)
+
+
+def compared(rows: dict[str, list[dict[str, Any]]], steps: int) -> dict[str, Any]:
+    """Return means, differences and the runs themselves."""
+    seeds = len(rows["sequential"])
     measures = [{mode: _measures(found[seed], MODES[mode]) for mode, found in rows.items()} for seed in range(seeds)]
     names = list(measures[0]["sequential"])
     differences = {

@@ -273,11 +273,10 @@ def test_a_rollout_beside_the_update_needs_its_memory_at_the_same_time() -> None
         memory(SMALL, config(max_staleness=most), ProcessLayout(), prompt=10, room=20, on_cpu=True) for most in (0, 1)
     )
     copy = beside.training["weights of a whole copy"]
-    assert copy == SMALL.parameters * 2  # of the type of the forward pass
+    assert copy == SMALL.parameters * 4
     assert beside.rollout == {}
-    casts = plain.rollout.get("16-bit copies of the weights", 0)  # the copy needs none
-    turns = sum(plain.training.values()) + sum(plain.rollout.values()) - casts
-    assert beside.peak == sum(plain.kept.values()) + turns + copy
+    both = sum(plain.training.values()) + sum(plain.rollout.values())
+    assert beside.peak == sum(plain.kept.values()) + both + copy
 
 
 def test_the_launchers_environment_says_how_it_is_sharded() -> None:
