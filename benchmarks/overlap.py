@@ -2,9 +2,10 @@
 
     python -m benchmarks.overlap [learning] [timing] [--seeds 5] [--steps 40] [--seconds 3]
 
-learning: tiny policies in the world `short`, the same seeds with and without overlap. Reports the success of all
-rollouts (how fast it learns), of those of the last quarter, and on held-out tasks, and the difference paired by seed
-with a 95 % t-interval.
+learning: tiny policies in the world `short`, the same seeds with and without overlap. Differences are paired by seed,
+with 95 % t-intervals: the success of all rollouts by the step that uses them ("by_steps", in which overlap is one step
+behind by itself) and by the updates that their weights have had ("by_updates"), of the last quarter ("late"), and on
+held-out tasks after training.
 
 timing: the two sides of a step take equally long. A rollout ends `--seconds` after it has begun and an update takes at
 least as long, since each sleeps for the rest: as if a server and a GPU worked meanwhile. So it measures the schedule,
@@ -55,24 +56,39 @@ def spec(mode: str, seed: int, steps: int) -> RunSpec:
 
 def learning(seeds: int, steps: int) -> dict[str, Any]:
     """Train with and without overlap, and compare seed by seed."""
-    rows: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
+    rows: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
     for seed in range(seeds):
         for mode, found in rows.items():
             with tempfile.TemporaryDirectory() as folder:
                 run = training_run(spec(mode, seed, steps), Path(folder))
             points = [point["success"] for point in run["curve"]]
-            late = points[-max(1, len(points) // 4) :]
-            held_out = run["final"]["success"]
-            found.append({"mean": statistics.fmean(points), "late": statistics.fmean(late), "held_out": held_out})
+            found.append({"curve": points, "held_out": run["final"]["success"], "seconds": run["seconds"]})
             print(mode, seed, found[-1], flush=True)
-    pairs = list(zip(*rows.values(), strict=True))
+    return compared(rows, steps)
+
+
+def compared(rows: dict[str, list[dict[str, Any]]], steps: int) -> dict[str, Any]:
+    """Return means, differences and the runs themselves."""
+    seeds = len(rows["sequential"])
+    measures = [{mode: _measures(found[seed], MODES[mode]) for mode, found in rows.items()} for seed in range(seeds)]
+    names = list(measures[0]["sequential"])
     differences = {
-        name: interval([new[name] - old[name] for old, new in pairs]) for name in ("mean", "late", "held_out")
+        name: interval([each["overlapped"][name] - each["sequential"][name] for each in measures]) for name in names
     }
-    means = {
-        mode: {name: statistics.fmean(row[name] for row in found) for name in found[0]} for mode, found in rows.items()
+    means = {mode: {name: statistics.fmean(each[mode][name] for each in measures) for name in names} for mode in MODES}
+    return {"seeds": seeds, "steps": steps, "means": means, "differences": differences, "runs": rows}
+
+
+def _measures(run: dict[str, Any], staleness: int) -> dict[str, float]:
+    """Return the measures of a run; a rollout of weights that are a step old tells of the step before."""
+    curve = run["curve"]
+    by_updates = curve[1:] if staleness else curve[:-1]  # the first two rollouts have the same weights
+    return {
+        "by_steps": statistics.fmean(curve),
+        "by_updates": statistics.fmean(by_updates),
+        "late": statistics.fmean(curve[-max(1, len(curve) // 4) :]),
+        "held_out": run["held_out"],
     }
-    return {"seeds": seeds, "steps": steps, "runs": rows, "means": means, "differences": differences}
 
 
 def interval(values: list[float]) -> dict[str, float]:

@@ -41,7 +41,10 @@ class MemoryNeeds:
 
     @property
     def peak(self) -> int:
-        """The memory of an update or of a rollout, whichever is larger: they take turns."""
+        """The memory of an update or of a rollout, whichever is larger: they take turns.
+
+        With `max_staleness` they do not: `training` has the parts of both then.
+        """
         return sum(self.kept.values()) + max(sum(self.training.values()), sum(self.rollout.values()))
 
 

@@ -268,6 +268,17 @@ def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, 
     assert (kept["weights"], kept["gradients"], kept["optimizer"]) == (weights, gradients, optimizer)
 
 
+def test_a_rollout_beside_the_update_needs_its_memory_at_the_same_time() -> None:
+    plain, beside = (
+        memory(SMALL, config(max_staleness=most), ProcessLayout(), prompt=10, room=20, on_cpu=True) for most in (0, 1)
+    )
+    copy = beside.training["weights of a whole copy"]
+    assert copy == SMALL.parameters * 4
+    assert beside.rollout == {}
+    both = sum(plain.training.values()) + sum(plain.rollout.values())
+    assert beside.peak == sum(plain.kept.values()) + both + copy
+
+
 def test_the_launchers_environment_says_how_it_is_sharded() -> None:
     deepspeed = {
         "ACCELERATE_USE_DEEPSPEED": "true",

@@ -293,3 +293,13 @@ def _steps(sizes: StepSizes) -> Iterator[int]:
         for place in range(1, sizes.per_epoch * sizes.uses + 1):
             yield step
             step += place % sizes.accumulation == 0 or place == sizes.per_epoch * sizes.uses
+
+
+def test_the_stored_benchmark_shows_the_gain_and_no_loss() -> None:
+    """Half the time where both sides take equally long, and the learning of no overlap within the noise of 5 seeds."""
+    found = json.loads((Path(__file__).parents[3] / "benchmarks/results/overlap.json").read_text())
+    assert found["timing"]["padded"]["ratio"] <= 0.65
+    assert found["learning"]["seeds"] >= 5
+    for name in ("by_updates", "late", "held_out"):
+        difference = found["learning"]["differences"][name]
+        assert abs(difference["mean"]) <= difference["half_width"], name
