@@ -146,8 +146,8 @@ class Placement:
             return
         has = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
         seen = f"; a GPU of this machine has {format_bytes(has)}" if has else ""
-        beside = f" and {'; '.join(needs.elsewhere)}" if needs.elsewhere else ""
-        yield "memory of a process", format_bytes(needs.peak), f"without PyTorch and CUDA{beside}{seen}"
+        left_out = "; ".join(["without PyTorch and CUDA", *needs.elsewhere])
+        yield "memory of a process", format_bytes(needs.peak), left_out + seen
 
 
 def _many(count: int, what: str) -> str:
