@@ -238,7 +238,7 @@ def main() -> None:
         found["train"] = [train(folder, *shape) for shape in ((1, 0), (2, 0), (8, 3))]
         found["evaluate"] = evaluate(folder, given)
         found["jobs left"] = said("squeue", "--noheader")
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(found, indent=1).replace(str(folder), "FOLDER") + "\n")
     shutil.rmtree(folder)
     sys.stdout.write(json.dumps({**found, "train": "..."}, indent=1) + f"\n{RESULTS}\n")
 
