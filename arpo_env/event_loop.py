@@ -12,7 +12,8 @@ import os
 import socket
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, Generic, TypeVar
 
 from arpo_env.daemon_threads import run_in_daemon_thread
 
@@ -25,6 +26,51 @@ _thread: threading.Thread | None = None
 _owner = 0
 
 
+class BackgroundCall(Generic[T]):
+    """A coroutine that runs on the background loop while the thread that started it goes on.
+
+    Args:
+        coroutine: it starts at once.
+
+    Raises:
+        RuntimeError: it was made on the background loop itself, where waiting for it would deadlock.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        if threading.current_thread() is _thread:
+            # Otherwise Python warns that the coroutine was never awaited.
+            coroutine.close()
+            raise RuntimeError(
+                "a synchronous method was called on the event loop that runs it; use the asynchronous methods there "
+                "(areset, astep, afork, aclose)"
+            )
+        self._done = threading.Event()
+        self._future: Future[T] = asyncio.run_coroutine_threadsafe(
+            _signalling(coroutine, self._done), background_loop()
+        )
+
+    def result(self) -> T:
+        """Wait for the result, or raise the coroutine's error.
+
+        A KeyboardInterrupt while waiting stops the coroutine; a second one does not wait for its clean-up.
+        """
+        try:
+            return self._future.result()
+        except BaseException:
+            # Mostly a KeyboardInterrupt; if the coroutine itself raised, `done` is set and nothing waits.
+            self.stop()
+            raise
+
+    def wait(self) -> None:
+        """Wait until the coroutine has ended, in whatever way; an interrupt while waiting leaves it running."""
+        wait([self._future])
+
+    def stop(self) -> None:
+        """Cancel the coroutine and wait for its clean-up, at most `CLEANUP_TIMEOUT`."""
+        self._future.cancel()
+        self._done.wait(CLEANUP_TIMEOUT)
+
+
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background loop and return its result.
 
@@ -34,22 +80,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     Raises:
         RuntimeError: it was called on the background loop itself, which would deadlock.
     """
-    if threading.current_thread() is _thread:
-        # Otherwise Python warns that the coroutine was never awaited.
-        coroutine.close()
-        raise RuntimeError(
-            "a synchronous method was called on the event loop that runs it; use the asynchronous methods there "
-            "(areset, astep, afork, aclose)"
-        )
-    done = threading.Event()
-    future = asyncio.run_coroutine_threadsafe(_signalling(coroutine, done), background_loop())
-    try:
-        return future.result()
-    except BaseException:
-        # Mostly a KeyboardInterrupt; if the coroutine itself raised, `done` is set and nothing waits.
-        future.cancel()
-        done.wait(CLEANUP_TIMEOUT)
-        raise
+    return BackgroundCall(coroutine).result()
 
 
 async def _signalling(coroutine: Coroutine[Any, Any, T], done: threading.Event) -> T:

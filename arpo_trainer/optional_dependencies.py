@@ -21,6 +21,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
     },
     "lora": {"peft": "peft"},
     "vllm": {"vllm": "vllm"},
+    "ray": {"ray": "ray"},
     "demo": {"gguf": "gguf"},
     "data": {"datasets": "datasets"},
     "search": {

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import shlex
 import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
+from sandbox.backends.http_address import http_addresses, is_http_address
 from sandbox.config.limits import Limits
 from sandbox.config.options import PoolPlan, ServerOptions
 from sandbox.docker_engine.hosts import Host, hosts_of
@@ -41,6 +43,9 @@ class PoolOptions(TypedDict, total=False):
     recycle_after: int
     wait: float
     loopback: bool
+    command: Sequence[str] | str | None
+    start_wait: float
+    token: str | None
 
 
 class Sandbox:
@@ -51,7 +56,9 @@ class Sandbox:
     it; the sessions in it are lost.
 
     Args:
-        backend: "docker", "bubblewrap", "unsafe_local", or "auto" for the first of docker and bubblewrap that works.
+        backend: "docker", "bubblewrap", "command", "kubernetes", "unsafe_local", "auto" for the first of docker and
+            bubblewrap that works, or the address of a sandbox server (`arpo sandbox serve`), such as "http://host:8080";
+            several, separated by commas, share the sessions. The attribute is then "http".
         limits: what each container and its sessions may use.
         image: a Docker image with python3; None uses the one of `build_image`.
         containers: how many containers there may be; the next one is started when all others are full.
@@ -66,6 +73,11 @@ class Sandbox:
         loopback: whether the code may open TCP and UDP sockets. They reach every session of the same container, but
             no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with code that
             is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
+        command: for the backends "command" and "kubernetes", see `sandbox.backends.command` and
+            `sandbox.backends.kubernetes`: a list of words, or a text that is split as a shell does it.
+        start_wait: seconds that a command or a pod may take until the server in it answers.
+        token: of the sandbox server; None uses a password in its address, else the environment variable
+            ARPO_SANDBOX_TOKEN.
     """
 
     def __init__(
@@ -82,14 +94,33 @@ class Sandbox:
         recycle_after: int = 10_000,
         wait: float = 600.0,
         loopback: bool = False,
+        command: Sequence[str] | str | None = None,
+        start_wait: float = 300.0,
+        token: str | None = None,
     ) -> None:
-        if hosts is not None and backend not in ("auto", "docker"):
-            raise ValueError(f"hosts= is for the docker backend, not for {backend!r}")
-        self.backend = backend
+        urls, password = http_addresses(backend, token) if is_http_address(backend) else ([], "")
+        # without the address, which may have a password
+        self.backend = "http" if urls else backend
+        if hosts is not None and self.backend not in ("auto", "docker"):
+            raise ValueError(f"hosts= is for the docker backend, not for {self.backend!r}")
+        if token is not None and not urls:
+            raise ValueError(f"token= is for the address of a sandbox server, not for the backend {backend!r}")
         self.limits = Limits() if limits is None else limits
-        options = ServerOptions(self.limits, sessions, profile, image, runtime, loopback=loopback)
-        plan = PoolPlan(backend, options, containers, recycle_after, wait)
-        engines = hosts_of(hosts) if backend in ("auto", "docker") else [Host(None)]
+        words = None if command is None else tuple(shlex.split(command) if isinstance(command, str) else command)
+        options = ServerOptions(
+            self.limits,
+            sessions,
+            profile,
+            image,
+            runtime,
+            loopback=loopback,
+            command=words,
+            start_wait=start_wait,
+            token=password,
+            wait=wait,
+        )
+        plan = PoolPlan(self.backend, options, containers, recycle_after, wait)
+        engines = hosts_of(hosts) if self.backend in ("auto", "docker") else [Host(url) for url in urls] or [Host(None)]
         self._pool = Pool(plan, engines)
         self._opener = SessionOpener(self._pool, self.limits)
         # closing waits for containers, so the monitor does it and not the thread that collects garbage
@@ -236,8 +267,9 @@ class Sandbox:
 def default_sandbox() -> Sandbox:
     """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
 
-    The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap" or
-    "unsafe_local". A process forked from this one gets a sandbox of its own, and a closed one is replaced.
+    The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap", "command",
+    "kubernetes", "unsafe_local", or the address of a sandbox server, whose token is ARPO_SANDBOX_TOKEN. A process
+    forked from this one gets a sandbox of its own, and a closed one is replaced.
     """
     global _default, _default_owner
     with _default_lock:

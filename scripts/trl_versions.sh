@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PY=${PY:-.venv/bin/python}
-tests=(tests/arpo_trainer/training/test_trl_hooks.py tests/arpo_trainer/training/test_trl_losses.py tests/arpo_trainer/training/test_trainer.py)
+tests=(tests/arpo_trainer/training/test_trl_hooks.py tests/arpo_trainer/training/test_trl_losses.py tests/arpo_trainer/training/test_trainer.py
+       tests/arpo_trainer/training/test_overlap.py)
 overlays=${TRL_OVERLAYS:-$(mktemp -d)}
 [ -n "${TRL_OVERLAYS:-}" ] || trap 'rm -rf "$overlays"' EXIT
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false ARPO_SANDBOX=${ARPO_SANDBOX:-$(cat .venv/.sandbox)}

@@ -76,8 +76,10 @@ class EndpointBackend:
         timeout: float = 300.0,
         patience: float = 120.0,
     ) -> None:
-        url = checked_address(f"endpoint of {model}", base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
-        key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
+        api_key = key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        self._made_with = {name: value for name, value in locals().items() if name not in ("self", "__class__", "key")}
+        url = checked_address(f"endpoint of {model}", base_url)
         if not key and url == _OPENAI:
             raise ValueError(
                 "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
@@ -90,6 +92,10 @@ class EndpointBackend:
         self.trains, self.wants_messages = False, chat
         self._servers = ServerPool([url], patience, _CURES)
         self._http = ModelHttp(key, timeout)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # connections and event loops stay here: another process gets a backend that is made in the same way
+        return functools.partial(type(self), **self._made_with), ()
 
     async def begin(self) -> None:
         """Do nothing: the weights of the endpoint do not change."""

@@ -78,6 +78,9 @@ class InProcessBackend(ABC):
         self._thread = ThreadPoolExecutor(1, "arpo-model")  # one: a closed loop's last piece comes before the next
         self._casts = contextlib.ExitStack()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{type(self).__name__} has a model of this process, which cannot be sent to another one")
+
     async def begin(self) -> None:
         """Drop all kept keys and values, and all casts of the weights: the weights may have changed."""
         # a new store: rows of an abandoned rollout may still put stale states into the one they were given

@@ -14,6 +14,7 @@ The first option is needed at temperatures other than 1, the others fill `Genera
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import secrets
@@ -86,6 +87,8 @@ class VLLMServerBackend:
         patience: float = 120.0,
         eos_token_ids: set[int] | None = None,
     ) -> None:
+        api_key = api_key or os.environ.get("VLLM_API_KEY") or ""
+        self._made_with = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         urls = [urls] if isinstance(urls, str) else list(urls)
         if not urls:
             raise ValueError("need the address of at least one vLLM server, as in http://127.0.0.1:8000")
@@ -95,11 +98,15 @@ class VLLMServerBackend:
         self.topk, self.estimator, self.eos = topk, estimator, sorted(eos_token_ids or {tokenizer.eos_token_id})
         self.time = Stopwatch()
         self.trains, self.wants_messages = True, False
-        self._http = ModelHttp(api_key or os.environ.get("VLLM_API_KEY") or "", timeout)
+        self._http = ModelHttp(api_key, timeout)
         self._asked_model = model
         self._model = ""
         self._raw: list[str] = []
         self._salt = secrets.token_hex(16)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # connections and event loops stay here: another process gets a backend that is made in the same way
+        return functools.partial(type(self), **self._made_with), ()
 
     async def begin(self) -> None:
         """Invalidate the prefix caches; the first time also check that every server can do what is needed.

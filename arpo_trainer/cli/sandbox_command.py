@@ -18,7 +18,7 @@ from arpo_trainer.cli.command_options import OldName, add_command, add_command_g
 from arpo_trainer.cli.text_table import write_table
 
 _PROFILES = ("minimal", "math", "data")
-_BACKENDS = ("auto", "docker", "bubblewrap", "unsafe_local")
+_BACKENDS = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local")
 
 
 def add_sandbox_command(commands: Any) -> None:
@@ -29,14 +29,18 @@ def add_sandbox_command(commands: Any) -> None:
 
     check = add_command(actions, "check", _check, "open a sandbox, run and fork a session, and print the times")
     _add_backend(check)
+    command = "of the backend command, or kubectl with its options (default: the variable ARPO_SANDBOX_COMMAND)"
+    check.add_argument("--command", metavar="WORDS", help=command)
 
     ps = add_command(actions, "ps", _ps, "list the containers of all sandboxes")
     _add_docker_host(ps)
+    _add_pods(ps)
 
     prune = add_command(actions, "prune", _prune, "remove containers whose program has ended")
     prune.add_argument("--all", action="store_true", help="remove also containers in use: their sessions are lost")
     prune.add_argument("--images", action="store_true", help="remove also images that a newer one has replaced")
     _add_docker_host(prune)
+    _add_pods(prune)
 
     build = add_command(actions, "build", _build, "build the image, if it does not exist")
     base = build.add_mutually_exclusive_group()
@@ -66,6 +70,12 @@ def _add_docker_host(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", action=OldName, new="--docker-host", dest="docker_host")
 
 
+def _add_pods(parser: argparse.ArgumentParser) -> None:
+    purpose = "pods of kubectl's namespace instead of containers (the default with ARPO_SANDBOX=kubernetes)"
+    default = os.environ.get("ARPO_SANDBOX") == "kubernetes"
+    parser.add_argument("--pods", action=argparse.BooleanOptionalAction, default=default, help=purpose)
+
+
 def _add_backend(parser: argparse.ArgumentParser) -> None:
     default = os.environ.get("ARPO_SANDBOX") or "auto"
     parser.add_argument("--backend", choices=_BACKENDS, default=default, help=f"default {default}")
@@ -76,7 +86,7 @@ def _check(arguments: argparse.Namespace) -> int:
     from sandbox.docker_engine.admin import describe_unenforced_limits
 
     clock = _Clock()
-    with Sandbox(arguments.backend, containers=1) as sandbox:
+    with Sandbox(arguments.backend, containers=1, command=arguments.command) as sandbox:
         # a sandbox starts at its first use, and asking for the isolation is one
         isolation = clock.time("open the sandbox", lambda: sandbox.isolation)
         python = clock.time("open a session", sandbox.interpreter_sync)
@@ -110,9 +120,11 @@ class _Clock:
 
 def _ps(arguments: argparse.Namespace) -> int:
     from sandbox.docker_engine.admin import containers
+    from sandbox.pods.pod_admin import pods
 
-    rows: list[Sequence[str]] = [("CONTAINER", "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", "HOST")]
-    for one in containers(arguments.docker_host):
+    what = ("POD", "NAMESPACE") if arguments.pods else ("CONTAINER", "HOST")
+    rows: list[Sequence[str]] = [(what[0], "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", what[1])]
+    for one in pods() if arguments.pods else containers(arguments.docker_host):
         client = f"{one.client} on {one.client_host or '?'}{' (gone)' if one.orphan else ''}"
         memory = f"{one.memory / (1 << 20):.0f} MiB" if one.memory else "-"
         rows.append((one.id, one.state, _span(one.age), memory, client, one.image, one.host or "-"))
@@ -129,8 +141,10 @@ def _span(seconds: float) -> str:
 
 def _prune(arguments: argparse.Namespace) -> int:
     from sandbox.docker_engine.admin import prune
+    from sandbox.pods.pod_admin import prune_pods
 
-    removed = prune(arguments.all, arguments.images, arguments.docker_host)
+    images, host = arguments.images, arguments.docker_host
+    removed = prune_pods(arguments.all) if arguments.pods else prune(arguments.all, images, host)
     sys.stdout.write("".join(f"removed {one}\n" for one in removed) or "nothing to remove\n")
     return 0
 
@@ -145,7 +159,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from sandbox.http.run_code_endpoint import serve  # type: ignore[import-not-found, unused-ignore]
+    from sandbox.http.sandbox_server import serve  # type: ignore[import-not-found, unused-ignore]
 
     token = arguments.token or os.environ.get("ARPO_SANDBOX_TOKEN", "")
     serve(arguments.host, arguments.port, arguments.containers, arguments.sessions, token)

@@ -25,6 +25,9 @@ def add_train_command(commands: Any) -> None:
     source = train.add_mutually_exclusive_group(required=True)
     source.add_argument("--recipe", metavar="NAME", help="a recipe of the package; `arpo recipes` lists them")
     source.add_argument("--config", metavar="FILE", help="a YAML file with settings")
+    train.add_argument(
+        "--ray", metavar="ADDRESS", help="play rollouts on this Ray cluster (HOST:PORT, or auto): sets ray_address"
+    )
     add_set_option(train, "settings, with values in YAML: max_steps=3, limits.python=4")
     add_env_options(train)
     train.add_argument(
@@ -56,6 +59,8 @@ def _train(arguments: argparse.Namespace) -> int:
         return launch(arguments, arguments.argv)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # about `rollout_func`, which our tests of TRL watch
     settings = read_settings(arguments.recipe or arguments.config, arguments.set, arguments.env_set)
+    if arguments.ray:
+        settings["ray_address"] = arguments.ray
     if arguments.dry_run:
         return _dry_run(settings, arguments)
     from arpo_trainer.run.train import train  # after the dry run: it imports the whole training stack

@@ -79,6 +79,8 @@ def memory(
     if layout.deepspeed and (args.bf16 or args.fp16):
         kind = "bfloat16"
     rollout, elsewhere = _rollout(shape, args, layout, prompt + room, kind)
+    if args.max_staleness and not args.use_vllm:  # the next rollout is played beside the update
+        training, rollout = {**training, **rollout}, {}
     return MemoryNeeds(kept, training, rollout, elsewhere)
 
 
@@ -144,9 +146,12 @@ def _rollout(
         "keys and values of running requests": rows * tokens * cached,
         "logits of running requests": 4 * rows * shape.vocabulary * 4,
     }
-    if kind == "mixed" and layout.sharding == "ddp":  # autocast keeps its casts of trained weights for a rollout
+    copied = layout.share("weights") < 1 or args.max_staleness > 0
+    if (
+        kind == "mixed" and layout.sharding == "ddp" and not copied
+    ):  # autocast keeps its casts of trained weights for a rollout
         parts["16-bit copies of the weights"] = 2 * shape.trained
-    if layout.share("weights") < 1:
+    if copied:
         parts["weights of a whole copy"] = shape.parameters * (2 if args.bf16 or args.fp16 else 4)
     return parts, ()
 

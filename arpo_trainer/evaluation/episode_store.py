@@ -14,12 +14,9 @@ folder that was copied while it was written, gets an empty place, and its unit i
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,13 +24,13 @@ from typing import IO, Any
 
 from arpo_env.net.redaction import redact_urls
 from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow, unit_row
+from arpo_trainer.folder_lock import lock_folder
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.tree import RolloutTree
 
 logger = logging.getLogger(__name__)
 KIND = "eval"
 SYNTH = "synth"  # the samples of `arpo synth`, which are stored and read in the same way
-_TRIES, _PAUSE = 4, 0.05  # seconds
 FACTS, ROWS, TRACES, RESULTS, SCORES = "run.json", "episodes.jsonl", "traces.jsonl", "results.json", "scores"
 
 
@@ -274,27 +271,3 @@ def _is_written(folder: Path) -> bool:
     except OSError:  # a folder that may only be read says nothing
         return False
     return False
-
-
-def _take(file: IO[bytes]) -> None:
-    for _ in range(_TRIES):
-        # whoever reads the folder may hold the lock for a moment, see `_is_written`
-        with contextlib.suppress(BlockingIOError):
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        time.sleep(_PAUSE)
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def lock_folder(folder: Path) -> IO[bytes]:
-    """Take a folder for writing until the returned file is closed.
-
-    Raises:
-        BlockingIOError: another process has it.
-    """
-    file = (folder / ".lock").open("ab")
-    try:
-        _take(file)
-    except BlockingIOError as error:
-        file.close()
-        raise BlockingIOError(f"another process is writing to {str(folder)!r}; wait for it, or stop it") from error
-    return file

@@ -26,7 +26,6 @@ from arpo_trainer.evaluation.episode_store import (
     EvalRun,
     in_order,
     load_eval_run,
-    lock_folder,
     write_facts,
 )
 from arpo_trainer.evaluation.eval_metrics import write_results
@@ -34,6 +33,7 @@ from arpo_trainer.evaluation.eval_settings import differing_settings
 from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, shard_folders
 from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.unit_row import UnitRow
+from arpo_trainer.folder_lock import lock_folder
 
 logger = logging.getLogger(__name__)
 _SCRATCH = ".merging"

@@ -10,17 +10,17 @@ removed when the folder is opened for writing again, and that run is made again.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from arpo_trainer.folder_lock import LOCK, lock_folder
 from arpo_trainer.lab.grid_run import AXES, AlgorithmChoice, GridRun, make_specs
 
-GRID, RUNS, WORK, LOCK = "grid.json", "runs.jsonl", "runs", ".lock"
+GRID, RUNS, WORK = "grid.json", "runs.jsonl", "runs"
 KIND = "lab compare"
 STATUSES = ("finished", "collapsed", "failed")
 
@@ -109,7 +109,7 @@ class RunStore:
         self.folder = Path(folder)
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.folder)
+        self._lock = lock_folder(self.folder)
         try:
             self.plan = read_plan(self.folder) if (self.folder / GRID).is_file() else None
             path = self.folder / RUNS
@@ -258,16 +258,6 @@ def _write_whole(path: Path, text: str) -> None:
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
-
-
-def _lock(folder: Path) -> IO[bytes]:
-    file = (folder / LOCK).open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise BlockingIOError(f"another process writes to {str(folder)!r}; wait for it, or stop it") from error
-    return file
 
 
 def _shown(value: Any) -> str:

@@ -20,6 +20,7 @@ import torch
 from transformers import AutoTokenizer
 
 from arpo_trainer.evaluation.episode_store import ROWS
+from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.preference.dpo_arguments import DPOArguments, configure_dpo
 from arpo_trainer.preference.pair_file import read_pairs, write_pairs
 from arpo_trainer.preference.pair_trainer import PairTrainer, make_pair_trainer
@@ -50,12 +51,18 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
         FileNotFoundError: the model, a file of pairs or the checkpoint is missing.
         FileExistsError: the folder holds another round, and `resume` is not set.
         RuntimeError: too many trajectories broke.
+        BlockingIOError: another process writes to the folder.
     """
     run, args = configure_dpo(settings)
     torch.set_num_threads(run.threads or idle_threads())
     folder = Path(args.output_dir)
     if not (resume or args.resume_from_checkpoint):
         _check_new(folder, sampling=not run.pair_files())
+    with only_writer(folder, this_rank() == 0):
+        return _round(run, args, settings, folder, sample_only)
+
+
+def _round(run: DPOArguments, args: Any, settings: dict[str, Any], folder: Path, sample_only: bool) -> Path:
     facts = {"kind": "dpo", "settings": _plain(settings), "versions": versions()}
     pairs, counts = _pairs(run, args, folder)
     facts |= {"data": counts}

@@ -13,13 +13,15 @@ or outside `torch.distributed`, nothing is exchanged.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch.distributed as dist
 
-from arpo_env.event_loop import run
+from arpo_env.event_loop import BackgroundCall
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -110,17 +112,93 @@ def play_groups(
     Raises:
         RuntimeError: on every rank, if the rollout failed on one.
     """
-    own = share(len(tasks))
+    return joint_trees(engine, GroupsUnderWay(engine, tasks, step, first_group).own)
 
-    def play() -> tuple[list[RolloutTree], float]:
-        started = time.perf_counter()
-        trees = run(engine.play([tasks[number] for number in own], step, first_group + own.start))
-        return trees, time.perf_counter() - started
 
-    played = on_every_rank(play)
+def joint_trees(engine: Engine, own: Callable[[], OwnGroups]) -> tuple[list[RolloutTree], float]:
+    """Return what `play_groups` does, from what each rank has played by itself; every rank must call it.
+
+    Args:
+        engine: checks how many trajectories failed, those of all ranks together.
+        own: returns the groups of this rank, or raises the error that ended them.
+    """
+    played = [(part.trees, part.seconds) for part in on_every_rank(own)]
     trees = [tree for part, _ in played for tree in part]
     engine.check_failures(trees)  # on the trees of all ranks, so that all ranks raise or none
     return trees, max(seconds for _, seconds in played)
+
+
+@dataclass
+class OwnGroups:
+    """The groups of a rollout that this rank has played.
+
+    Attributes:
+        trees: in order.
+        seconds: from the beginning of the rollout to its end.
+        spent: seconds during which the model ("seconds_generate") and a tool ("seconds_tools") was busy.
+    """
+
+    trees: list[RolloutTree]
+    seconds: float
+    spent: dict[str, float] = field(default_factory=dict)
+
+
+class GroupsUnderWay:
+    """The groups of this rank of a rollout, which play in the background. It returns when the backend has its weights.
+
+    So the trainer may change its own weights while the groups play. Beginning may be collective, and nothing after it
+    is: every rank must make one, and each may wait for its own at any time.
+
+    Args:
+        engine: as in `play_groups`.
+        tasks: as in `play_groups`.
+        step: as in `play_groups`.
+        first_group: as in `play_groups`.
+
+    Attributes:
+        started: when it was made, by `time.perf_counter`.
+        ended: when the last group had ended; 0.0 until then.
+    """
+
+    def __init__(self, engine: Engine, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> None:
+        share_of_rank = share(len(tasks))
+        self._begun, self.started, self.ended = threading.Event(), time.perf_counter(), 0.0
+        self._engine = replace(engine, on_begin=self._begun.set)
+        own = [tasks[number] for number in share_of_rank]
+        self._call = BackgroundCall(self._play(own, step, first_group + share_of_rank.start))
+        try:
+            self._begun.wait()
+        except BaseException:  # an interrupt: nobody has this object to stop it
+            self.stop()
+            raise
+
+    def own(self) -> OwnGroups:
+        """Wait for the groups of this rank and return them.
+
+        Raises:
+            BaseException: what ended the rollout.
+        """
+        return self._call.result()
+
+    def wait(self) -> None:
+        """Wait until the groups of this rank have ended, or failed."""
+        self._call.wait()
+
+    def stop(self) -> None:
+        """Cancel the groups of this rank and wait until their environments are closed."""
+        self._call.stop()
+
+    async def _play(self, tasks: Sequence[Task], step: int, first_group: int) -> OwnGroups:
+        engine = self._engine
+        clocks = {"seconds_generate": engine.backend.time, "seconds_tools": engine.tool_time}
+        before = {name: clock.seconds for name, clock in clocks.items()}
+        try:
+            trees = await engine.play(tasks, step, first_group)
+        finally:
+            self.ended = time.perf_counter()
+            self._begun.set()  # also if it could not begin: `own` raises the error
+        spent = {name: clock.seconds - before[name] for name, clock in clocks.items()}
+        return OwnGroups(trees, self.ended - self.started, spent)
 
 
 def _several() -> bool:

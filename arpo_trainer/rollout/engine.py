@@ -45,6 +45,8 @@ class Engine:
         tool_time: runs while at least one environment is busy.
         on_tree: called with each tree when it is complete, in the order of completion.
         inference: tools that help the policy at inference time, for evaluation only; None without any.
+        on_begin: called on the event loop of the rollout when the backend has begun: it has its weights from then on,
+            and those of the trainer may change.
 
     Raises:
         ValueError: a limit names an unknown kind, is below 1, or allows fewer trajectories than a group that branches
@@ -61,6 +63,7 @@ class Engine:
     tool_time: Stopwatch = field(default_factory=Stopwatch)
     on_tree: Callable[[RolloutTree], object] | None = None
     inference: InferenceTools | None = None
+    on_begin: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         if self.inference is not None:
@@ -99,7 +102,7 @@ class Engine:
         """Do the same without `check_failures`, for callers that also count trees played by other processes."""
         context = rollout_context(self)
         groups = [Group(context, task, step, number) for number, task in enumerate(tasks, first_group)]
-        await self.backend.begin()
+        await self.begin()
         try:
             async with asyncio.TaskGroup() as running:
                 for group in groups:
@@ -109,6 +112,12 @@ class Engine:
         finally:
             await self.backend.end()
         return [group.tree for group in groups]
+
+    async def begin(self) -> None:
+        """Begin a rollout: `play` calls it before it plays, and ends it with `backend.end`."""
+        await self.backend.begin()
+        if self.on_begin:
+            self.on_begin()
 
     async def _grow(self, group: Group) -> None:
         await group.grow()

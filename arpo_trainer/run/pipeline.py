@@ -21,10 +21,12 @@ are refused: `--from STAGE` redoes that stage and those after it, and keeps the 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +47,7 @@ STAMP = "stage.json"
 LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
 DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
 EVAL = ("environments", "tasks", "samples", "model", "output_dir", "settings", "env_settings")
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 Command = Callable[[list[str]], int]
 
 
@@ -295,5 +298,14 @@ def _of_round(kind: str, settings: dict[str, Any], number: int) -> dict[str, Any
 
 
 def run_command(line: list[str]) -> int:
-    """Run a command line of `arpo` in a process of its own, which frees its memory at the end; return its status."""
-    return subprocess.run([sys.executable, "-m", "arpo_trainer.cli", *line], check=False).returncode
+    """Run a command line of `arpo` in a process of its own, which frees its memory at the end; return its status.
+
+    Linux ends that process when this one is killed, so that no stage goes on unseen while it is started again.
+    """
+    end_with_parent = _end_with_parent if sys.platform == "linux" else None
+    program = [sys.executable, "-m", "arpo_trainer.cli", *line]
+    return subprocess.run(program, check=False, preexec_fn=end_with_parent).returncode
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

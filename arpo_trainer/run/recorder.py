@@ -121,7 +121,9 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
             if isinstance(value, (int, float)) and math.isfinite(value):
                 row[key.removeprefix(_PREFIX)] = value
         row["seconds_step"] = self._step_seconds
-        spent = row.get("seconds_rollout", 0.0) + row.get("seconds_score", 0.0)
+        # a rollout that was played ahead took only the time that the trainer waited for it
+        rollout = row.get("seconds_trainer_idle", row.get("seconds_rollout", 0.0))
+        spent = rollout + row.get("seconds_score", 0.0)
         # a step that reuses a rollout logs none of its seconds, and all of the step is update
         row["seconds_update"] = max(0.0, self._step_seconds - spent)
         self._append("metrics.jsonl", row)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
+from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.rollout.distributed import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.cold_start import demonstrated_traces
@@ -49,11 +50,17 @@ def sft(settings: dict[str, Any]) -> Path:
         ValueError: the settings cannot work, no row is left, or rows are dropped and `strict` is set.
         FileNotFoundError: the model, the data or the checkpoint is missing.
         FileExistsError: a new run is to be written over the checkpoints of an earlier one.
+        BlockingIOError: another process trains in the folder.
     """
     run, args = configure_sft(settings)
     torch.set_num_threads(run.threads or idle_threads())
     folder = Path(args.output_dir)
     _check_new(folder, args.resume_from_checkpoint)
+    with only_writer(folder, this_rank() == 0):
+        return _train(run, args, settings, folder)
+
+
+def _train(run: SFTArguments, args: Any, settings: dict[str, Any], folder: Path) -> Path:
     with args.main_process_first():  # the main process downloads
         tokenizer = load_tokenizer(run, args)
         run.files()

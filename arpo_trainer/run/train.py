@@ -23,6 +23,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_trainer.algorithms.published_code import as_published
+from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.report.html_report import write_report
 from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
 from arpo_trainer.run.arguments import RunArguments, configure
@@ -90,11 +91,20 @@ class TrainingRun:
         self.environments = RunEnvironments(arguments)
 
     def run(self) -> Path:
-        """Do everything; once training has started, a report is written even if it fails."""
+        """Do everything; once training has started, a report is written even if it fails.
+
+        Raises:
+            BlockingIOError: another process trains in the folder.
+        """
+        with only_writer(self.folder, this_rank() == 0):
+            return self._run()
+
+    def _run(self) -> Path:
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             self.environments.check(self.args)
-            isolation = default_sandbox().isolation
+            # rollout workers have the sandboxes then, and say themselves what is missing
+            isolation = "of the rollout workers" if self.args.uses_workers else default_sandbox().isolation
         logger.info("sandbox: %s", isolation)
         recorder = self._make_recorder(isolation) if this_rank() == 0 else None
         status = "failed"

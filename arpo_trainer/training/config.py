@@ -16,11 +16,19 @@ from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.rollout.settings import RENAMED, RolloutSettings
-from arpo_trainer.training.config_checks import check_sampling, check_trl_loss, check_vllm
+from arpo_trainer.training.config_checks import (
+    check_group_sizes,
+    check_overlap,
+    check_sampling,
+    check_servers,
+    check_trl_loss,
+    check_vllm,
+)
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
 from arpo_trainer.training.trl_losses import check_loss_settings, no_op
+from arpo_trainer.training.worker_settings import RolloutWorkerSettings
 from arpo_trainer.validation import check_name, check_types
 
 logger = logging.getLogger(__name__)
@@ -52,7 +60,7 @@ _READ = {
 
 
 @dataclass
-class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
+class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # trl is untyped
     """Settings of `ARPOTrainer`, in addition to those of `GRPOConfig`.
 
     `num_generations` is M of the paper. `temperature` and `max_completion_length` (tokens of the environment included)
@@ -62,7 +70,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         ValueError: settings cannot work together; raised before anything is loaded.
     """
 
-    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits"]
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits", "rollout_worker_resources"]
 
     algorithm: str = field(
         default="arpo",
@@ -197,8 +205,9 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
     vllm_importance_sampling_correction: bool | None = field(
         default=None,
         metadata={
-            "help": "Weigh tokens by the ratio of the trainer's to vLLM's probability. Default: true, except for "
-            "the '-reference' algorithms, whose code does not."
+            "help": "Weigh tokens by the ratio of the trainer's probability to the one they were sampled with: vLLM's, "
+            "or with `max_staleness` that of older weights. Default: true, except for the '-reference' algorithms, "
+            "whose code does not."
         },
     )
     vllm_importance_sampling_mode: str = field(
@@ -207,6 +216,12 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             "help": "'token_truncate' weighs each token by its own ratio, at most `vllm_importance_sampling_clip_max`; "
             "or 'token_mask', 'sequence_truncate', 'sequence_mask'. TRL's default, 'sequence_mask', drops rows whose "
             "product of ratios is above that, which for long rows it easily is."
+        },
+    )
+    vllm_server_urls: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Addresses of several vLLM servers, in place of `vllm_server_base_url`; each gets the weights."
         },
     )
     max_rows: int = field(
@@ -241,6 +256,14 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             'of a tool, as in {"search": 16}.'
         },
     )
+    max_staleness: int = field(
+        default=0,
+        metadata={
+            "help": "Play the next rollout while the model learns from the last one, with weights that are at most "
+            "this many steps old at its first use. TRL's importance weights correct for their age. 0 waits for the "
+            "new weights."
+        },
+    )
     trace_every: int = field(
         default=1,
         metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
@@ -261,7 +284,7 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.max_turn_length = self.max_turn_length or None  # 0 has always meant the default
-        self._check_budget()
+        check_group_sizes(self, process_count())  # TRL knows the processes only after its own checks
         row = get_algorithm(self.algorithm, self.budget, self.branch)
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
         self.attribution = self.attribution or row.attribution
@@ -276,11 +299,12 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         check_name("attribution", self.attribution, CREDITS)
         check_sampling(self)
         lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}
-        lowest["action_weight"] = 0
+        lowest |= {"action_weight": 0, "max_staleness": 0}
         for name, low in lowest.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
         self._check_vllm()
+        self.check_workers(process_count())
         self.rollout_settings()  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()
@@ -320,6 +344,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
 
     def _check_loss(self) -> None:
         check_trl_loss(self)
+        if self.max_staleness:
+            check_overlap(self)
         if self.policy_loss != "clipped":
             loss = self.token_loss()
             check_loss_settings(loss, self)
@@ -340,6 +366,8 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
             )
 
     def _check_vllm(self) -> None:
+        if self.vllm_server_urls is not None:
+            check_servers(self)
         if not self.use_vllm:
             return
         if self.entropy_estimator == "exact":
@@ -357,23 +385,6 @@ class ARPOConfig(GRPOConfig):  # type: ignore[misc]  # trl is untyped
         # `type` instead of isinstance, which takes True for a number
         if not isinstance(given, dict) or not all(type(most) is int and most >= 1 for most in given.values()):
             raise ValueError(f"limits={given!r}: give a number by kind, such as {{'search': 16}}")
-
-    def _check_budget(self) -> None:
-        total, first = self.num_generations or 0, self.initial_rollouts or 0
-        if total < 2:
-            raise ValueError(f"num_generations must be at least 2, since advantages compare trajectories; got {total}")
-        if not 1 <= first <= total:
-            raise ValueError(
-                f"initial_rollouts ({first}) must be between 1 and num_generations ({total}): it is the number of them "
-                "that start at the prompt"
-            )
-        micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
-        ranks = process_count()  # TRL knows them only after its own checks
-        if self.generation_batch_size is None and (micro * steps * ranks) % total:
-            raise ValueError(
-                f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) x processes ({ranks}) = "
-                f"{micro * steps * ranks} rows must be a multiple of num_generations ({total}): whole groups"
-            )
 
     def rollout_settings(self, **overrides: Any) -> RolloutSettings:
         """Return the settings of the rollout engine: the fields of `RolloutSettings`, copied by name.

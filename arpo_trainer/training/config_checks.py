@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from arpo_env.net.redaction import strip_credentials
+from arpo_env.net.service_urls import checked_address
 from arpo_trainer.training.trl_losses import LOSS_TYPES
 from arpo_trainer.validation import check_name
+
+logger = logging.getLogger(__name__)
 
 # the values that leave the policy's distribution as it is; they are TRL's defaults
 UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
@@ -80,6 +85,76 @@ def check_vllm_length(args: Any, tokens: int | None) -> None:
         raise ValueError(
             f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "
             "raise it to their sum, or lower max_completion_length"
+        )
+
+
+def check_group_sizes(args: Any, processes: int) -> None:
+    """Refuse groups in which nothing can be compared, and batches that are not whole groups.
+
+    Args:
+        args: an `ARPOConfig`.
+        processes: number of training processes.
+
+    Raises:
+        ValueError: names the settings.
+    """
+    total, first = args.num_generations or 0, args.initial_rollouts or 0
+    if total < 2:
+        raise ValueError(f"num_generations must be at least 2, since advantages compare trajectories; got {total}")
+    if not 1 <= first <= total:
+        raise ValueError(
+            f"initial_rollouts ({first}) must be between 1 and num_generations ({total}): it is the number of them "
+            "that start at the prompt"
+        )
+    micro, steps = args.per_device_train_batch_size, args.steps_per_generation or args.gradient_accumulation_steps
+    if args.generation_batch_size is None and (micro * steps * processes) % total:
+        raise ValueError(
+            f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) x processes ({processes}) = "
+            f"{micro * steps * processes} rows must be a multiple of num_generations ({total}): whole groups"
+        )
+
+
+def check_servers(args: Any) -> None:
+    """Refuse addresses of servers that would not be used, and set TRL's own address, which is that of the first.
+
+    Args:
+        args: an `ARPOConfig` with `vllm_server_urls`.
+
+    Raises:
+        ValueError: names the setting.
+    """
+    urls = args.vllm_server_urls
+    if not (args.use_vllm and args.vllm_mode == "server"):
+        raise ValueError("vllm_server_urls needs use_vllm: true and vllm_mode: server; without them leave it out")
+    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
+        raise ValueError(f"vllm_server_urls={urls!r}: give a list of addresses, such as [http://10.0.0.3:8000]")
+    plain = [checked_address("vllm_server_urls", url).removesuffix("/v1") for url in urls]
+    if len(set(plain)) < len(plain):
+        raise ValueError(f"vllm_server_urls names a server twice: {', '.join(map(strip_credentials, plain))}")
+    if args.vllm_server_base_url not in (None, urls[0], plain[0]):
+        raise ValueError("give vllm_server_urls or vllm_server_base_url, not both: TRL uses the first of the former")
+    args.vllm_server_urls, args.vllm_server_base_url = plain, plain[0]
+
+
+def check_overlap(args: Any) -> None:
+    """Refuse rollouts beside the update where both would use one engine's GPUs; warn if old weights are not corrected.
+
+    Args:
+        args: an `ARPOConfig` with `max_staleness` above 0.
+
+    Raises:
+        ValueError: the engine is in the training processes.
+    """
+    if args.use_vllm and args.vllm_mode == "colocate":
+        raise ValueError(
+            f"max_staleness={args.max_staleness} with vllm_mode='colocate': the engine shares the GPUs and the process "
+            "of the update. Serve the model on other GPUs (vllm_mode: server), or leave max_staleness out"
+        )
+    if not args.vllm_importance_sampling_correction:
+        logger.warning(
+            "max_staleness=%d without vllm_importance_sampling_correction: rollouts of older weights are used as if "
+            "the present ones had sampled them",
+            args.max_staleness,
         )
 
 

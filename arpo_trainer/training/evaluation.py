@@ -211,6 +211,7 @@ class EvaluatesOnTasks:
         env, engine = self.eval_env, trainer.engine
         if env is None:
             raise ValueError("nothing to evaluate on: give the trainer an eval_env")
+        trainer.before_rollout()  # the weights may not change under a rollout that is played ahead
         missing = set(engine.env.tools) - set(env.tools)  # limits of tools that only training has
         limits = {kind: most for kind, most in engine.limits.items() if kind not in missing}
         engine = replace(engine, env=env, limits=limits)

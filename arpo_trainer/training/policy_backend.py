@@ -1,25 +1,41 @@
 """The backend that a trainer generates with, and how it gets the weights of the trainer.
 
     use_vllm=False                           the model itself (`transformers_backend`), or a whole copy of it if its
-                                             weights are sharded over processes (`FullCopyBackend`)
+                                             weights are sharded over processes or learn meanwhile (`FullCopyBackend`)
     use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
-    use_vllm=True, vllm_mode="server"        a server that TRL pushes the weights to (`VLLMServerBackend`)
+    use_vllm=True, vllm_mode="server"        one or more servers that TRL pushes the weights to (`VLLMServerBackend`)
 
-TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `trl_hooks`).
+TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `weight_push`).
 """
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
 from arpo_trainer.backends.process_sync import Lockstep
 from arpo_trainer.backends.thread_device import device_of
-from arpo_trainer.training.trl_hooks import end_ids, push_weights, put_to_sleep, tokenizer_of, weights_are_old
+from arpo_trainer.training.trl_hooks import end_ids, tokenizer_of
+from arpo_trainer.training.weight_push import connect_servers, push_weights, put_to_sleep, weights_are_old
 
 
-def trainer_backend(trainer: Any) -> Backend:
+def rollout_tokenizer(trainer: Any) -> Any:
+    """Return the tokenizer for rollouts: a copy where they run beside the update.
+
+    A tokenizer that is set to pad or truncate in one thread while another one uses it raises "Already borrowed".
+    """
+    tokenizer = tokenizer_of(trainer)
+    return copy.deepcopy(tokenizer) if trainer.args.max_staleness else tokenizer
+
+
+def trainer_backend(trainer: Any, tokenizer: Any = None) -> Backend:
     """Return the backend that the `args` of a trainer ask for.
+
+    Args:
+        trainer: has the settings and the weights.
+        tokenizer: for the backend; by default that of the trainer.
 
     Raises:
         ValueError: the backend cannot serve the settings, or quantised weights are sharded over processes.
@@ -29,9 +45,9 @@ def trainer_backend(trainer: Any) -> Backend:
         estimator = "renormalised" if args.use_vllm else "exact"
     entropy = {"topk": args.entropy_topk, "estimator": estimator}
     if not args.use_vllm:
-        return _transformers(trainer, entropy)
+        return _transformers(trainer, tokenizer, entropy)
     return SyncedBackend(
-        _server(trainer, entropy) if args.vllm_mode == "server" else _engine(trainer, entropy), trainer
+        _server(trainer, tokenizer, entropy) if args.vllm_mode == "server" else _engine(trainer, entropy), trainer
     )
 
 
@@ -50,6 +66,10 @@ class SyncedBackend:
         self.time, self.trains, self.wants_messages = backend.time, backend.trains, backend.wants_messages
         self.sleeps: bool = self.host.mode == "colocate" and self.host.enable_sleep_mode
         self._awake = not self.sleeps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # elsewhere it is only what generates: this process pushes the weights
+        return pickle.loads, (pickle.dumps(self.backend),)
 
     async def begin(self) -> None:
         """Push the weights of the trainer if the engine has older ones or none, and wake it."""
@@ -82,24 +102,25 @@ class SyncedBackend:
             self._awake = True
 
 
-def _transformers(trainer: Any, entropy: dict[str, Any]) -> Backend:
+def _transformers(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
     from arpo_trainer.backends.select_transformers import transformers_backend
 
     args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
-    if sharded := _shards(trainer):
+    # a copy, too, where the model learns while it generates: its weights may not change under a rollout
+    if copied := _shards(trainer) or bool(args.max_staleness):
         from arpo_trainer.backends.full_copy import FullCopyBackend, structure
 
         # made now, from the model as it is before training shards it
         model = structure(model, trainer.accelerator.device, _forward_dtype(args))
     backend = transformers_backend(
         model,
-        tokenizer_of(trainer),
+        tokenizer or tokenizer_of(trainer),
         max_rows=args.max_rows,
         prefix_tokens=args.prefix_tokens,
         eos_token_ids=end_ids(trainer),
         **entropy,
     )
-    return FullCopyBackend(backend, model, trainer) if sharded else backend
+    return FullCopyBackend(backend, model, trainer) if copied else backend
 
 
 def _shards(trainer: Any) -> bool:
@@ -129,14 +150,16 @@ def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
     return VLLMEngineBackend(host.llm, eos_token_ids=end_ids(trainer), lockstep=Lockstep(group), **entropy)
 
 
-def _server(trainer: Any, entropy: dict[str, Any]) -> Backend:
+def _server(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
     from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
     args = trainer.args
-    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    one = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    urls = args.vllm_server_urls or [one]
+    connect_servers(trainer, urls)
     return VLLMServerBackend(
-        [url],
-        tokenizer=tokenizer_of(trainer),
+        urls,
+        tokenizer=tokenizer or tokenizer_of(trainer),
         eos_token_ids=end_ids(trainer),
         patience=args.vllm_server_timeout,
         **entropy,

@@ -40,12 +40,14 @@ class RolloutBatch:
         trees: of all processes, in order and equal on every process.
         seconds: how long the slowest process played.
         spent: seconds of this process by activity.
+        overlap: what `RolloutAhead` measured; empty where nothing is played ahead.
         rewards: weighted reward of each trajectory, NaN where no function scored it; filled by `score`.
     """
 
     trees: list[RolloutTree] = field(default_factory=list)
     seconds: float = 0.0
     spent: dict[str, float] = field(default_factory=dict)
+    overlap: dict[str, float] = field(default_factory=dict)
     rewards: list[float] = field(default_factory=list)
 
     def score(self, rewards: torch.Tensor, weights: torch.Tensor) -> None:
@@ -125,7 +127,8 @@ class RolloutBatch:
             seconds: from the beginning of the rollout to the end of scoring, on this process.
         """
         # each process has measured its own seconds, and what is logged stands for all of them
-        spent = gather([{**self.spent, "seconds_score": seconds - self.seconds}])
+        waited = self.overlap.get("seconds_trainer_idle", self.seconds)
+        spent = gather([{**self.spent, **self.overlap, "seconds_score": max(0.0, seconds - waited)}])
         return {
             **rollout_metrics(self.trees),
             "seconds_rollout": self.seconds,

@@ -21,7 +21,7 @@ from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_s
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
 from arpo_trainer.rollout.concurrency import check_limits
-from arpo_trainer.rollout.distributed import gather, group_tasks, play_groups
+from arpo_trainer.rollout.distributed import gather, group_tasks
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import check_tokenizer
@@ -30,12 +30,13 @@ from arpo_trainer.training.config_checks import check_vllm_length
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, Evaluation, evaluation_tasks
 from arpo_trainer.training.folding_trainer import FoldingGRPOTrainer
-from arpo_trainer.training.policy_backend import trainer_backend
-from arpo_trainer.training.resume import ResumableTrainer
+from arpo_trainer.training.overlap_trainer import OverlappingTrainer
+from arpo_trainer.training.policy_backend import rollout_tokenizer, trainer_backend
 from arpo_trainer.training.rewards import NoSignalWarning, RewardCheck, env_reward
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows, trim_padding
 from arpo_trainer.training.trl_hooks import tokenizer_of
 from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
+from arpo_trainer.training.worker_settings import on_workers
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task, TaskSource
 from envs_registry.sources import LimitedSource
@@ -43,7 +44,7 @@ from envs_registry.sources import LimitedSource
 PARTS_OF_ENV = ("tools", "rollout_func", "environment_factory")
 
 
-class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, FoldingGRPOTrainer):
+class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with another algorithm of the table.
 
     Args:
@@ -112,11 +113,14 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, FoldingGRPOTrainer):
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
         check_tokenizer(tokenizer_of(self))
         self.choose_packing()
-        self.backend = trainer_backend(self)
+        self.check_overlap()
+        tokenizer = rollout_tokenizer(self)
+        self.backend = trainer_backend(self, tokenizer)
         template = args.chat_template_kwargs or {}
         self.engine = Engine(
-            self.backend, tokenizer_of(self), env, args.rollout_settings(), template, limits=args.rollout_limits()
+            self.backend, tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
         )
+        self.engine = on_workers(self.engine, args)
 
     @property
     def trees(self) -> list[RolloutTree]:
@@ -131,17 +135,12 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, FoldingGRPOTrainer):
         # independent samples: branches share their beginnings, which would count several times in a mean
         evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
         self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
-        before = (self.backend.time.seconds, self.engine.tool_time.seconds)
         # several rollouts of one step number their groups on, or equal tasks would be played with equal seeds
         first = self.number_groups(len(tasks)) if training else 0
-        trees, seconds = play_groups(self.engine, tasks, self.state.global_step + 1, first)
-        spent = {
-            "seconds_generate": self.backend.time.seconds - before[0],
-            "seconds_tools": self.engine.tool_time.seconds - before[1],
-        }
-        self.rollout_batch, self.rolled_out = RolloutBatch(trees, seconds, spent), True
+        taken = self.take_rollout(tasks, self.state.global_step + 1, first)
+        self.rollout_batch, self.rolled_out = RolloutBatch(**vars(taken)), True
         if training and self.on_rollout and self.accelerator.is_main_process:
-            self.on_rollout(trees)
+            self.on_rollout(taken.trees)
         return self.rollout_batch.trl_rows(self._own_rows)
 
     def batch_made(self, seconds: float) -> None:
@@ -162,7 +161,7 @@ class ARPOTrainer(EvaluatesOnTasks, ResumableTrainer, FoldingGRPOTrainer):
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Trim the padding of the micro-batch."""
-        return trim_padding(inputs)
+        return trim_padding(super().before_loss(inputs))
 
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
         """Shift log pi_old if the loss is not TRL's own."""

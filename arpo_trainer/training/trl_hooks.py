@@ -1,4 +1,4 @@
-"""All uses of TRL's internals, in one place: `HookedGRPOTrainer` turns them into hooks with stable names.
+"""All uses of the internals of TRL's trainer: `HookedGRPOTrainer` turns them into hooks with stable names.
 
     rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
     _calculate_rewards                    rewards_seen: of all processes, before the mean of the group is subtracted
@@ -6,15 +6,17 @@
                                           batch_made
     _prepare_inputs, _buffered_inputs, _step   deal: which rows share a micro-batch
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
-    _get_train_sampler                    sampler_made
+    _step                                 micro_batch
+    _get_train_sampler                    sampler_made, fresh_sampler
     _save_checkpoint, _get_output_dir     before_checkpoint
+    use_vllm, _last_loaded_step           corrects_sampling: importance weights without vLLM
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
     _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
-    _last_loaded_step; of its vLLM host _llm_weights_sleeping, and under FSDP before training _dist, _iter_named_params,
-    _weight_metadata                      weights_are_old, push_weights, put_to_sleep
     _name, _paper, _tag_names             what the model card says
+
+Those of its vLLM host are in `weight_push`.
 
 `tests/arpo_trainer/training/test_trl_hooks.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on
 each release of `TESTED`. A TRL that cannot work is refused when this module is imported; one that lacks an attribute is
@@ -24,10 +26,8 @@ refused when the first trainer is made.
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +40,6 @@ from accelerate.utils import send_to_device
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.training.forward_request import Forward
 
 logger = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "_get_per_token_logps_and_entropies": ("model",),
     "_prepare_inputs": ("generation_batch",),
 }
-_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer")
+_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer", "use_vllm")
 
 
 def missing_methods(trainer: type) -> list[str]:
@@ -97,6 +96,8 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
     Attributes:
         rows: rows of the data set that this process rolls out or scores.
+        corrects_sampling: whether TRL's importance weights, which it has for vLLM, are used in training whatever
+            generates.
 
     Raises:
         ImportError: the trainer of this TRL lacks an attribute that is needed.
@@ -111,7 +112,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         "citation": "",
     }
     _buffered_inputs: Any
+    use_vllm: bool
     _loss_inputs: dict[str, Any] | None = None
+    corrects_sampling = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -131,6 +134,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
             reward functions under their names.
         """
         raise NotImplementedError
+
+    def before_rollout(self) -> None:
+        """Called before TRL hands weights over and asks for a rollout, in training and in evaluation."""
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
         """Called with the rewards of all processes, (rows, functions); NaN marks what could not be scored."""
@@ -197,7 +203,9 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         started = time.perf_counter()
         # TRL writes results back into its rows; rows that share one dict would overwrite each other
         self.rows = [dict(row) for row in inputs]
-        output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
+        self.before_rollout()
+        with self._weighted():
+            output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
         output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
         output |= self.more_columns(output["completion_ids"])
         self.batch_made(time.perf_counter() - started)
@@ -220,6 +228,23 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         return self.sampler_made(super()._get_train_sampler(*args, **kwargs))
 
+    def fresh_sampler(self) -> Any:
+        """Return a new sampler of the training data, in the order of the first epoch."""
+        return super()._get_train_sampler()
+
+    @contextlib.contextmanager
+    def _weighted(self, possible: bool = True) -> Iterator[None]:
+        """Let TRL compute and use its importance weights, which it does only where vLLM generates."""
+        if self.use_vllm or not (possible and self.corrects_sampling and self.model.training):
+            yield
+            return
+        # the step tells TRL that there is no vLLM to give weights to
+        self.use_vllm, self._last_loaded_step = True, self.state.global_step
+        try:
+            yield
+        finally:
+            self.use_vllm = False
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.before_checkpoint(Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
         super()._save_checkpoint(model, trial)
@@ -227,7 +252,8 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = self.before_loss(inputs)
         try:
-            loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
+            with self._weighted("importance_sampling_ratio" in self._loss_inputs):
+                loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
         finally:
             # also after an error: it marks the pass of the loss, and the next pass may be another
             self._loss_inputs = None
@@ -242,7 +268,6 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         batch_size: int | None = None,
         **more: Any,
     ) -> tuple[Any, ...]:
-        # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
         # `more` differs between TRL versions: what the hook needs is read from it, and all of it goes on to TRL
         wanted = more.get("compute_entropy", False), bool(more.get("compute_aux_loss"))
         theirs = super()._get_per_token_logps_and_entropies
@@ -260,6 +285,12 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
 def _play(prompts: list[Any], trainer: HookedGRPOTrainer) -> dict[str, list[Any]]:
     return trainer.play(trainer.rows)
+
+
+def micro_batch(trainer: Any) -> int:
+    """Return the number of the micro-batch that is being used, over the whole run."""
+    step: int = trainer._step
+    return step
 
 
 def amid_rollout(trainer: Any) -> bool:
@@ -320,64 +351,3 @@ def end_ids(trainer: Any) -> set[int]:
     declared = trainer.accelerator.unwrap_model(trainer.model).generation_config.eos_token_id
     own = {declared} if isinstance(declared, int) else set(declared or ())
     return own | {trainer._tokenizer.eos_token_id}
-
-
-def weights_are_old(trainer: Any) -> bool:
-    """Return whether vLLM may have other weights than the trainer, or has discarded them to sleep."""
-    host = trainer.vllm_generation
-    asleep: bool = host.mode == "colocate" and host.enable_sleep_mode and host._llm_weights_sleeping
-    # outside training the step proves nothing: the best checkpoint may have been loaded since
-    return asleep or not (trainer.is_in_train and trainer.state.global_step == trainer._last_loaded_step)
-
-
-def push_weights(trainer: Any) -> None:
-    """Give vLLM the weights of the trainer. All processes must call it where weights are sharded or served.
-
-    Raises:
-        GenerationError: only one process has the weights before training, and vLLM needs them on each.
-    """
-    with _unsharded_walk(trainer.vllm_generation, trainer):
-        trainer.vllm_generation.sync_weights()
-    trainer._last_loaded_step = trainer.state.global_step
-
-
-def put_to_sleep(trainer: Any) -> None:
-    """Put the engine of this process to sleep, which discards its weights."""
-    # level 1 would keep a copy in main memory, but whoever wakes the engine pushes weights anew
-    trainer.vllm_generation.llm.sleep(level=2)
-    trainer.vllm_generation._llm_weights_sleeping = True
-
-
-@contextlib.contextmanager
-def _unsharded_walk(host: Any, trainer: Any) -> Iterator[None]:
-    """Let TRL iterate over a model that FSDP will shard only when training begins; it expects shards from the start."""
-    if not trainer.is_fsdp_enabled or _is_sharded(trainer.model):
-        yield
-        return
-    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING", "").lower() == "true":
-        raise GenerationError(
-            "before training only the main process has the weights, and vLLM needs them on each: set "
-            "fsdp_cpu_ram_efficient_loading: false, or leave out what generates before training (eval_tasks: 0)"
-        )
-    if not hasattr(host, "_iter_named_params"):
-        raise GenerationError(
-            f"TRL {trl.__version__} cannot give vLLM weights that FSDP will shard: install trl>=1.16, or leave out "
-            "what generates before training (eval_tasks: 0)"
-        )
-    sharded, walk, device = host._dist, host._iter_named_params, trainer.accelerator.device
-    # a copy without FSDP makes TRL walk over plain parameters, which may still be on the CPU
-    host._dist = copy.copy(sharded)
-    host._dist.fsdp_version = None
-    host._iter_named_params = lambda: ((name, value.to(device)) for name, value in walk())
-    try:
-        yield
-    finally:
-        host._dist, host._weight_metadata = sharded, None  # FSDP may use another precision
-        del host._iter_named_params
-
-
-def _is_sharded(model: Any) -> bool:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(model, FullyShardedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters())

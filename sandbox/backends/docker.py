@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.backends.local_process import SHARED_FILES, random_uids, server_config, shared_memory
+from sandbox.backends.stream import START_SECONDS
 from sandbox.config.limits import parse_size, warn_of_unenforced_limits
 from sandbox.config.options import ServerOptions
 from sandbox.docker_engine.check import connect
@@ -53,6 +54,8 @@ class DockerStream:
         runtime: what the engine runs it with, usually "runc".
         unenforced: limits that the engine cannot enforce.
     """
+
+    start_seconds = START_SECONDS
 
     def __init__(self, client: Any, container: str, runtime: str, unenforced: tuple[str, ...] = ()) -> None:
         self.isolation = f"docker({runtime})"

@@ -13,10 +13,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sandbox.backends.stream import START_SECONDS
 from sandbox.config.limits import parse_size, warn_of_unenforced_limits
 from sandbox.config.options import ServerOptions
 from sandbox.errors import SandboxError
@@ -39,10 +40,18 @@ class ProcessStream:
         isolation: what the backend puts around it.
         config: for the server.
         unenforced: limits that cannot be enforced.
+        environment: of the command; None is one without anything of this program.
     """
 
+    start_seconds = START_SECONDS
+
     def __init__(
-        self, command: Sequence[str], isolation: str, config: dict[str, Any], unenforced: tuple[str, ...] = ()
+        self,
+        command: Sequence[str],
+        isolation: str,
+        config: dict[str, Any],
+        unenforced: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.isolation = isolation
         self.unenforced = unenforced
@@ -55,15 +64,20 @@ class ProcessStream:
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=self._log,
-                    env=_CLEAN,
+                    env=_CLEAN if environment is None else environment,
                     cwd="/",
                     # Ctrl-C in a terminal is for this program, which then ends the server in order
                     start_new_session=True,
                 )
             except OSError as error:
+                self._socket.close()
+                self._log.close()
                 raise SandboxError(f"{command[0]} does not start: {error}") from error
         with contextlib.suppress(BrokenPipeError):  # it ended at once; `receive` sees the end, too
-            self.send(greeting(config))
+            self._begin(greeting(config))
+
+    def _begin(self, greeting: bytes) -> None:
+        self.send(greeting)
 
     def send(self, data: bytes) -> None:
         """Send everything."""
@@ -80,8 +94,12 @@ class ProcessStream:
             self._process.wait(1)
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 2000))
-        words = self._log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+        words = self._words(self._log.read().decode("utf-8", "replace").strip())
         return f"its process ended with code {self._process.returncode}{': ' if words else ''}{words}"
+
+    def _words(self, log: str) -> str:
+        """Return what to show of the end of stderr."""
+        return log.rpartition("\n")[2]
 
     def close(self) -> None:
         """Tell the server to end."""
@@ -139,6 +157,7 @@ def server_config(
     chown: bool = False,
     own_user: bool = False,
     own_account: bool = False,
+    fit: bool = False,
     packages: str = "",
     preload: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -151,6 +170,7 @@ def server_config(
         chown: the server has to give the slots to their users itself.
         own_user: no other processes count as its user's, so that their number can be limited.
         own_account: the control group that it is in is its own.
+        fit: the container was made by another program: the server finds out which users, slots and limits it has.
         packages: a directory of packages for the code, as the server sees it.
         preload: modules for the zygote to import.
     """
@@ -163,6 +183,7 @@ def server_config(
         "chown": chown,
         "own_user": own_user,
         "own_account": own_account,
+        "fit": fit,
         "harden": root is not None,
         "packages": packages,
         "preload": list(preload),

@@ -10,14 +10,17 @@ import warnings
 from collections.abc import Callable
 
 from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
+from sandbox.backends.command import start_command
 from sandbox.backends.docker import start_docker
+from sandbox.backends.http_backend import start_http
+from sandbox.backends.kubernetes import start_kubernetes
 from sandbox.backends.local_process import start_local
 from sandbox.backends.stream import Stream
 from sandbox.config.options import ServerOptions
 from sandbox.docker_engine.check import check_docker
 from sandbox.errors import SandboxUnavailable
 
-NAMES = ("auto", "docker", "bubblewrap", "unsafe_local")
+NAMES = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local")
 _warned = False
 
 
@@ -29,9 +32,12 @@ def choose(name: str) -> str:
         SandboxUnavailable: it cannot be used here; the message says what to do.
     """
     if name not in NAMES:
-        raise ValueError(f"there is no sandbox backend {name!r}; choose one of {', '.join(NAMES)}")
-    if name == "unsafe_local":
-        return name
+        raise ValueError(
+            f"there is no sandbox backend {name!r}; choose one of {', '.join(NAMES)}, or the address of a sandbox "
+            "server, such as http://host:8080"
+        )
+    if name in ("command", "kubernetes", "unsafe_local"):
+        return name  # chosen by name alone; what is wrong with it shows at the start
     faults: list[str] = []
     if name in ("auto", "docker"):
         diagnosis = check_docker()
@@ -54,11 +60,16 @@ def start(name: str, options: ServerOptions) -> Stream:
     """
     if name == "docker":
         return start_docker(options)
+    if name == "http":
+        return start_http(options)
     for option in ("image", "runtime", "host"):
-        if getattr(options, option) is not None:
+        # a pod has an image and a runtime class, too
+        if getattr(options, option) is not None and (name != "kubernetes" or option == "host"):
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
     starters: dict[str, Callable[[ServerOptions], Stream]] = {
         "bubblewrap": start_bubblewrap,
+        "command": start_command,
+        "kubernetes": start_kubernetes,
         "unsafe_local": _start_unsafe,
     }
     return starters[name](options)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+START_SECONDS = 60.0
+"""How long a server may take from the return of its backend to its greeting, where nothing has to be waited for."""
+
 
 class Stream(Protocol):
     """What every backend returns when it has started a server.
@@ -11,10 +14,12 @@ class Stream(Protocol):
     Attributes:
         isolation: what the backend puts around the server, such as "docker(runc)".
         unenforced: names of limits that the backend cannot enforce here.
+        start_seconds: how long the server may take until it greets.
     """
 
     isolation: str
     unenforced: tuple[str, ...]
+    start_seconds: float
 
     def send(self, data: bytes) -> None:
         """Send everything."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,13 @@ _REASONS = {
     "memory": "Limits.memory is enforced by the watchdog alone: the engine's kernel has no memory controller",
     "pids": "the processes of a container are not limited, only those of each group: the engine's kernel has no pids "
     "controller",
+}
+_MISSING = {
+    "cpus": "Limits.cpus is not enforced: the container's control group does not limit its CPUs to that",
+    "memory": "Limits.memory is enforced by the watchdog alone: the container has no control group with a memory limit",
+    "pids": "the container's processes are not limited, only those of each group, where groups have their own users",
+    "disk": "Limits.disk is not enforced: the groups of sessions share one file system, whose size limits all together",
+    "network": "the container has a network; the refusal of sockets, and the network's own rules, keep code from it",
 }
 _CONTROLLERS = {"cpus": ("CpuCfsPeriod", "CpuCfsQuota"), "memory": ("MemoryLimit",), "pids": ("PidsLimit",)}
 # shared by all containers of this program, so that each limit is warned of once
@@ -117,8 +124,17 @@ def warn_of_unenforced_limits(backend: str, limits: Limits, info: Mapping[str, A
     reasons = unenforced_limits(backend, info)
     if limits.cpus is None:
         reasons.pop("cpus", None)
-    for reason in reasons.values():
+    _warn_once(reasons.values())
+    return tuple(reasons)
+
+
+def warn_of_missing_limits(names: Iterable[str]) -> None:
+    """Warn once of each of these limits, which a server has not found in its container."""
+    _warn_once(_MISSING[name] for name in names if name in _MISSING)
+
+
+def _warn_once(reasons: Iterable[str]) -> None:
+    for reason in reasons:
         if reason not in _warned:
             _warned.add(reason)
-            warnings.warn(reason, RuntimeWarning, stacklevel=2)
-    return tuple(reasons)
+            warnings.warn(reason, RuntimeWarning, stacklevel=3)

@@ -22,6 +22,11 @@ class ServerOptions:
         containers: how many such servers there may be at the same time.
         host: the Docker engine, as in DOCKER_HOST; None uses the one of the environment.
         loopback: whether sessions may open TCP and UDP sockets, which reach all sessions of the container.
+        command: for "command": its words; the server's own command line replaces "{server}", or is appended. For
+            "kubernetes": kubectl with its options. None takes those of the environment.
+        start_wait: seconds that a command or a pod may take until the server in it answers.
+        token: what a sandbox server is sent (backend "http").
+        wait: seconds that a session may wait for a slot of a sandbox server.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -32,6 +37,10 @@ class ServerOptions:
     host: str | None = None
     containers: int = 1
     loopback: bool = False
+    command: tuple[str, ...] | None = None
+    start_wait: float = 300.0
+    token: str = field(default="", repr=False)
+    wait: float = 600.0
 
     def __post_init__(self) -> None:
         if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
@@ -43,6 +52,12 @@ class ServerOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ValueError(f"{name}={value!r}; it has to be a name, or None")
+        if (
+            isinstance(self.start_wait, bool)
+            or not isinstance(self.start_wait, (int, float))
+            or not self.start_wait > 0
+        ):
+            raise ValueError(f"start_wait={self.start_wait!r}; it has to be a positive number of seconds")
         if not isinstance(self.loopback, bool):
             raise TypeError(f"loopback={self.loopback!r}; it has to be True or False")
         if self.profile not in PROFILES:
@@ -54,7 +69,7 @@ class PoolPlan:
     """How many servers a pool may start, and how long requests wait.
 
     Attributes:
-        backend: "auto", "docker", "bubblewrap" or "unsafe_local".
+        backend: "auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local" or "http".
         options: of each container.
         containers: the maximum number. One more may exist while one is drained.
         recycle_after: number of session groups that a container serves before it is drained.
@@ -72,6 +87,5 @@ class PoolPlan:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}; it has to be a whole number, at least 1")
-        # `not ... > 0` instead of `<= 0`, so that NaN is refused as well
         if isinstance(self.wait, bool) or not isinstance(self.wait, (int, float)) or not self.wait > 0:
             raise ValueError(f"wait={self.wait!r}; it has to be a positive number of seconds")

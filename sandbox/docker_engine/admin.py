@@ -87,12 +87,15 @@ def describe_unenforced_limits(backend: str, host: str | None = None) -> list[st
     """Return which limits a backend cannot enforce on this machine, one sentence each.
 
     Args:
-        backend: "docker", "bubblewrap" or "unsafe_local".
+        backend: its name. What lacks behind "command" and "kubernetes" is known once a server runs there: see
+            `Sandbox.isolation`.
         host: the engine; None uses all that DOCKER_HOST names.
 
     Raises:
         SandboxUnavailable: an engine does not answer.
     """
+    if backend in ("command", "kubernetes"):
+        return []
     if backend != "docker":
         return list(limits.unenforced_limits(backend).values())
     found: list[str] = []
@@ -132,7 +135,7 @@ def _info(client: Any, host: Host, found: dict[str, Any]) -> ContainerInfo:
     pid, machine = int(labels.get(f"{_LABEL}.client", 0)), labels.get(f"{_LABEL}.client_host", "")
     # its client may be about to start a container that is younger
     never_started = found["State"] == "created" and age > _STARTING
-    client_gone = machine == socket.gethostname() and not _alive(pid, found["Created"])
+    client_gone = machine == socket.gethostname() and not client_is_alive(pid, found["Created"])
     memory = _memory(client, found["Id"]) if found["State"] == "running" else 0
     orphan = never_started or client_gone
     return ContainerInfo(
@@ -140,7 +143,7 @@ def _info(client: Any, host: Host, found: dict[str, Any]) -> ContainerInfo:
     )
 
 
-def _alive(pid: int, before: float) -> bool:
+def client_is_alive(pid: int, before: float) -> bool:
     """Whether a process exists that was started before a time; a later one only has the same number."""
     try:
         with open(f"/proc/{pid}/stat") as file:

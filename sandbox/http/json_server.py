@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class JsonHandler(BaseHTTPRequestHandler):
-    """Answers GET for its state and POST to one path.
+    """Answers GET for its state and POST to one path; subclasses may have more paths, and several tokens.
 
     Attributes:
         post_path: the path for POST.
@@ -30,6 +30,9 @@ class JsonHandler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = 120  # seconds that a connection may be idle
+    # an answer goes out at once, in one piece; otherwise it may wait 40 ms for the client's confirmation of its head
+    disable_nagle_algorithm = True
+    wbufsize = -1
     post_path: str
     healthy_paths: tuple[str, ...] = ("/health",)
     token: str = ""
@@ -42,6 +45,18 @@ class JsonHandler(BaseHTTPRequestHandler):
         """Return the status and the answer of a POST."""
         raise NotImplementedError
 
+    def page(self, path: str) -> dict[str, Any] | None:
+        """Return the answer to a GET; None if there is no such path."""
+        return self.state() if path in self.healthy_paths else None
+
+    def takes(self, path: str) -> bool:
+        """Return whether a path takes POST."""
+        return path == self.post_path
+
+    def allows(self, authorization: str) -> bool:
+        """Return whether a POST with this Authorization header is answered."""
+        return not self.token or sends_token(authorization, self.token)
+
     def fault(self, message: str) -> dict[str, Any]:
         """Return an error as the protocol writes it."""
         raise NotImplementedError
@@ -50,10 +65,9 @@ class JsonHandler(BaseHTTPRequestHandler):
         """Answer with the state."""
         if "Origin" in self.headers:
             self._answer(403, self.fault(NO_PAGES))
-        elif (self.path.rstrip("/") or "/") in self.healthy_paths:
-            self._answer(200, self.state())
-        else:
-            self._answer(404, self._no_such_path())
+            return
+        found = self.page(self.path.rstrip("/") or "/")
+        self._answer(404, self._no_such_path()) if found is None else self._answer(200, found)
 
     def do_POST(self) -> None:
         """Read the body, and answer."""
@@ -69,7 +83,7 @@ class JsonHandler(BaseHTTPRequestHandler):
             self.rfile.read(min(max(length, 0), _DRAINED))
             return
         body = self.rfile.read(length)
-        if self.path.rstrip("/") == self.post_path:
+        if self.takes(self.path.rstrip("/")):
             self._answer(*self.respond(body))
         else:
             self._answer(404, self._no_such_path())
@@ -80,7 +94,7 @@ class JsonHandler(BaseHTTPRequestHandler):
             return 411 if length < 0 else 413, f"send Content-Length, at most {LARGEST_BODY} bytes"
         if "Origin" in self.headers:
             return 403, NO_PAGES
-        if self.token and not sends_token(self.headers.get("Authorization", ""), self.token):
+        if not self.allows(self.headers.get("Authorization", "")):
             return 401, NO_TOKEN
         if self.headers.get_content_type() != "application/json":
             return 415, "the body has to be JSON, with the Content-Type application/json"

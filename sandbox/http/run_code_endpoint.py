@@ -1,23 +1,19 @@
-"""An HTTP endpoint for SandboxFusion's `POST /run_code`, so that verl and others can use this sandbox.
+"""Answers SandboxFusion's `POST /run_code`, so that verl and others can use this sandbox.
 
-Each request runs in a session of its own, which is closed afterwards. Start it with `arpo sandbox serve`. On loopback
-it needs no token; elsewhere it needs one, as bearer token or in the URL: `http://user:TOKEN@host:8080/run_code`. Only
-Python is supported.
+Each request runs in a session of its own, which is closed afterwards. `arpo sandbox serve` serves it. Only Python is
+supported.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
 import logging
 import re
 from typing import Any
 
 from sandbox.errors import SandboxError, SandboxFull
 from sandbox.execution import Execution
-from sandbox.http.json_server import JsonHandler, JsonServer
-from sandbox.http.token_rules import check_token
 from sandbox.interpreter import SyncInterpreter
 from sandbox.sandbox import Sandbox
 
@@ -163,59 +159,3 @@ def _return_code(execution: Execution) -> int | None:
         return int(code) % 256 if re.fullmatch(r"-?[0-9]{1,9}", code) else 1
     # what is left was stopped or killed, and is reported like a SIGKILL
     return 1 if execution.status == "error" else -9
-
-
-class _Handler(JsonHandler):
-    post_path = "/run_code"
-    healthy_paths = ("/", "/v1/ping", "/health")
-    sandbox: Sandbox
-
-    def state(self) -> dict[str, Any]:
-        return {"status": "ok", "isolation": self.sandbox.isolation, **self.sandbox.stats()}
-
-    def fault(self, message: str) -> dict[str, Any]:
-        return {"status": "SandboxError", "message": message}
-
-    def respond(self, body: bytes) -> tuple[int, dict[str, Any]]:
-        try:
-            request = json.loads(body)
-            if not isinstance(request, dict):
-                raise BadRequest("the body has to be a JSON object")
-            return 200, run_code(self.sandbox, request)
-        except SandboxFull as error:
-            return 504, self.fault(str(error))
-        # malformed JSON and BadRequest are ValueErrors; deep nesting is a RecursionError
-        except (ValueError, RecursionError) as error:
-            return 400, self.fault(str(error))
-
-
-def make_server(sandbox: Sandbox, host: str = "127.0.0.1", port: int = 8080, token: str = "") -> JsonServer:
-    """Return a server that is bound and does not serve yet.
-
-    Args:
-        sandbox: where to run.
-        host: the address to listen on.
-        port: 0 chooses a free one.
-        token: what requests have to send; not needed on loopback.
-
-    Raises:
-        ValueError: the address can be reached by others and there is no token, or a header cannot hold the token.
-    """
-    _check_token(host, token)
-    # the values go into a class, since the server makes a new handler for each connection
-    return JsonServer((host, port), type("Handler", (_Handler,), {"sandbox": sandbox, "token": token}))
-
-
-def _check_token(host: str, token: str) -> None:
-    check_token(host, token, "ARPO_SANDBOX_TOKEN", "run code in the sandbox")
-
-
-def serve(host: str = "127.0.0.1", port: int = 8080, containers: int = 4, sessions: int = 64, token: str = "") -> None:
-    """Serve until interrupted; see `make_server`."""
-    # before containers are started, which takes seconds
-    _check_token(host, token)
-    with Sandbox.open_sync(containers=containers, sessions=sessions) as sandbox:
-        server = make_server(sandbox, host, port, token)
-        address, bound = server.server_address[:2]
-        _log.info("POST http://%s:%s/run_code (%s); press Ctrl-C to end", address, bound, sandbox.isolation)
-        server.serve_until_interrupted()

@@ -85,7 +85,8 @@ class Connection:
 
     def _take(self, kind: int, number: int, fields: Reply) -> None:
         if kind == HELLO:
-            unenforced = [f"no({','.join(self.stream.unenforced)})"] if self.stream.unenforced else []
+            missing = [*self.stream.unenforced, *fields.get("unenforced", [])]
+            unenforced = [f"no({','.join(missing)})"] if missing else []
             self.isolation = "+".join([self.stream.isolation, *fields.get("separation", []), *unenforced])
             with contextlib.suppress(InvalidStateError):
                 self.hello.set_result(fields)

@@ -50,7 +50,8 @@ class Fleet:
         """Start a server and return the stream to it; may take long."""
         if not self.backend:  # remembered, so that the isolation never changes while the sandbox is open
             chosen = len(self.hosts) > 1 or self.hosts[0].name is not None
-            self.backend = "docker" if chosen else choose(self._plan.backend)
+            engine = "http" if self._plan.backend == "http" else "docker"
+            self.backend = engine if chosen else choose(self._plan.backend)
         return start(self.backend, replace(self._plan.options, host=host.address(), containers=self._plan.containers))
 
     def with_most_free(self) -> Container | None:
@@ -136,7 +137,8 @@ class Fleet:
         # with several engines, the message names each that has failed
         several = len(self.hosts) > 1
         self.fault = "\n".join(f"  - {host}: {host.fault}" for host in self.hosts if host.fault)
-        self.fault = f"no Docker engine can be used:\n{self.fault}" if several else str(error)
+        what = "sandbox server" if self._plan.backend == "http" else "Docker engine"
+        self.fault = f"no {what} can be used:\n{self.fault}" if several else str(error)
         bad_option = isinstance(error, (ValueError, TypeError))
         may_recover = self.worked or any(not host.fault for host in self.hosts)
         if not isinstance(error, PythonExiting) and (self.live() or (may_recover and not bad_option)):

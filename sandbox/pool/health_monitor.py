@@ -21,7 +21,6 @@ from sandbox.server.wire import PING
 
 PING_INTERVAL = 5.0
 PING_TIMEOUT = 30.0
-START_TIMEOUT = 60.0
 _TICK_INTERVAL = 0.1  # while requests wait
 _log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ def _ping_all(pool: MonitoredPool) -> None:
         if connection is None or connection.lost:
             continue
         starting = container.state == "starting"
-        timeout = START_TIMEOUT if starting else PING_TIMEOUT
+        timeout = connection.stream.start_seconds if starting else PING_TIMEOUT
         if container.missed_pings * PING_INTERVAL > timeout:
             container.give_up(f"it has not {'started' if starting else 'answered'} for {timeout:g} s")
             pool.on_end(container)

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from sandbox.backends.stream import Stream
+from sandbox.config.limits import warn_of_missing_limits
 from sandbox.config.options import PoolPlan
 from sandbox.docker_engine.hosts import Host
 from sandbox.errors import SandboxError
@@ -136,6 +137,7 @@ class Pool:
             )
             container.give_up("it is not isolated")
             return
+        warn_of_missing_limits(facts.get("unenforced", ()))
         with self.state.lock:
             if container.state != "starting":
                 return

@@ -54,6 +54,7 @@ _MODULES = (
     "supervisor.memory_accounting",
     "supervisor.file_lock_limits",
     "supervisor.memory_watchdog",
+    "supervisor.fit_to_container",
     "supervisor.supervisor",
 )
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 import pytest
+from commands_under_test import command_for
 
 from sandbox import Limits, Sandbox, SandboxUnavailable
 from sandbox.backends.bubblewrap import why_no_bubblewrap
+from sandbox.http.sandbox_server import make_server
 from sandbox.sandbox import PoolOptions
 from sandbox.server.kernel.processes import descendants
 
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
+
+behind: dict[Sandbox, Sandbox] = {}
+"""For a sandbox that is reached by HTTP: the one of the server."""
 
 
 def fastest() -> str:
@@ -21,8 +29,21 @@ def fastest() -> str:
     return "docker" if why_no_bubblewrap() else "bubblewrap"
 
 
+@contextmanager
+def served(inner: Sandbox, **options: Any) -> Iterator[str]:
+    """Serve a sandbox by HTTP; gives the address."""
+    server = make_server(inner, port=0, **options)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
 def processes_of(sandbox: Sandbox) -> list[int]:
     """The processes of a sandbox's first container as this machine sees them: the supervisor, and all below it."""
+    if sandbox.backend == "command":
+        pytest.skip("what a command has started is not known here")
+    sandbox = behind.get(sandbox, sandbox)
     connection: Any = sandbox._pool.fleet.containers[0].connection
     stream = connection.stream
     if hasattr(stream, "_container"):
@@ -50,6 +71,8 @@ def _read(pid: int, name: str) -> bytes:
 def open_or_skip(
     backend: str, limits: Limits = LIMITS, containers: int = 4, sessions: int = 64, **options: Unpack[PoolOptions]
 ) -> Sandbox:
+    if backend == "command":
+        options["command"] = command_for(limits, sessions, options.get("profile", "math"))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -58,3 +81,20 @@ def open_or_skip(
         if backend == os.environ.get("ARPO_SANDBOX"):  # `make` has found it here: nothing to skip
             raise
         pytest.skip(f"NOT TESTED on {backend}: {error}")
+
+
+@contextmanager
+def opened(backend: str) -> Iterator[Sandbox]:
+    """Open a sandbox, or for "http" one behind a server of this process."""
+    if backend != "http":
+        with open_or_skip(backend) as sandbox:
+            yield sandbox
+        return
+    with (
+        open_or_skip(fastest()) as inner,
+        served(inner, token="a-token") as url,
+        Sandbox.open_sync(url, LIMITS, token="a-token") as outer,
+    ):
+        behind[outer] = inner
+        yield outer
+        del behind[outer]

@@ -46,9 +46,17 @@ function curves() {
   add({ title: "Trajectories", note: "by how they began", stacked: true, series: [
     { key: "roots", name: "roots", class: "roots" }, { key: "branches", name: "branches", class: "branches" },
     { key: "top_ups", name: "top-ups", class: "topups" }] });
-  add({ title: "Where the time went", note: "seconds a step; tools run while the model generates", stacked: true, line: "seconds_step", series: [
+  // a rollout that is played ahead runs beside the update, so its seconds are no part of the step's
+  if (has("seconds_trainer_idle")) {
+    add({ title: "Where the time went", note: "seconds a step of the training process", stacked: true, line: "seconds_step", series: [
+      { key: "seconds_trainer_idle", name: "wait for the rollout", class: "generate" },
+      { key: "seconds_score", name: "score", class: "score" }, { key: "seconds_update", name: "update", class: "update" }] });
+  } else add({ title: "Where the time went", note: "seconds a step; tools run while the model generates", stacked: true, line: "seconds_step", series: [
     { key: "seconds_generate", name: "generate", class: "generate" }, { key: "seconds_tools", name: "tools", class: "tools" },
     { key: "seconds_score", name: "score", class: "score" }, { key: "seconds_update", name: "update", class: "update" }] });
+  add({ title: "Rollouts ahead: who waits", note: "seconds a step", zero: true, series: [
+    { key: "seconds_trainer_idle", name: "the update, for the rollout", class: "a" }, { key: "seconds_rollout_idle", name: "the rollout, for the update", class: "b" }] });
+  add({ title: "Staleness", note: "steps that the weights of the rollout were behind", zero: true, series: [{ key: "staleness", name: "staleness", class: "a" }] });
   add({ title: "What trajectories waited for", note: "mean seconds a trajectory", stacked: true, series: [
     { key: "wait/generate", name: "the model", class: "generate" }, { key: "wait/tool", name: "a tool’s place", class: "tools" },
     { key: "wait/settle", name: "earlier branches", class: "branches" }, { key: "wait/start", name: "a place to start", class: "roots" }] });
@@ -66,6 +74,7 @@ function curves() {
 const shown = new Set(["step", "reward", "reward_std", "accuracy", "tool_calls", "entropy", "entropy_after_tool", "entropy_first",
   "roots", "branches", "top_ups", "seconds_generate", "seconds_tools", "seconds_score", "seconds_update",
   "wait/generate", "wait/tool", "wait/settle", "wait/start", "branch_budget_used", "fork_contrast", "decisions_passed", "cache_hits", "model_idle",
+  "staleness", "seconds_trainer_idle", "seconds_rollout_idle",
   "held_out_accuracy", "held_out_reward"]);
 function metricKeys() {
   return [...new Set(data.metrics.flatMap((row) => Object.keys(row).filter((key) => known(row[key]))))];

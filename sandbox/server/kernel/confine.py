@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import signal
+import socket
 from typing import Any
 
 from sandbox.server.kernel.landlock import DEEPEST, abi, enter_branch, restrict, ruleset_for, separates_branches
@@ -107,7 +108,20 @@ class Confinement:
             separation.append("landlock")
         if self._filter:
             separation.append("seccomp")
-        return {"separation": separation, "landlock": abi(), "session": process_facts()}
+        return {
+            "separation": separation,
+            "landlock": abi(),
+            "internet": _makes_internet_sockets(),
+            "session": process_facts(),
+        }
+
+
+def _makes_internet_sockets() -> bool:
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+    except OSError:
+        return False
+    return True
 
 
 def end_all_of_this_user() -> None:

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 from collections.abc import Mapping
+from typing import Any
 
 _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER = 1, 4, 36
 _CAPABILITIES_V3 = 0x20080522
@@ -79,7 +80,7 @@ def drop_to(uid: int) -> None:
 
 def keep_capabilities(mask: int) -> None:
     """Drop all capabilities except those of `mask` that this process has."""
-    mask &= _capabilities()
+    mask &= capabilities()
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     sets = (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)
     if _libc.capset(header, sets) != 0:
@@ -125,7 +126,8 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _capabilities() -> int:
+def capabilities() -> int:
+    """Return the capabilities that this process may use, as a bit mask."""
     with open("/proc/self/status") as file:
         return next((int(line.split()[1], 16) for line in file if line.startswith("CapPrm:")), 0)
 
@@ -142,7 +144,7 @@ def process_facts() -> dict[str, object]:
     }
 
 
-def surroundings() -> dict[str, object]:
+def surroundings() -> dict[str, Any]:
     """Return facts about the container; the client compares them with what it asked for."""
     with open("/proc/net/dev") as file:
         interfaces = [line.split(":")[0].strip() for line in file if ":" in line]

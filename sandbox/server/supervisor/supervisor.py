@@ -10,6 +10,7 @@ image with Python 3.9 or later will do.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -35,13 +36,14 @@ from sandbox.server.supervisor.client_stream import ClientRequest, ClientStream
 from sandbox.server.supervisor.cpu_shares import CpuShares
 from sandbox.server.supervisor.event_loop import EventLoop
 from sandbox.server.supervisor.file_lock_limits import FileLockLimit
+from sandbox.server.supervisor.fit_to_container import UnfitContainerError, fit_to_container
 from sandbox.server.supervisor.memory_accounting import MemoryAccounting
 from sandbox.server.supervisor.memory_watchdog import MemoryWatchdog
 from sandbox.server.supervisor.requests import SessionRequests
 from sandbox.server.supervisor.session_table import SessionTable
 from sandbox.server.supervisor.slots import Slots
 from sandbox.server.supervisor.zygote_client import Zygotes
-from sandbox.server.wire import HELLO, PING
+from sandbox.server.wire import HELLO, PING, pack
 
 _END_SECONDS = 5
 _CAPABILITIES = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23  # to kill, and to set group, user and priority
@@ -93,7 +95,8 @@ class Supervisor:
     def _send_hello(self, facts: dict[str, Any]) -> None:
         """Greet the client with what isolates the sessions, as the zygote has measured it."""
         python = {"python": sys.version.split()[0], "pid": os.getpid(), "slots": self._slots.usable}
-        self._client.send(HELLO, 0, {**python, "supervisor": process_facts(), **surroundings(), **facts})
+        here = {"supervisor": process_facts(), **surroundings(), "unenforced": self._config.get("unenforced", [])}
+        self._client.send(HELLO, 0, {**python, **here, **facts})
 
     def _take(self, request: ClientRequest) -> None:
         if request.kind == PING:
@@ -165,6 +168,12 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
     config["own_root"] = config["root"] is None
     if config["root"] is None:
         config["root"] = tempfile.mkdtemp(prefix="sandbox-")
+    if config["fit"]:
+        try:
+            fit_to_container(config)
+        except (UnfitContainerError, OSError) as error:
+            os.write(1, pack(HELLO, 0, json.dumps({"fault": str(error)}).encode()))
+            return
     # in this order: handing out and hiding need capabilities that are dropped at the end
     if config["first_uid"]:
         os.setgroups([])

@@ -54,6 +54,8 @@ def trainer(sleeps: bool = False, **args: Any) -> Any:
         "entropy_topk": 5,
         "max_rows": 3,
         "prefix_tokens": 4096,
+        "max_staleness": 0,
+        "vllm_server_urls": None,
     }
     return SimpleNamespace(
         args=SimpleNamespace(**{**settings, **args}),

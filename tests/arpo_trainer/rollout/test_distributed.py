@@ -28,6 +28,7 @@ from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Re
 from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.timeline import Stopwatch
 from tests.arpo_trainer.cli.test_play_command import containers_of
+from tests.arpo_trainer.training import test_overlap as overlap
 from tests.arpo_trainer.training.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 3, 2  # of two processes each has 6 rows, and half of the second group
@@ -121,6 +122,7 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
         "evaluation": evaluation.as_dict(),
         "containers": containers_of(os.getpid()),
     }
+    found["ahead"] = ahead(folder)
     weights = trainer.accelerator.unwrap_model(trainer.model).state_dict()
     torch.save(weights, folder / f"weights{this_rank()}.pt")
     if rank_count() > 1:
@@ -133,6 +135,16 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
             found["error"], found["cause"] = str(error), repr(error.__cause__)
         found["seconds_to_error"] = time.monotonic() - started
     return found
+
+
+def ahead(folder: Path) -> Any:
+    """Train with rollouts ahead, with weights that stay the same; return what the main process was handed."""
+    rows = GROUP * 2 // int(os.environ.get("WORLD_SIZE", 1))
+    trainer = overlap.make(
+        folder, tasks=4, max_staleness=1, max_steps=3, per_device_train_batch_size=rows, learning_rate=0.0
+    )
+    rollouts = overlap.played(trainer)
+    return [overlap.words(rollouts), overlap.logged(trainer, "staleness") if this_rank() == 0 else []]
 
 
 async def no_memory(*_: Any) -> Any:
@@ -265,6 +277,15 @@ def test_an_evaluation_is_shared_out_and_has_one_result(ran: Any) -> None:
     one, both, _ = ran
     assert one["evaluation"]["n"] == 3
     assert both[0]["evaluation"] == both[1]["evaluation"] == one["evaluation"]
+
+
+def test_rollouts_ahead_are_those_of_one_process(ran: Any) -> None:
+    one, both, _ = ran
+    rollouts, staleness = both[0]["ahead"]
+    assert staleness == [0, 1, 1]
+    assert [len(trees) for trees in rollouts] == [2, 2, 2]
+    alone = json.loads(json.dumps(one["ahead"]))  # tuples become lists, as on the way from the other processes
+    assert list(leaves(rollouts)) == [(place, pytest.approx(value, abs=1e-5)) for place, value in leaves(alone[0])]
 
 
 def test_one_rank_s_failure_ends_both(ran: Any) -> None:

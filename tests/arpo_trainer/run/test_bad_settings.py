@@ -52,6 +52,11 @@ def test_a_batch_of_no_rows_is_refused(size: Any) -> None:
         ({"use_vllm": True, "vllm_importance_sampling_mode": "token"}, "vllm_importance_sampling_mode"),
         ({"use_vllm": True, "vllm_gpu_memory_utilization": 45.0}, "is a share of the GPU"),
         ({"use_vllm": True, "vllm_tensor_parallel_size": 4}, "use a number that divides them"),
+        ({"rollout_workers": 4}, "rollout workers generate on a server"),
+        ({"ray_address": "auto", "use_vllm": True, "vllm_mode": "colocate"}, "rollout workers generate on a server"),
+        ({"rollout_workers": 1, "use_vllm": True, "vllm_mode": "server"}, "fewer than the 2 training processes"),
+        ({"rollout_workers": -1}, "rollout_workers and rollout_worker_cpus must be at least 0"),
+        ({"rollout_worker_resources": {"sandbox": "many"}}, "give a number by name"),
     ],
 )
 def test_what_would_fail_on_a_gpu_is_refused_here(setting: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ Position = Literal["stranger", "fork", "original"]
 Ask = Literal["get", "put", "fork", "run"]
 
 
+# what is behind a command of the tests is known
+_KINDS = {"command(docker)": "docker", "command(ssh)": "docker", "command(bwrap)": "bubblewrap"}
+
+
 @dataclass(frozen=True)
 class Attack:
     """One attack. What is checked after every attack, whatever it was, is in `fortress`.
@@ -81,7 +85,8 @@ class Attack:
             return f"only on {self.machine}"
         if isolation == "none" and not self.unsafe:
             return "nothing is isolated here, so it is not run"
-        if self.not_on and isolation.startswith(self.not_on.partition(":")[0]):
+        kind = _KINDS.get(isolation.partition("+")[0], isolation)
+        if self.not_on and kind.startswith(self.not_on.partition(":")[0]):
             return self.not_on
         if isolation != "none" and missing:
             return f"it takes {' and '.join(missing)}, and here is {isolation}"

@@ -84,9 +84,9 @@ def test_what_a_dead_client_left_is_removed_and_nothing_else(mine: Sandbox, left
 
 
 def test_a_process_that_only_got_the_same_number_is_no_client(engine: Any, mine: Sandbox) -> None:
-    assert admin._alive(os.getpid(), before=2**33)
-    assert not admin._alive(os.getpid(), before=0)
-    assert not admin._alive(a_dead_pid(), before=2**33)
+    assert admin.client_is_alive(os.getpid(), before=2**33)
+    assert not admin.client_is_alive(os.getpid(), before=0)
+    assert not admin.client_is_alive(a_dead_pid(), before=2**33)
 
 
 def test_a_client_on_another_machine_is_left_alone(engine: Any, mine: Sandbox) -> None:

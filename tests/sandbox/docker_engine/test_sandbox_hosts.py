@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from sandbox_under_test import LIMITS, open_or_skip
+from ssh_server import free_port, ssh_server
 
 from sandbox import Sandbox, SandboxUnavailable, SessionLost
 from sandbox.docker_engine.hosts import Host, hosts_of
@@ -38,12 +38,6 @@ def engine() -> str:
 def two_names(engine: str, tmp_path: Path) -> list[str]:
     (tmp_path / "second.sock").symlink_to(engine)
     return [f"unix://{engine}", f"unix://{tmp_path}/second.sock"]
-
-
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
 
 
 def places(sandbox: Sandbox) -> list[str]:
@@ -152,32 +146,9 @@ def test_an_engine_that_goes_away_and_comes_back(engine: str, tmp_path: Path) ->
 @pytest.fixture
 def ssh_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A real sshd, for this test alone."""
-    daemon = shutil.which("sshd")
-    if daemon is None or os.getuid() != 0:
-        pytest.skip("NOT TESTED: an sshd of one's own needs openssh-server and root")
-    Path("/run/sshd").mkdir(exist_ok=True)
-    for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
-    port = free_port()
-    options = [f"AuthorizedKeysFile={tmp_path}/user.pub", "StrictModes=no", "PidFile=none", "PermitRootLogin=yes"]
-    command = [daemon, "-D", "-e", "-f", "/dev/null", "-h", tmp_path / "host", "-p", str(port)]
-    command += ["-o", "ListenAddress=127.0.0.1"] + [word for option in options for word in ("-o", option)]
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    (tmp_path / "config").write_text(
-        f"IdentityFile {tmp_path}/user\nIdentitiesOnly yes\nUserKnownHostsFile /dev/null\n"
-        "StrictHostKeyChecking no\nLogLevel ERROR\n"
-    )
-    monkeypatch.setenv("ARPO_SSH", f"ssh -F {tmp_path}/config")
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            break
-        except OSError:
-            time.sleep(0.05)
-    yield f"ssh://root@127.0.0.1:{port}"
-    server.terminate()
-    server.wait(10)
+    with ssh_server(tmp_path) as (port, config):
+        monkeypatch.setenv("ARPO_SSH", f"ssh -F {config}")
+        yield f"ssh://root@127.0.0.1:{port}"
 
 
 def tunnels(host: str) -> list[str]:

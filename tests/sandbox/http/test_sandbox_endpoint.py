@@ -14,7 +14,7 @@ import pytest
 import requests
 from sandbox_under_test import open_or_skip
 
-from sandbox.http.run_code_endpoint import make_server, serve
+from sandbox.http.sandbox_server import make_server, serve
 
 pytestmark = pytest.mark.docker
 

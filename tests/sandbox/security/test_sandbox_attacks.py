@@ -22,6 +22,7 @@ from attacks import ATTACKS, Attack
 from attacks.forking import HANGS
 from attacks.fortress import SOON, TOOLS, Fortress, Victim
 from attacks.unfair import IN_A_CELL
+from commands_under_test import VARIABLE
 from sandbox_under_test import open_or_skip
 
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
@@ -50,7 +51,7 @@ def fortresses() -> Iterator[dict[str, Fortress]]:
         fortress.sandbox.close_sync()
 
 
-@pytest.fixture(params=[DOCKER, "bubblewrap", "unsafe_local"])
+@pytest.fixture(params=["command"] if os.environ.get(VARIABLE) else [DOCKER, "bubblewrap", "unsafe_local"])
 def fortress(request: pytest.FixtureRequest, fortresses: dict[str, Fortress]) -> Fortress:
     present = fortresses.get(request.param)
     if present is not None and not present.broken:

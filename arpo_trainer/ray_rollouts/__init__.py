@@ -1,0 +1,16 @@
+"""Rollouts on Ray: actors on any node play groups (engine, environments, sandboxes) and hand back their trees."""
+
+from typing import TYPE_CHECKING
+
+from arpo_env.lazy_names import lazy_names
+from arpo_trainer.optional_dependencies import naming_extras
+
+if TYPE_CHECKING:
+    from arpo_trainer.ray_rollouts.ray_engine import RayEngine
+    from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
+
+__all__ = ["RayEngine", "RolloutWorkers"]
+
+_HOMES = {"RayEngine": "ray_engine", "RolloutWorkers": "rollout_workers"}
+
+__getattr__ = lazy_names("arpo_trainer.ray_rollouts", _HOMES, naming_extras)

@@ -1,0 +1,232 @@
+"""`ActorGroup`: the rollout actors of this process as Ray sees them: started, watched, replaced and ended.
+
+The actors belong to this process. They end with it, however it ends, and their sandboxes end with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from arpo_trainer.ray_rollouts.ray_connection import cluster_cpus
+from arpo_trainer.ray_rollouts.rollout_actor import RemoteRollout, RolloutActor
+
+logger = logging.getLogger(__name__)
+_CALLS = 10_000  # calls that an actor takes at once; how many groups it plays is decided elsewhere
+_FINISH_SECONDS = 30.0
+_START_TRIES = 4  # actors that may fail to start, of all together
+_SHARED_VARIABLES = ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
+
+
+class RolloutWorkerError(RuntimeError):
+    """Raised when rollout workers cannot start or cannot play; the message says where, and what to do."""
+
+
+@dataclass(eq=False)
+class ActorHandle:
+    """An actor of the group.
+
+    Attributes:
+        number: its place in the group, which its replacement takes over.
+        actor: Ray's handle.
+        name: number, node and process; the number alone until it runs.
+        ready: whether it has run.
+    """
+
+    number: int
+    actor: Any
+    name: str = ""
+    ready: bool = False
+
+
+class ActorGroup:
+    """Rollout actors; this process has to be connected to Ray.
+
+    Args:
+        count: number of actors.
+        cpus: that each asks for.
+        resources: custom resources that each asks for.
+        start_timeout: most seconds until an actor runs.
+        silence: seconds without an answer after which an actor counts as lost.
+
+    Raises:
+        RolloutWorkerError: not all could be started; none is left running then.
+    """
+
+    def __init__(
+        self, count: int, cpus: float, resources: Mapping[str, float], start_timeout: float, silence: float
+    ) -> None:
+        import ray
+
+        self._ray = ray
+        self.count, self.cpus, self.resources = count, cpus, dict(resources)
+        self.start_timeout, self.silence = start_timeout, silence
+        self.members: list[ActorHandle] = []
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the actors, and with them their sandboxes."""
+        for member in list(self.members):
+            self.drop(member)
+
+    def room(self) -> str:
+        """Say what the actors ask for and what the cluster has."""
+        asked = f"Each asks for {self.cpus:g} CPU" + (f" and {self.resources}" if self.resources else "")
+        with contextlib.suppress(Exception):  # this is part of a message about another fault
+            total, free = cluster_cpus()
+            return f"{asked}; the cluster has {total:g} CPUs, of which {free:g} are free."
+        return f"{asked}."
+
+    def start(self, number: int) -> ActorHandle:
+        """Ask Ray for an actor; `ready` waits until it runs."""
+        shared = {
+            name: os.environ[name] for name in os.environ if name.startswith("ARPO_") or name in _SHARED_VARIABLES
+        }
+        actor = self._ray.remote(RolloutActor).options(
+            num_cpus=self.cpus, resources=self.resources, max_concurrency=_CALLS, scheduling_strategy="SPREAD"
+        )
+        member = ActorHandle(number, actor.remote(number, shared), str(number))
+        self.members.append(member)
+        return member
+
+    def start_missing(self) -> None:
+        """Ask for the actors that were lost and could not be replaced at that time."""
+        for number in sorted(set(range(self.count)) - {member.number for member in self.members}):
+            self.start(number)
+
+    def drop(self, member: ActorHandle) -> None:
+        """End an actor and forget it."""
+        if member in self.members:
+            self.members.remove(member)
+        with contextlib.suppress(Exception):
+            # it may still run where only the network to it broke, and then it must not play on
+            self._ray.kill(member.actor)
+
+    def restart(self, member: ActorHandle) -> ActorHandle:
+        """Ask for another actor in the place of this one."""
+        self.drop(member)
+        return self.start(member.number)
+
+    async def ready(self, member: ActorHandle, rollout: RemoteRollout, tries: int = 2) -> ActorHandle | None:
+        """Return an actor once it can play, another one if it is gone, or None if that does not start either.
+
+        Raises:
+            RolloutWorkerError: the environment cannot be made there, or has no sandbox.
+        """
+        try:
+            async with asyncio.timeout(None if member.ready else self.start_timeout):
+                member.name = await member.actor.where.remote()
+            member.ready = True
+            await member.actor.prepare.remote(rollout)
+            return member
+        except TimeoutError:
+            logger.warning("rollout worker %d was not scheduled again. %s", member.number, self.room())
+        except self._ray.exceptions.RayTaskError as error:
+            raise _unready(member, error) from error
+        except self._ray.exceptions.RayError as error:
+            logger.warning("rollout worker %s is lost (%s)", member.name, last_line(error))
+            if tries > 1:
+                return await self.ready(self.restart(member), rollout, tries - 1)
+        self.drop(member)
+        return None
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """End actors that do not answer, upon which the calls to them fail."""
+        watch = asyncio.ensure_future(self._watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    async def finish(self, name: str) -> list[tuple[float, float]]:
+        """End a rollout on all actors, and return what `RolloutActor.finish` returns on those that answer."""
+        spent = await asyncio.gather(*(self._finish(member, name) for member in self.members if member.ready))
+        return [one for one in spent if one is not None]
+
+    async def _finish(self, member: ActorHandle, name: str) -> tuple[float, float] | None:
+        try:
+            async with asyncio.timeout(min(self.silence, _FINISH_SECONDS)):
+                spent: tuple[float, float] = await member.actor.finish.remote(name)
+                return spent
+        except (TimeoutError, self._ray.exceptions.RayError) as error:
+            # it would play on for a rollout that is over; the next one starts another
+            logger.warning("rollout worker %s does not answer (%s): it is ended", member.name, last_line(error))
+            self.drop(member)
+            return None
+
+    def _start_all(self) -> None:
+        waiting = {member.actor.where.remote(): member for member in map(self.start, range(self.count))}
+        if (needed := self.count * self.cpus) > cluster_cpus()[0]:
+            logger.warning("%d rollout workers need %g CPUs. %s", self.count, needed, self.room())
+        ends, tries = time.monotonic() + self.start_timeout, _START_TRIES
+        while waiting:
+            done, _ = self._ray.wait(list(waiting), timeout=max(0.0, ends - time.monotonic()))
+            if not done:
+                raise self._unscheduled(len(waiting))
+            member = waiting.pop(done[0])
+            try:
+                member.name, member.ready = str(self._ray.get(done[0])), True
+            except self._ray.exceptions.RayError as error:
+                # Ray may have chosen a node that died a moment ago, and does not know yet
+                tries -= 1
+                if not tries:
+                    raise _unstarted(member, error) from error
+                member = self.restart(member)
+                waiting[member.actor.where.remote()] = member
+
+    def _unscheduled(self, waiting: int) -> RolloutWorkerError:
+        return RolloutWorkerError(
+            f"{waiting} of {self.count} rollout workers were not scheduled within {self.start_timeout:g} s. "
+            f"{self.room()} Start {self.count - waiting or 'fewer'} (rollout_workers), let each ask for less "
+            "(rollout_worker_cpus), or add nodes"
+        )
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self.silence / 4)
+            await asyncio.gather(*(self._listen(member) for member in self.members if member.ready))
+
+    async def _listen(self, member: ActorHandle) -> None:
+        try:
+            async with asyncio.timeout(self.silence):
+                await member.actor.ping.remote()
+        except TimeoutError:
+            logger.warning("rollout worker %s has not answered for %g s: it is ended", member.name, self.silence)
+            self._ray.kill(member.actor)
+        except self._ray.exceptions.RayError:
+            return  # it is gone; the calls that wait for it say so
+
+
+def _unstarted(member: ActorHandle, error: Exception) -> RolloutWorkerError:
+    return RolloutWorkerError(
+        f"rollout worker {member.number} could not start: {last_line(error)}. Every node needs this package with the "
+        "extra `ray`, in the same version as here: pip install 'arpo-gym[ray]'"
+    )
+
+
+def _unready(member: ActorHandle, error: Exception) -> RolloutWorkerError:
+    cause, cure = getattr(error, "cause", None) or error, ""
+    if type(cause).__name__ == "SandboxUnavailable":
+        cure = (
+            ". Every node with a rollout worker needs a sandbox: start Docker there, choose another backend with "
+            "ARPO_SANDBOX, or choose nodes by a resource (`ray start --resources`, rollout_worker_resources)"
+        )
+    said = str(cause).strip().rstrip(".")
+    return RolloutWorkerError(f"rollout worker {member.name} cannot play: {type(cause).__name__}: {said}{cure}")
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of an error's message, where Ray says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

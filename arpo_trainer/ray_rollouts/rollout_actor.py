@@ -1,0 +1,208 @@
+"""`RolloutActor`: what runs in an actor's process. It plays single groups with an engine and a sandbox of its own.
+
+A group's seeds come from its step and its number, so its tree does not depend on the actor. Everything runs on the
+background loop of the process, as in a trainer; Ray's own loop only carries the calls, and stays free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from arpo_env.event_loop import run_on_loop
+
+if TYPE_CHECKING:
+    from arpo_env import ToolEnv
+    from arpo_trainer.backends.base import Backend
+    from arpo_trainer.rollout.rollout_context import RolloutContext
+    from arpo_trainer.rollout.settings import RolloutSettings
+    from arpo_trainer.tree import RolloutTree
+    from envs_registry import Task
+
+_PARTS_KEPT = 4  # training, evaluation, and what comes after a change of either
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """What an engine is made of and stays the same from rollout to rollout; it travels to an actor once.
+
+    Attributes:
+        backend: generates; it has to pickle, and to work from other machines.
+        tokenizer: of the model.
+        env: the environment to play; an actor gets its own with the same settings.
+        chat_template_kwargs: arguments for the chat template.
+    """
+
+    backend: Backend
+    tokenizer: Any
+    env: ToolEnv
+    chat_template_kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RemoteRollout:
+    """A rollout, as an actor needs to know it.
+
+    Attributes:
+        name: unique among the rollouts of the driver.
+        key: of the parts; equal keys are equal parts.
+        parts: the reference to the pickled `EngineParts`, in a list: Ray would fetch a bare one for every call.
+        settings: how trees are grown.
+        limits: most operations of one kind at once, in each actor.
+    """
+
+    name: str
+    key: int
+    parts: list[Any]
+    settings: RolloutSettings
+    limits: dict[str, int]
+
+
+@dataclass
+class _Session:
+    """A rollout as this actor plays it."""
+
+    context: RolloutContext
+    backend: Backend
+    before: tuple[float, float]
+    running: set[asyncio.Task[Any]] = field(default_factory=set)
+
+
+class RolloutActor:
+    """Plays groups; `RolloutWorkers` makes it a Ray actor, and `arpo_trainer.ray_rollouts` is the way to use it.
+
+    Args:
+        number: of the worker. It is the variable RANK here, so that workers begin with different servers.
+        variables: environment variables of the driver that hold here, too.
+    """
+
+    def __init__(self, number: int, variables: Mapping[str, str]) -> None:
+        os.environ.update({**variables, "RANK": str(number)})
+        self.number = number
+        self._parts: dict[int, asyncio.Future[EngineParts]] = {}
+        self._sessions: dict[str, asyncio.Future[_Session]] = {}
+
+    async def where(self) -> str:
+        """Return number, host, Ray's node and the process, once this actor runs."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()[:8]
+        return f"{self.number} (host {socket.gethostname()}, node {node}, process {os.getpid()})"
+
+    async def ping(self) -> None:
+        """Return when the loop that plays has answered."""
+        await run_on_loop(asyncio.sleep(0))
+
+    async def prepare(self, rollout: RemoteRollout) -> str:
+        """Get ready for a rollout, and return what separates its code from this node ("" without Python).
+
+        Raises:
+            SandboxUnavailable: the environment runs code, and no sandbox works here.
+            Exception: whatever making the environment or the backend raises here.
+        """
+        return await run_on_loop(self._prepare(rollout))
+
+    async def play(self, rollout: RemoteRollout, task: Task, step: int, group: int) -> RolloutTree:
+        """Play a group; see `Group`.
+
+        Raises:
+            GenerationError: the model failed.
+        """
+        return await run_on_loop(self._play(rollout, task, step, group))
+
+    async def finish(self, name: str) -> tuple[float, float]:
+        """End a rollout: what is still played is given up, and its environments are closed.
+
+        Returns:
+            The seconds during which at least one request was computed, and at least one environment was busy.
+        """
+        return await run_on_loop(self._finish(name))
+
+    async def _prepare(self, rollout: RemoteRollout) -> str:
+        from arpo_env.tools.python import PythonTool
+        from sandbox import default_sandbox
+
+        parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
+        if not any(isinstance(tool, PythonTool) for tool in parts.env.tools.values()):
+            return ""
+        return await asyncio.to_thread(lambda: default_sandbox().isolation)
+
+    async def _fetch(self, rollout: RemoteRollout) -> EngineParts:
+        while len(self._parts) > _PARTS_KEPT:
+            del self._parts[next(iter(self._parts))]
+        # imports, and an environment that loads its tasks, take seconds in which pings have to be answered
+        return await asyncio.to_thread(_unpickled, await rollout.parts[0])
+
+    async def _play(self, rollout: RemoteRollout, task: Task, step: int, group: int) -> RolloutTree:
+        from arpo_trainer.rollout.engine import first_error
+        from arpo_trainer.rollout.group import Group
+
+        session = await self._once(self._sessions, rollout.name, lambda: self._open(rollout))
+        current = asyncio.current_task()
+        assert current is not None  # this is a coroutine
+        session.running.add(current)
+        try:
+            played = Group(session.context, task, step, group)
+            await played.grow()
+        except BaseExceptionGroup as several:
+            raise first_error(several) from None
+        finally:
+            session.running.discard(current)
+        return played.tree
+
+    async def _open(self, rollout: RemoteRollout) -> _Session:
+        from arpo_trainer.rollout.engine import Engine, rollout_context
+
+        parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
+        backend = parts.backend
+        engine = Engine(
+            backend,
+            parts.tokenizer,
+            parts.env,
+            rollout.settings,
+            parts.chat_template_kwargs,
+            limits=rollout.limits,
+        )
+        await backend.begin()
+        context = rollout_context(engine)
+        return _Session(context, backend, (backend.time.seconds, context.tool_time.seconds))
+
+    async def _finish(self, name: str) -> tuple[float, float]:
+        opened = self._sessions.pop(name, None)
+        if opened is None or not opened.done() or opened.cancelled() or opened.exception():
+            if opened is not None:
+                opened.cancel()
+            return 0.0, 0.0
+        session = opened.result()
+        for task in session.running:
+            task.cancel()
+        await asyncio.gather(*session.running, return_exceptions=True)
+        others = [one.result() for one in self._sessions.values() if one.done() and not one.exception()]
+        if all(one.backend is not session.backend for one in others):  # another rollout may still generate
+            await session.backend.end()
+        return (
+            session.backend.time.seconds - session.before[0],
+            session.context.tool_time.seconds - session.before[1],
+        )
+
+    async def _once(self, made: dict[Any, asyncio.Future[Any]], key: Any, make: Callable[[], Awaitable[Any]]) -> Any:
+        """Return what `make` returned for this key; groups that come together wait for the first of them."""
+        if key not in made:
+            made[key] = asyncio.ensure_future(make())
+        try:
+            return await asyncio.shield(made[key])
+        except Exception:
+            made.pop(key, None)  # the next rollout tries again
+            raise
+
+
+def _unpickled(pickled: bytes) -> EngineParts:
+    import arpo_trainer.rollout.engine  # noqa: F401  (what `_open` will need)
+
+    parts: EngineParts = pickle.loads(pickled)
+    return parts

@@ -1,0 +1,295 @@
+"""The sessions that a server holds for its HTTP clients.
+
+A session belongs to one client, and only that client finds it. A request that is sent again, since its answer was lost,
+has the key or the number of the first one and gets the same answer: no code runs twice. Sessions live in this process.
+After a restart nobody finds the old ones, and the clients report them as lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sandbox.errors import SandboxFull, SessionLost
+from sandbox.http.client_table import Client
+from sandbox.pool.connection import Reply
+from sandbox.pool.daemon_threads import daemon_thread, start_thread
+from sandbox.pool.session_group import RemoteSession
+from sandbox.sandbox import Sandbox
+from sandbox.server.wire import FORK
+from sandbox.sync_async import finish
+
+_FAILURE_SECONDS = 60.0
+UNKNOWN = (
+    "the server has no such session for this client: it was closed, nobody used it for the idle time, or the server "
+    "was restarted; open a new one"
+)
+_log = logging.getLogger(__name__)
+
+
+class StaleNumber(ValueError):
+    """A request has a smaller number than one that the session has served."""
+
+
+class HostedSession:
+    """One session, with the answer to its last numbered request.
+
+    Args:
+        session: in the pool.
+        client: the name of the client that it belongs to.
+        lease: what its client calls the program that opened it.
+        key: of the request that created it; empty for a fork.
+        once: whether it ends with its first cell.
+
+    Attributes:
+        id: what the client calls it; nobody can guess it.
+        used: when it was last used, by `time.monotonic`.
+        waiting: how many requests wait for it now; it is not idle then.
+    """
+
+    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "", once: bool = False) -> None:
+        self.id = secrets.token_urlsafe(24)
+        self.session = session
+        self.client = client
+        self.lease = lease
+        self.key = key
+        self.once = once
+        self.used = time.monotonic()
+        self.waiting = 0
+        self._number = 0
+        self._future: Future[Reply] = Future()
+        self._lock = threading.Lock()
+
+    def submit(self, number: int | None, start: Callable[[], Future[Reply]]) -> Future[Reply]:
+        """Start a request, or return the one of the same number that was started before.
+
+        Args:
+            number: counts the requests of the session; None for a request that is never repeated.
+            start: sends the request.
+
+        Raises:
+            StaleNumber: a later request was started meanwhile.
+        """
+        with self._lock:
+            if number is not None and number < self._number:
+                raise StaleNumber(f"request {number} comes after request {self._number}; count upwards")
+            if number is None or number > self._number:
+                future = start()
+                if number is None:
+                    return future
+                self._number, self._future = number, future
+            return self._future
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the session from being idle."""
+        with self._lock:
+            self.waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.waiting -= 1
+                self.used = time.monotonic()
+
+
+@dataclass
+class Creation:
+    """A session that is being opened, or was opened, for one key."""
+
+    lease: str
+    future: Future[Reply] = field(default_factory=Future)
+    cancelled: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+class HostedSessions:
+    """Opens, finds, forks and closes sessions for clients.
+
+    Args:
+        sandbox: where they are opened.
+        idle_seconds: a session that was not used for this long is closed.
+
+    Attributes:
+        instance: a new name each time that a server is started.
+    """
+
+    def __init__(self, sandbox: Sandbox, idle_seconds: float) -> None:
+        self.sandbox = sandbox
+        self.idle_seconds = idle_seconds
+        self.instance = secrets.token_urlsafe(12)
+        self._sessions: dict[str, HostedSession] = {}
+        self._creations: dict[tuple[str, str], Creation] = {}
+        self._others: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def capacity(self, client: Client) -> int:
+        """Return how many sessions a client may have open, not counting their forks."""
+        plan = self.sandbox._pool.plan
+        most = plan.containers * plan.options.sessions
+        return most if client.sessions is None else min(most, client.sessions)
+
+    def create(self, client: Client, key: str, lease: str, once: bool) -> Future[Reply]:
+        """Open a session; the answer has its id. The same key stands for the same session.
+
+        Raises:
+            SandboxFull: the client has as many sessions as it may have.
+        """
+        key = key or secrets.token_urlsafe(12)
+        with self._lock:
+            known = self._creations.get((client.name, key))
+            if known is not None:
+                return known.future
+            self._check_quota(client)
+            creation = self._creations[client.name, key] = Creation(lease)
+        start_thread(daemon_thread(self._open, "sandbox session", client.name, key, creation, once))
+        return creation.future
+
+    def _open(self, client: str, key: str, creation: Creation, once: bool) -> None:
+        opener = self.sandbox._opener
+        try:
+            session = finish(opener.reserve() if once else opener.open("", {}))
+        except BaseException as error:  # is the answer to the request
+            creation.future.set_exception(error)
+            return
+        hosted = HostedSession(session, client, creation.lease, key, once)
+        with self._lock:
+            if not creation.cancelled:
+                self._sessions[hosted.id] = hosted
+        if creation.cancelled:
+            session.close()
+            creation.future.set_exception(SessionLost(UNKNOWN))
+        else:
+            creation.future.set_result({"session": hosted.id})
+
+    @contextmanager
+    def slot(self, client: Client) -> Iterator[None]:
+        """Count one session that is opened and closed elsewhere.
+
+        Raises:
+            SandboxFull: the client has as many sessions as it may have.
+        """
+        with self._lock:
+            self._check_quota(client)
+            self._others[client.name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._others[client.name] -= 1
+
+    def _check_quota(self, client: Client) -> None:
+        if client.sessions is None:
+            return
+        groups = {id(one.session.group) for one in self._sessions.values() if one.client == client.name}
+        opening = sum(name == client.name and not one.future.done() for (name, _), one in self._creations.items())
+        held = len(groups) + opening + self._others[client.name]
+        if held >= client.sessions:
+            raise SandboxFull(
+                f"client {client.name!r} has {held} sessions open, each with its forks, and may have "
+                f"{client.sessions}; close some, or have the quota raised on the server"
+            )
+
+    def find(self, client: Client, identity: str) -> HostedSession:
+        """Return a session of a client.
+
+        Raises:
+            SessionLost: the client has no such session.
+        """
+        hosted = self._sessions.get(identity)
+        if hosted is None or hosted.client != client.name:
+            raise SessionLost(UNKNOWN)
+        hosted.used = time.monotonic()
+        return hosted
+
+    def fork(self, hosted: HostedSession, n: int, seed: int | None) -> Future[Reply]:
+        """Fork a session; the answer has the ids of the copies, and what could not be copied."""
+        copies = hosted.session.copies(n)
+        answer: Future[Reply] = Future()
+        try:
+            future = hosted.session.request(FORK, children=[copy.key for copy in copies], reseed=seed)
+        except BaseException:
+            copies[0].group.leave(n)
+            raise
+
+        def on_reply(reply: Future[Reply]) -> None:
+            error = reply.exception()
+            if error is not None:
+                copies[0].group.leave(n)
+                answer.set_exception(error)
+                return
+            copies[0].count("forks", n)
+            made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
+            with self._lock:
+                self._sessions.update((one.id, one) for one in made)
+            answer.set_result({"sessions": [one.id for one in made], "losses": reply.result()["losses"]})
+
+        future.add_done_callback(on_reply)
+        return answer
+
+    def close(self, hosted: HostedSession, ended: bool = False) -> Future[Reply] | None:
+        """End a session, or note that it has ended; returns the future of the confirmation, None if none comes."""
+        with self._lock:
+            self._sessions.pop(hosted.id, None)
+            if hosted.key:
+                self._creations.pop((hosted.client, hosted.key), None)
+        if ended:
+            hosted.session.mark_closed()
+            return None
+        return hosted.session.close()
+
+    def keep(self, client: Client, lease: str) -> int:
+        """Note that a program lives; returns how many sessions it has open."""
+        now = time.monotonic()
+        mine = self._of(client, lease)
+        for hosted in mine:
+            hosted.used = now
+        return len(mine)
+
+    def close_lease(self, client: Client, lease: str) -> int:
+        """End all sessions of a program, also those that are being opened; returns how many."""
+        with self._lock:
+            for (name, _), creation in self._creations.items():
+                if name == client.name and creation.lease == lease:
+                    creation.cancelled = True
+        mine = self._of(client, lease)
+        for hosted in mine:
+            self.close(hosted)
+        return len(mine)
+
+    def _of(self, client: Client, lease: str) -> list[HostedSession]:
+        with self._lock:
+            return [one for one in self._sessions.values() if one.client == client.name and one.lease == lease]
+
+    def close_idle(self) -> int:
+        """Close the sessions that nobody has used for too long; returns how many."""
+        now = time.monotonic()
+        with self._lock:
+            every = list(self._sessions.values())
+            for name, creation in list(self._creations.items()):
+                failed = creation.future.done() and creation.future.exception() is not None
+                if failed and creation.started < now - _FAILURE_SECONDS:
+                    del self._creations[name]
+        idle = [one for one in every if not one.waiting and one.used < now - self.idle_seconds]
+        for hosted in idle:
+            self.close(hosted)
+        if idle:
+            _log.info("closed %d sessions that were idle for %g s", len(idle), self.idle_seconds)
+        return len(idle)
+
+    def watch(self) -> None:
+        """Close idle sessions until `end` is called; for a thread of its own."""
+        while not self._ended.wait(min(self.idle_seconds / 4, 15.0)):
+            self.close_idle()
+
+    def end(self) -> None:
+        """Let `watch` return. The sessions end with the sandbox."""
+        self._ended.set()

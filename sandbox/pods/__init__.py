@@ -1,0 +1,1 @@
+"""Pods of a Kubernetes cluster: described, watched, listed and removed, all with kubectl."""

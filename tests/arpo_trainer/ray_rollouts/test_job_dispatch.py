@@ -1,0 +1,125 @@
+"""Jobs are given out so that each has one result, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arpo_trainer.ray_rollouts.job_dispatch import JobDispatch, WorkerLost, WorkersGone
+
+
+@dataclass(eq=False)
+class Player:
+    """A worker that dies when it has played `lives` jobs; -1 never."""
+
+    name: str
+    lives: int = -1
+    now: int = 0
+    most: int = 0
+
+    async def play(self, job: int, rng: random.Random) -> int:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+                if self.lives == 0:
+                    raise WorkerLost("gone")
+            if self.lives == 0:
+                raise WorkerLost("gone")
+            self.lives -= self.lives > 0
+            return job * job
+        finally:
+            self.now -= 1
+
+
+def dispatch(
+    jobs: int, play: Callable[[Player, int], Coroutine[Any, Any, int]], at_once: int = 2, losses: int = 2, **more: Any
+) -> tuple[JobDispatch[Player, int], list[tuple[int, int]]]:
+    taken: list[tuple[int, int]] = []
+
+    async def none(lost: Player) -> None:
+        return None
+
+    replace = more.get("replace", none)
+    made = JobDispatch[Player, int](jobs, at_once, play, replace, lambda job, value: taken.append((job, value)), losses)
+    return made, taken
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    jobs=st.integers(0, 40),
+    lives=st.lists(st.integers(-1, 6), min_size=1, max_size=5),
+    at_once=st.integers(1, 6),
+    seed=st.integers(0, 1000),
+)
+def test_each_job_is_taken_once_whoever_dies(jobs: int, lives: list[int], at_once: int, seed: int) -> None:
+    rng, players = random.Random(seed), [Player(str(n), life) for n, life in enumerate(lives)]
+
+    async def replace(lost: Player) -> Player | None:
+        await asyncio.sleep(0)
+        players.append(Player("new", -1))
+        return players[-1]
+
+    made, taken = dispatch(jobs, lambda who, job: who.play(job, rng), at_once, losses=100, replace=replace)
+    asyncio.run(made.run(list(players)))
+    assert Counter(taken) == Counter((job, job * job) for job in range(jobs))
+    assert all(player.most <= at_once and player.now == 0 for player in players)
+
+
+def test_workers_that_come_later_take_part() -> None:
+    late = Player("late")
+
+    async def coming() -> Player:
+        await asyncio.sleep(0.01)
+        return late
+
+    made, taken = dispatch(4, lambda who, job: who.play(job, random.Random(1)))
+    asyncio.run(made.run([], [coming()]))
+    assert sorted(job for job, _ in taken) == [0, 1, 2, 3]
+
+
+def test_a_job_that_ends_its_workers_ends_the_run() -> None:
+    async def replace(lost: Player) -> Player:
+        return Player("new")
+
+    async def play(who: Player, job: int) -> int:
+        raise WorkerLost("out of memory")
+
+    made, _ = dispatch(1, play, losses=2, replace=replace)
+    with pytest.raises(RuntimeError, match=r"group 0 was lost with its rollout worker 3 times \(out of memory\)"):
+        asyncio.run(made.run([Player("one")]))
+
+
+def test_without_workers_the_run_ends() -> None:
+    made, taken = dispatch(3, lambda who, job: who.play(job, random.Random(0)), at_once=1)
+    with pytest.raises(WorkersGone, match="2 groups are left"):
+        asyncio.run(made.run([Player("mortal", lives=1)]))
+    assert len(taken) == 1
+
+
+def test_an_error_of_a_job_ends_the_others() -> None:
+    idle = Player("one")
+
+    async def play(who: Player, job: int) -> int:
+        if job == 1:
+            raise ValueError("the model failed")
+        who.now += 1
+        try:
+            await asyncio.sleep(60)
+        finally:
+            who.now -= 1
+        return 0
+
+    made, _ = dispatch(2, play)
+    with pytest.raises(ValueError, match="the model failed"):
+        asyncio.run(made.run([idle]))
+    assert idle.now == 0

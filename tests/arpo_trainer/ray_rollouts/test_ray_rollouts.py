@@ -1,0 +1,217 @@
+"""Rollouts on Ray: the trees of one process, whoever plays them and whoever dies; faults by name."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from arpo_env import ToolEnv
+from arpo_env.event_loop import run
+from arpo_trainer.backends import TransformersBackend
+from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.training.evaluation import evaluate
+from benchmarks.ray_world import SleepingPolicy, counting_env, tree_settings, without_times
+from benchmarks.rollout_world import small_tokenizer
+from sandbox.docker_engine.admin import containers
+from tests.conftest import tiny_llama
+
+pytest.importorskip("ray", reason="without the extra `ray`")
+from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers
+from arpo_trainer.ray_rollouts.actor_group import RolloutWorkerError
+from arpo_trainer.ray_rollouts.ray_connection import RayClusterError, connect
+
+
+class FailingPolicy(SleepingPolicy):
+    """A model that fails."""
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        raise GenerationError("NaN everywhere")
+
+
+def engine(workers: RolloutWorkers | None, policy: type[SleepingPolicy] = SleepingPolicy, **parts: Any) -> Any:
+    tokenizer = small_tokenizer()
+    given = {"backend": policy(tokenizer, 0.01), "tokenizer": tokenizer, "env": counting_env(), **parts}
+    values = {**given, "settings": tree_settings()}
+    return RayEngine(**values, workers=workers) if workers else Engine(**values)
+
+
+def tasks(env: ToolEnv, count: int) -> list[Any]:
+    return [env.tasks.task(number) for number in range(count)]
+
+
+def play(player: Any, count: int = 12, first: int = 0) -> list[str]:
+    return [without_times(tree) for tree in run(player.rollout(tasks(player.env, count), step=3, first_group=first))]
+
+
+def test_trees_are_those_of_one_process(workers: Any) -> None:
+    player, ended = engine(workers), []
+    player.on_trajectory, player.on_tree = lambda: ended.append(1), lambda tree: ended.append(tree.meta["group"])
+    assert play(player, first=5) == play(engine(None), first=5)
+    assert Counter(ended) == Counter([1] * 48) + Counter(range(5, 17))
+    assert player.backend.time.seconds > 0
+    assert player.replayed == 0
+
+
+def test_evaluation_plays_there_too(workers: Any) -> None:
+    both = [evaluate(one, tasks(one.env, 6), "before") for one in (engine(workers), engine(None))]
+    assert both[0] == both[1]
+
+
+def test_the_model_s_failure_is_its_own_error(workers: Any) -> None:
+    with pytest.raises(GenerationError, match="NaN everywhere") as failure:
+        play(engine(workers, FailingPolicy))
+    assert "on rollout worker" in failure.value.__notes__[0]
+    assert play(engine(workers), 2)  # nothing of it is left
+
+
+def test_a_group_goes_to_one_server_whoever_plays_it(workers: Any) -> None:
+    from arpo_trainer.backends import VLLMServerBackend
+    from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
+
+    tokenizer = small_tokenizer()
+    model = tiny_llama(len(tokenizer)).eval()
+    with FakeVLLM(model, tokenizer) as one, FakeVLLM(model, tokenizer) as other:
+        backend = VLLMServerBackend([one.url, other.url], tokenizer=tokenizer)
+        player = engine(workers, backend=backend, tokenizer=tokenizer)
+        alone = Engine(backend, tokenizer, player.env, player.settings)
+        player.settings = alone.settings = tree_settings(max_turn_length=6)
+        for server in (one, other):
+            server.max_model_len = 4096
+        first = run(player.rollout(tasks(player.env, 6)))
+        asked = [{tuple(body["prompt"][:400]) for body in server.bodies} for server in (one, other)]
+        groups = [[tuple(tree.prompt_ids[:400]) in prompts for prompts in asked] for tree in first]
+        second = run(alone.rollout(tasks(player.env, 6)))
+    assert all(sum(servers) == 1 for servers in groups)
+    assert [sum(column) > 0 for column in zip(*groups, strict=True)] == [True, True]
+    assert [[s.ids for s in tree.spans] for tree in first] == [[s.ids for s in tree.spans] for tree in second]
+
+
+def test_a_process_that_stops_answering_is_ended(nodes: Any) -> None:
+    with RolloutWorkers(2, nodes.address, start_timeout=60) as workers:
+        player = engine(workers)
+        play(player, 2)  # both have imported everything, which takes long where the machine is busy
+        workers.actors.silence = 3.0
+        stopped = int(re.search(r"process (\d+)", workers.nodes()[0])[1])  # type: ignore[index]
+        os.kill(stopped, signal.SIGSTOP)
+        assert play(player, 8) == play(engine(None), 8)
+    os.kill(stopped, signal.SIGCONT)  # it has been told to end, and hears of it now
+    assert within(20, lambda: not os.path.exists(f"/proc/{stopped}"))
+
+
+def within(seconds: float, true: Callable[[], bool]) -> bool:
+    ends = time.monotonic() + seconds
+    while not (done := true()) and time.monotonic() < ends:
+        time.sleep(0.05)
+    return done
+
+
+def test_more_workers_than_the_cluster_has_room_for(nodes: Any, workers: Any) -> None:
+    import ray
+
+    free = ray.available_resources()["CPU"]
+    with pytest.raises(
+        RolloutWorkerError, match=r"of 9 rollout workers were not scheduled within 3 s\. Each asks for 1"
+    ):
+        RolloutWorkers(9, nodes.address, start_timeout=3)
+    assert within(20, lambda: ray.available_resources().get("CPU", 0) == free)  # none is left
+
+
+def test_a_node_without_a_sandbox_is_named(workers: Any, monkeypatch: pytest.MonkeyPatch, nodes: Any) -> None:
+    monkeypatch.setenv("ARPO_SANDBOX", "docker")
+    with RolloutWorkers(1, nodes.address, start_timeout=60) as own:
+        player = engine(own, env=ToolEnv("arpo/Arithmetic-v0"))
+        with pytest.raises(RolloutWorkerError, match=r"(?s)worker 0 \(host .*SandboxUnavailable.* start Docker there"):
+            play(player, 1)
+
+
+def test_a_model_of_this_process_cannot_be_sent(workers: Any) -> None:
+    tokenizer = small_tokenizer()
+    tiny_model = tiny_llama(len(tokenizer))
+    player = engine(workers, backend=TransformersBackend(tiny_model, tokenizer), tokenizer=tokenizer)
+    with pytest.raises(TypeError, match=r"TransformersBackend.*model of this process.*as VLLMServerBackend does"):
+        play(player, 1)
+
+
+def test_wrong_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(RayClusterError, match=r"nothing answers at 127\.0\.0\.1:9"):
+        connect("127.0.0.1:9", 1, 1.0)
+    with pytest.raises(ValueError, match=r"'ray://head:10001' is the address of a Ray client server"):
+        connect("ray://head:10001", 1, 1.0)
+    with pytest.raises(ValueError, match=r"'head' is no address .* HOST:PORT"):
+        connect("head", 1, 1.0)
+
+
+def test_another_version_of_ray(nodes: Any) -> None:
+    code = "import ray; ray.__version__ = '2.40.0'; from arpo_trainer.ray_rollouts.ray_connection import connect;"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code} connect({nodes.address!r}, 1, 1.0)"], capture_output=True, text=True
+    )
+    assert re.search(r"Ray: 2\.60.*Ray: 2\.40\.0.*Install the same versions of Ray and Python", done.stderr)
+
+
+def test_nothing_is_left_of_a_trainer_that_is_killed(isolation: str) -> None:
+    command = [sys.executable, "-m", "tests.arpo_trainer.ray_rollouts.trainer_to_kill", "/tmp/arpo-ray-kill"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        lines = [trainer.stdout.readline().strip() for _ in range(4)]
+        assert lines[-1] == "[4, 4, 4, 4]"  # Python was called in a sandbox
+        actors = [int(re.search(r"process (\d+)", line)[1]) for line in lines[1:3]]  # type: ignore[index]
+        if "docker" in isolation:
+            assert {one.client for one in containers()} >= set(actors)
+        trainer.kill()
+    assert within(30, lambda: not any(os.path.exists(f"/proc/{actor}") for actor in actors))
+    if "docker" in isolation:
+        assert within(20, lambda: not {one.client for one in containers()} & set(actors))
+
+
+def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'arpo-gym\[ray\]'"):
+        connect(None, 1, 1.0)
+
+
+def test_numbers_are_checked() -> None:
+    for wrong, said in (
+        ({"count": -1}, "count"),
+        ({"groups_at_once": 0}, "groups_at_once"),
+        ({"silence": 0}, "silence"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            RolloutWorkers(**wrong)  # type: ignore[arg-type]
+
+
+def test_tools_at_inference_time_are_refused(workers: Any) -> None:
+    from arpo_trainer.inference_tools.helper_model import InferenceTools
+    from arpo_trainer.inference_tools.inference_settings import InferenceSettings
+
+    with pytest.raises(ValueError, match="no tools at inference time"):
+        replace(engine(workers), inference=InferenceTools(InferenceSettings()))
+
+
+def test_a_node_that_is_killed(nodes: Any) -> None:
+    nodes.nodes.append(nodes.cluster.add_node(num_cpus=2, resources={"doomed": 1}, object_store_memory=100_000_000))
+    with RolloutWorkers(3, nodes.address, start_timeout=60, resources={}) as workers:
+        player, seen = engine(workers, backend=SleepingPolicy(small_tokenizer(), 0.2)), Counter[int]()
+
+        def count(tree: Any) -> None:
+            seen[tree.meta["group"]] += 1
+            if seen.total() == 8:
+                nodes.kill(-1)
+
+        player.on_tree = count
+        assert play(player, 40) == play(engine(None), 40)
+        assert seen == Counter(range(40))

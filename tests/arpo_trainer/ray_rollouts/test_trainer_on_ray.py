@@ -1,0 +1,51 @@
+"""A trainer whose groups are played by rollout workers trains on the trees of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arpo_trainer import ARPOConfig, ARPOTrainer
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.training.worker_settings import RolloutWorkerSettings, on_workers
+from benchmarks.ray_world import SleepingPolicy, counting_env, without_times
+from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
+
+pytest.importorskip("ray", reason="without the extra `ray`")
+from arpo_trainer.ray_rollouts import RayEngine
+
+
+def test_a_step_on_workers_is_a_step_of_one_process(nodes: Any, tmp_path: Path) -> None:
+    folder = write_byte_policy(tmp_path / "model")
+
+    def trainer(wanted: RolloutWorkerSettings) -> ARPOTrainer:
+        args = ARPOConfig(
+            output_dir=str(tmp_path / "run"),
+            num_generations=4,
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            max_completion_length=400,
+            max_steps=1,
+            use_cpu=True,
+            bf16=False,
+            save_strategy="no",
+            report_to=[],
+        )
+        made = ARPOTrainer(folder, counting_env(), letter_reward, args)
+        made.backend = SleepingPolicy(made.engine.tokenizer, 0.01)  # it is not the model that is trained
+        made.engine.backend = made.backend
+        made.engine = on_workers(made.engine, wanted)
+        made.train()
+        return made
+
+    far = trainer(RolloutWorkerSettings(rollout_workers=2, ray_address=nodes.address, rollout_worker_timeout=60))
+    near = trainer(RolloutWorkerSettings())
+    assert isinstance(far.engine, RayEngine)
+    assert type(near.engine) is Engine
+    assert [without_times(tree) for tree in far.trees] == [without_times(tree) for tree in near.trees]
+    assert len(far.trees) == 2
+    losses = [made.state.log_history[-1]["train_loss"] for made in (far, near)]
+    assert losses[0] == losses[1]
+    far.engine.workers.close()

@@ -1,0 +1,295 @@
+"""Rollouts ahead: the same trees as without them, one step older weights, nothing played twice or left running."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trl.trainer.utils import RepeatSampler
+
+from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
+from arpo_trainer.backends.base import GenerationError
+from arpo_trainer.lab.lab_policy import world_env
+from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
+from arpo_trainer.training.rollout_plan import RolloutPlan, StepSizes
+from arpo_trainer.training.trainer import task_rows
+
+GROUP = 4
+
+
+def make(folder: Path, kind: type[ARPOTrainer] = ARPOTrainer, tasks: int = 3, **settings: Any) -> Any:
+    """A trainer of a random tiny model in a world of doors; a rollout is one group."""
+    env = world_env("short", {"decisions": 1, "routine": 1})
+    torch.manual_seed(0)
+    rows = task_rows(env, [env.tasks.task(number) for number in range(tasks)])
+    values: dict[str, Any] = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "algorithm": "aepo",
+        "num_generations": GROUP,
+        "per_device_train_batch_size": GROUP,
+        "gradient_accumulation_steps": 1,
+        "gradient_checkpointing": False,
+        "max_steps": 4,
+        "learning_rate": 1e-2,
+        "max_completion_length": 24,
+        "max_turn_length": 6,
+        "entropy_window": 2,
+        "max_rows": 1,  # a turn's numbers do not depend on what is computed with it
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        **settings,
+    }
+
+    def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        return [float(sum(ids) % 7) for ids in completion_ids]
+
+    args = ARPOConfig(**values)
+    return kind(tiny_model("0.8M", 0), env, reward, args, rows, processing_class=tiny_tokenizer())
+
+
+def played(trainer: Any, **more: Any) -> list[list[RolloutTree]]:
+    """Train, and return the trees of each rollout."""
+    found: list[list[RolloutTree]] = []
+    trainer.on_rollout = found.append
+    trainer.train(**more)
+    return found
+
+
+def words(rollouts: list[list[RolloutTree]]) -> list[Any]:
+    """What was sampled, and for which task, step and group."""
+    return [
+        [(t.task["id"], t.meta["step"], t.meta["group"], [(s.ids, s.logprobs) for s in t.spans]) for t in trees]
+        for trees in rollouts
+    ]
+
+
+def logged(trainer: Any, name: str) -> list[float]:
+    return [row[f"arpo/{name}"] for row in trainer.state.log_history if f"arpo/{name}" in row]
+
+
+def weights(trainer: Any) -> torch.Tensor:
+    return torch.cat([value.detach().flatten() for value in trainer.model.parameters()])
+
+
+def framed(trainer: Any) -> list[str]:
+    """When the backend of a trainer begins and ends a rollout."""
+    frames, begin, end = list[str](), trainer.backend.begin, trainer.backend.end
+
+    async def begun() -> None:
+        frames.append("begin")
+        await begin()
+
+    async def ended() -> None:
+        await end()
+        frames.append("end")
+
+    trainer.backend.begin, trainer.backend.end = begun, ended
+    return frames
+
+
+def running() -> list[str]:
+    """Coroutines of rollouts on the background loop."""
+    from arpo_env.event_loop import background_loop
+
+    return [str(task) for task in asyncio.all_tasks(background_loop()) if "_signalling" in str(task)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_iterations": 2, "max_steps": 5},
+        {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "max_steps": 3},
+        {"steps_per_generation": 2, "gradient_accumulation_steps": 1, "per_device_train_batch_size": 2, "max_steps": 6},
+    ],
+    ids=["plain", "iterations", "accumulation", "steps-per-generation"],
+)
+def test_with_weights_that_do_not_change_the_trees_are_those_of_no_overlap(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    still = {**settings, "learning_rate": 0.0}
+    plain, ahead = [played(make(tmp_path, max_staleness=most, **still)) for most in (0, 8)]
+    assert words(ahead) == words(plain)
+    assert len(plain) > 2
+
+
+def test_a_rollout_is_one_step_old_and_the_same_in_every_run(tmp_path: Path) -> None:
+    first, second = make(tmp_path, max_staleness=1), make(tmp_path, max_staleness=1)
+    assert words(played(first)) == words(played(second))
+    assert torch.equal(weights(first), weights(second))
+    assert logged(first, "staleness") == [0, 1, 1, 1]
+    assert not running()
+    # TRL's importance weights: 1 for the rollout of the present weights, something else for older ones
+    means = [row["sampling/sampling_logp_difference/mean"] for row in first.state.log_history if "loss" in row]
+    assert means[0] < 1e-5 < min(means[1:])
+
+
+def test_the_weights_of_a_rollout_do_not_change_while_it_is_played(tmp_path: Path) -> None:
+    """The log-probabilities that the rollout ahead has sampled with are those of the weights one step before."""
+
+    class Watching(ARPOTrainer):
+        states: list[dict[str, torch.Tensor]]
+
+        def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+            self.states.append({name: value.clone() for name, value in self.model.state_dict().items()})
+            return super().play(rows)
+
+    Watching.states = []
+    trainer = make(tmp_path, Watching, max_staleness=1, max_steps=3)
+    tree = played(trainer)[2][0]
+    row = tree.row(0)
+    sampled = torch.tensor([p for p, own in zip(row.logprobs, row.mask, strict=True) if own])
+    ids = torch.tensor([[*tree.prompt_ids, *row.ids]])
+
+    def logps(state: dict[str, torch.Tensor]) -> torch.Tensor:
+        trainer.model.load_state_dict(state)
+        with torch.no_grad():
+            logits = trainer.model(input_ids=ids).logits[0, len(tree.prompt_ids) - 1 : -1]
+        every = torch.log_softmax(logits.float(), -1).gather(1, ids[0, len(tree.prompt_ids) :, None])[:, 0]
+        return every[torch.tensor(row.mask).bool()]
+
+    assert torch.allclose(logps(Watching.states[1]), sampled, atol=1e-4)
+    assert not torch.allclose(logps(Watching.states[2]), sampled, atol=1e-3)
+
+
+def test_the_bound_holds_where_a_rollout_serves_several_steps(tmp_path: Path) -> None:
+    for most, expected in ((1, [0, 1, 1]), (2, [0, 2, 2]), (3, [0, 3, 3]), (9, [0, 3, 3])):
+        trainer = make(tmp_path, max_staleness=most, num_iterations=3, max_steps=9)
+        played(trainer)
+        assert logged(trainer, "staleness") == expected
+
+
+def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"max_staleness": 1, "save_strategy": "steps", "save_steps": 2, "logging_steps": 2}
+    whole = make(tmp_path / "whole", **settings)
+    trees = played(whole)
+    resumed = make(tmp_path / "whole", **settings)
+    again = played(resumed, resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert words(again) == words(trees[2:])
+    assert torch.equal(weights(whole), weights(resumed))
+    assert logged(resumed, "staleness") == logged(whole, "staleness")
+
+
+def test_an_evaluation_sees_the_present_weights_and_changes_nothing(tmp_path: Path) -> None:
+    class Evaluating(ARPOTrainer):
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().training_step(*args, **kwargs)
+            self.evaluate_tasks("now")
+            return loss
+
+    plain, evaluating = make(tmp_path, max_staleness=1), make(tmp_path, Evaluating, max_staleness=1)
+    evaluating.eval_env, evaluating.eval_tasks = plain.env, [plain.env.tasks.task(99)]
+    frames = framed(evaluating)
+    assert words(played(evaluating)) == words(played(plain))
+    assert len(evaluating.evaluations) == 4
+    # weights are handed over between rollouts and never in one: four to learn from, four to evaluate
+    assert frames == ["begin", "end"] * 8
+
+
+class Failing(ARPOTrainer):
+    """Its backend fails in the third rollout, or the trainer is interrupted while that is played."""
+
+    interrupt = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.begun, ordinary = 0, self.backend.begin
+
+        async def begin() -> None:
+            await ordinary()
+            self.begun += 1
+
+        async def generate(*args: Any, **kwargs: Any) -> Any:
+            if self.begun == 3 and self.interrupt:
+                await asyncio.sleep(60)
+            if self.begun == 3:
+                raise GenerationError("the third rollout")
+            return await inner(*args, **kwargs)
+
+        inner = self.backend.generate
+        self.backend.begin, self.backend.generate = begin, generate  # type: ignore[method-assign]
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.interrupt and self.begun == 3:
+            assert running()
+            raise KeyboardInterrupt
+        return super().training_step(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("kind", "error"), [("fails", GenerationError), ("interrupt", KeyboardInterrupt)])
+def test_a_run_that_ends_leaves_nothing_running(tmp_path: Path, kind: str, error: type[BaseException]) -> None:
+    trainer = make(tmp_path, Failing, max_staleness=1)
+    trainer.interrupt = kind == "interrupt"
+    with pytest.raises(error):
+        trainer.train()
+    assert not running()
+    assert trainer.state.global_step == 2
+    assert trainer.begun == 3
+    assert threading.active_count() < 20
+
+
+def test_no_rollout_is_begun_that_no_step_would_use(tmp_path: Path) -> None:
+    trainer = make(tmp_path, max_staleness=1)
+    frames = framed(trainer)
+    played(trainer)
+    assert frames == ["begin", "end"] * 4
+
+
+def test_a_data_loader_of_another_order_is_served_without_overlap(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Reversed(ARPOTrainer):
+        def sampler_made(self, sampler: Any) -> Any:
+            rows = list(super().sampler_made(sampler))
+            return rows[::-1]
+
+    trainer = make(tmp_path, Reversed, max_staleness=1, tasks=4)
+    plain = make(tmp_path, Reversed, tasks=4)
+    assert [t.task["id"] for (t,) in played(trainer)] == [t.task["id"] for (t,) in played(plain)]
+    assert "asks for other tasks" in caplog.text
+    assert set(logged(trainer, "staleness")) == {0}
+
+
+@pytest.mark.parametrize(("settings", "words"), [({"max_staleness": -1}, "at least 0")])
+def test_settings_that_cannot_be(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make(tmp_path, **settings)
+
+
+def test_the_plan_is_what_the_sampler_and_the_trainer_do() -> None:
+    """For all small sizes: tasks, steps and numbers of groups, counted as a trainer counts them."""
+    for uses, accumulation, epoch in itertools.product((1, 2, 3), (1, 2, 4), (1, 2, 3)):
+        sizes = StepSizes(uses, accumulation, epoch, groups=2, steps=99)
+        steps = list(itertools.islice(_steps(sizes), 40))
+        assert [sizes.step(number) for number in range(40)] == steps
+        firsts = [steps[number * uses] for number in range(40 // uses)]
+        assert [sizes.first_group(number) for number in range(40 // uses)] == [
+            2 * sum(step == firsts[n] for step in firsts[:n]) for n in range(len(firsts))
+        ]
+    rows = [{"id": str(n), "question": "q", "answers": ["a"], "level": ""} for n in range(7)]
+    sizes = StepSizes(uses=2, accumulation=1, per_epoch=3, groups=2, steps=99)
+    sampler, theirs = [RepeatSampler(rows, 3, 2, 2, seed=5) for _ in range(2)]
+    plan = RolloutPlan(sampler, lambda number: json.dumps(rows[number]), sizes, 3)
+    every = [index for _ in range(2) for index in theirs]
+    for number in range(6):
+        assert [task.id for task in plan.rollout(number).tasks] == [str(n) for n in every[number * 12 :][:6:3]]
+
+
+def _steps(sizes: StepSizes) -> Iterator[int]:
+    """Steps done before each micro-batch, as transformers' loop counts them."""
+    step = 0
+    while True:
+        for place in range(1, sizes.per_epoch * sizes.uses + 1):
+            yield step
+            step += place % sizes.accumulation == 0 or place == sizes.per_epoch * sizes.uses

@@ -1,0 +1,121 @@
+"""Weights for several vLLM servers: TRL's own client and push, with a wire in place of NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trl.generation.vllm_client as client
+import trl.generation.vllm_generation as generation
+from accelerate import Accelerator
+
+from arpo_trainer.backends.base import GenerationError
+from arpo_trainer.training.config import ARPOConfig
+from arpo_trainer.training.weight_push import connect_servers, push_weights, weights_are_old
+from tests.arpo_trainer.training.test_trainer import config
+from tests.arpo_trainer.training.weight_server import WeightServer, broadcast, join_group
+
+
+class OnGPU(Accelerator):  # type: ignore[misc]
+    """TRL's client asks only whether the device is a GPU."""
+
+    device = torch.device("cuda")
+
+
+class Trainer:
+    """As much of a trainer as pushes weights."""
+
+    def __init__(self, url: str) -> None:
+        self.model = torch.nn.Linear(2, 3)
+        self.accelerator, self.is_fsdp_enabled = OnGPU(cpu=True), False
+        self.vllm_generation = generation.VLLMGeneration(
+            self.model, self.accelerator, None, mode="server", server_base_url=url, group_port=7000, server_timeout=1.0
+        )
+        self.state, self.is_in_train, self._last_loaded_step = type("State", (), {"global_step": 0})(), True, -1
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WeightServer]]:
+    for name, value in {
+        "get_ip": lambda: "127.0.0.1",
+        "open_trainer_endpoint": join_group,
+        "packed_nccl_broadcast_producer": broadcast,
+        "_HAS_STATEFUL_TRAINER_ENGINE": True,
+        "_HAS_RESET_PREFIX_CACHE_SUCCESS": True,
+    }.items():
+        monkeypatch.setattr(client, name, value, raising=False)
+    for module in (client, generation):
+        monkeypatch.setattr(module, "is_vllm_available", lambda **_: True)
+    with WeightServer() as first, WeightServer(workers=4) as second, WeightServer() as third:
+        yield [first, second, third]
+
+
+def connected(servers: list[WeightServer]) -> Any:
+    trainer = Trainer(servers[0].url)
+    connect_servers(trainer, [server.url for server in servers])
+    return trainer
+
+
+def test_each_server_gets_each_push_over_a_group_of_its_own(servers: list[WeightServer]) -> None:
+    trainer = connected(servers)
+    for step in range(2):
+        trainer.state.global_step = step
+        torch.nn.init.constant_(trainer.model.weight, float(step))
+        assert weights_are_old(trainer)
+        push_weights(trainer)
+        for server in servers:
+            assert server.weights.keys() == {"weight", "bias"}
+            assert all(torch.equal(server.weights[name], value) for name, value in trainer.model.named_parameters())
+    one_push = ["/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache"]
+    assert all(server.asked == ["/init_weight_transfer_engine", *one_push, *one_push] for server in servers)
+    groups = [(server.group["master_port"], server.group["world_size"]) for server in servers]
+    assert groups == [(7000, 2), (7001, 5), (7002, 2)]  # the workers of all data-parallel ranks are in one group
+
+
+def test_a_server_that_fails_is_named(servers: list[WeightServer]) -> None:
+    trainer = connected(servers)
+    servers[1].broken = "/start_weight_update"
+    with pytest.raises(GenerationError, match=rf"{servers[1].url} could not be given the weights.*resume"):
+        push_weights(trainer)
+    assert weights_are_old(trainer)
+    assert trainer.vllm_generation.vllm_client.base_url == servers[0].url
+    servers[2].broken = "/server_info"
+    with pytest.raises(GenerationError, match=rf"{servers[2].url} cannot be used"):
+        connected(servers)
+
+
+def test_one_server_is_left_to_trl(servers: list[WeightServer]) -> None:
+    trainer = connected(servers[:1])
+    assert "sync_weights" not in vars(trainer.vllm_generation)
+
+
+def test_the_first_of_the_addresses_is_trls_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = _config(tmp_path, monkeypatch, vllm_server_urls=["http://a:8000/", "http://b:8000/v1"])
+    assert args.vllm_server_urls == ["http://a:8000", "http://b:8000"]
+    assert args.vllm_server_base_url == "http://a:8000"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"vllm_server_urls": ["http://a:1", "http://a:1/"]}, "names a server twice"),
+        ({"vllm_server_urls": []}, "give a list of addresses"),
+        ({"vllm_server_urls": ["a:1"]}, "needs an address like"),
+        ({"vllm_server_urls": ["http://a:1"], "vllm_server_base_url": "http://b:1"}, "not both"),
+        ({"vllm_server_urls": ["http://a:1"], "vllm_mode": "colocate"}, "needs use_vllm: true and vllm_mode: server"),
+        ({"max_staleness": 1, "vllm_mode": "colocate"}, "vllm_mode: server"),
+    ],
+)
+def test_addresses_that_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        _config(tmp_path, monkeypatch, **settings)
+
+
+def _config(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> ARPOConfig:
+    monkeypatch.setattr("arpo_trainer.training.config.planned_processes", lambda: 1)  # vLLM need not be installed
+    return config(folder, use_vllm=True, **{"vllm_mode": "server", **settings})

@@ -1,0 +1,75 @@
+"""Commands for the backend "command": docker, docker behind ssh, and bubblewrap; each with every wall that it can have.
+
+The variable ARPO_TEST_COMMAND names the one that the tests use; without it that is docker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from ssh_server import ssh_server
+
+from sandbox import Limits
+from sandbox.backends import bubblewrap
+from sandbox.backends.local_process import shared_memory
+from sandbox.config.limits import parse_size
+from sandbox.config.options import ServerOptions
+from sandbox.images.build import build_image
+from sandbox.images.profiles import packages_directory
+
+VARIABLE = "ARPO_TEST_COMMAND"
+_DIST_PACKAGES = "/usr/local/lib/python3.11/dist-packages"  # where Debian's Python looks
+_closing = contextlib.ExitStack()
+
+
+def command_for(limits: Limits, sessions: int, profile: str = "math") -> list[str]:
+    """The command for a container with these limits."""
+    options = ServerOptions(limits, sessions, profile)
+    kind = os.environ.get(VARIABLE) or "docker"
+    if kind == "bubblewrap":
+        return _bubblewrap(options)
+    return _docker(options) if kind == "docker" else [*_ssh(), shlex.join(_docker(options))]
+
+
+def _docker(options: ServerOptions) -> list[str]:
+    memory = str(parse_size(options.limits.memory))
+    words = ["docker", "run", "--interactive", "--rm", "--network=none", "--read-only", "--cap-drop=ALL"]
+    words += [f"--cap-add={name}" for name in ("SETUID", "SETGID", "KILL", "SYS_NICE")]
+    words += ["--security-opt=no-new-privileges", f"--memory={memory}", f"--memory-swap={memory}"]
+    words += ["--pids-limit=8192", "--log-driver=none", "--ulimit=core=1"]
+    words += [f"--cpus={options.limits.cpus}"] if options.limits.cpus else []
+    words += [f"--tmpfs=/dev/shm:size={shared_memory(options)},mode=1733"]
+    slots = (f"--tmpfs=/slots/{number}" for number in range(options.sessions))
+    words += [f"{slot}:exec,nosuid,nodev,size={options.limits.disk},nr_inodes=16384" for slot in slots]
+    return [*words, build_image(profile=options.profile)]
+
+
+def _bubblewrap(options: ServerOptions) -> list[str]:
+    fault = bubblewrap.why_no_bubblewrap()
+    if fault or not os.path.isdir(_DIST_PACKAGES):
+        pytest.skip(f"NOT TESTED: {fault or 'Debian has no Python 3.11 here'}")
+    words = bubblewrap._command(options)
+    packages = packages_directory(options.profile)
+    if packages is not None:
+        at = words.index("--proc")
+        words[at:at] = ["--ro-bind", str(packages), _DIST_PACKAGES]
+    return words
+
+
+@cache
+def _ssh() -> list[str]:
+    """One sshd for all tests of a run."""
+    place = _closing.enter_context(tempfile.TemporaryDirectory())
+    port, config = _closing.enter_context(ssh_server(Path(place)))
+    return ["ssh", "-F", str(config), "-p", str(port), "root@127.0.0.1"]
+
+
+def end_ssh() -> None:
+    """End the sshd, if there is one."""
+    _closing.close()
