@@ -67,9 +67,9 @@ SchedulerParameters=sched_interval=1
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17001-1700{nodes}] CPUs={cpus} Gres=gpu:{gpus}
 PartitionName=all Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE OverSubscribe=FORCE:8
 """
-RECORD = 'printf "%s\\n" "$(basename "$0")|$SLURMD_NODENAME|$CUDA_VISIBLE_DEVICES|$DOCKER_HOST|$*" >>"$RECORDS"\n'
+RECORD = 'printf "%s\\n" "$(basename "$0")|$SLURMD_NODENAME|$CUDA_VISIBLE_DEVICES|$ARPO_SANDBOX|$*" >>"$RECORDS"\n'
 FAKES = {
-    "arpo": RECORD + '[[ " $* " == *" --dry-run "* ]] || sleep 2',
+    "arpo": RECORD + '[[ $1 == sandbox ]] && exec sleep 300; [[ " $* " == *" --dry-run "* ]] || sleep 2',
     "vllm": RECORD + "exec sleep 300",
     "curl": 'grep -q "^vllm" "$RECORDS"',
 }
@@ -137,7 +137,7 @@ def train(folder: Path, nodes: int, sandbox_nodes: int) -> dict[str, Any]:
     submit("train.sbatch", f"--nodes={nodes}", CONFIG="my.yaml", MODEL="x/y", OUTPUT=str(folder / "run"), **environ)
     seconds = time.monotonic() - began
     lines = [line.split("|") for line in records.read_text().splitlines()]
-    started = [{"program": p, "node": n, "gpus": g, "docker_host": d, "arguments": a} for p, n, g, d, a in lines]
+    started = [{"program": p, "node": n, "gpus": g, "sandbox": d, "arguments": a} for p, n, g, d, a in lines]
     return {"nodes": nodes, "sandbox_nodes": sandbox_nodes, "seconds": round(seconds, 1), "started": started}
 
 
