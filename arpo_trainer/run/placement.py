@@ -23,6 +23,7 @@ from arpo_trainer.costs.sharding import SHARDINGS
 from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES
 from arpo_trainer.run.dry_run import PlannedRun
 from arpo_trainer.run.launch import refused_machines
+from sandbox.backends.http_address import http_addresses, is_http_address
 
 _THIS_MACHINE = ("localhost", "0.0.0.0", "::1")
 _PYTHON = "python"  # the tool that needs a sandbox
@@ -57,13 +58,13 @@ class Placement:
         """Return why this placement cannot work; what is wrong with single settings, `plan_run` has refused."""
         args, layout = self.planned.args, self.planned.costs.layout
         refused = refused_machines(self.processes, self.machines, self.address)
-        url = self._server()
-        host = urllib.parse.urlsplit(url).hostname or ""
-        if url and self.machines > 1 and (host in _THIS_MACHINE or host.startswith("127.")):
-            refused.append(
-                f"the vLLM server {strip_credentials(url)} is another one on each of {self.machines} machines: set "
-                "vllm_server_base_url to an address that all of them reach"
-            )
+        for url in self._servers():
+            host = urllib.parse.urlsplit(url).hostname or ""
+            if self.machines > 1 and (host in _THIS_MACHINE or host.startswith("127.")):
+                refused.append(
+                    f"the vLLM server {strip_credentials(url)} is another one on each of {self.machines} machines: "
+                    "give it the address that all of them reach"
+                )
         if self.planned.run.cold_start_examples and layout.sharding != "ddp":
             refused.append(
                 f"a cold start with {layout.sharding}: it writes whole weights. Make it once with --accelerate-config "
@@ -78,11 +79,12 @@ class Placement:
                 )
         return refused
 
-    def _server(self) -> str:
+    def _servers(self) -> list[str]:
         args = self.planned.args
         if not args.use_vllm or args.vllm_mode != "server":
-            return ""
-        return args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+            return []
+        one = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+        return args.vllm_server_urls or [one]
 
     def _training(self) -> Iterator[Line]:
         layout, each = self.planned.costs.layout, self.processes // self.machines
@@ -101,8 +103,9 @@ class Placement:
 
     def _generation(self) -> Iterator[Line]:
         args, layout = self.planned.args, self.planned.costs.layout
-        if url := self._server():
-            yield "vLLM server", strip_credentials(url), "is not started by this command; its GPUs are its own"
+        if urls := self._servers():
+            for url in urls:
+                yield "vLLM server", strip_credentials(url), "is not started by this command; its GPUs are its own"
             yield "  new weights", "from process 0", f"after each step, by NCCL over port {args.vllm_group_port}"
         elif args.use_vllm:
             size = max(1, args.vllm_tensor_parallel_size)
@@ -118,26 +121,28 @@ class Placement:
 
     def _rollouts(self) -> Iterator[Line]:
         plan, args = self.planned.costs.schedule, self.planned.args
-        groups = -(-plan.prompts // self.processes)
-        idle = max(0, self.processes - plan.prompts)
-        words = f"; {_many(idle, 'process')} without a group wait{'s' * (idle == 1)}" if idle else ""
-        size = plan.trajectories // plan.prompts
-        yield (
-            "rollouts",
-            "in the training processes",
-            f"at most {groups} of {plan.prompts} groups of {size} in each{words}",
-        )
+        players, where, one = self.processes, "in the training processes", "process"
+        if args.uses_workers:
+            players, one = max(args.rollout_workers, self.processes), "actor"
+            count = f"{args.rollout_workers}" if args.rollout_workers else "one for each node:"
+            where = f"{count} Ray actors, cluster {args.ray_address or 'RAY_ADDRESS, or of this machine'}"
+        groups, size = -(-plan.prompts // players), plan.trajectories // plan.prompts
+        idle = max(0, players - plan.prompts)
+        words = f"; {_many(idle, one)} without a group wait{'s' * (idle == 1)}" if idle else ""
+        yield "rollouts", where, f"at most {groups} of {plan.prompts} groups of {size} in each{words}"
         most = min(groups * size, args.rollout_limits().get("trajectory", DEFAULT_TRAJECTORIES))
-        yield "environments at once, at most", f"{most:,} in a process", f"{most * self.processes:,} in all"
+        yield "environments at once, at most", f"{most:,} in each", f"{min(most * players, plan.trajectories):,} in all"
         if _PYTHON in self.planned.costs.episode.calls_of:
-            yield "sandboxes", self._sandboxes(), f"at most {most:,} sessions of each process"
+            yield "sandboxes", self._sandboxes(one), f"at most {most:,} sessions of each {one}"
 
-    def _sandboxes(self) -> str:
+    def _sandboxes(self, one: str) -> str:
         backend = self.environ.get("ARPO_SANDBOX") or "auto"
+        if is_http_address(backend):
+            return "servers " + ", ".join(http_addresses(backend, "")[0])
         hosts = self.environ.get("DOCKER_HOST", "")
         if hosts and backend in ("auto", "docker"):
             return "docker on " + ", ".join(strip_credentials(host) for host in hosts.split(","))
-        return f"{backend}, on the machine of each process"
+        return f"{backend}, on the machine of each {one}"
 
     def _memory(self) -> Iterator[Line]:
         needs = self.planned.costs.memory
@@ -146,8 +151,8 @@ class Placement:
             return
         has = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
         seen = f"; a GPU of this machine has {format_bytes(has)}" if has else ""
-        beside = f" and {'; '.join(needs.elsewhere)}" if needs.elsewhere else ""
-        yield "memory of a process", format_bytes(needs.peak), f"without PyTorch and CUDA{beside}{seen}"
+        left_out = "; ".join(["without PyTorch and CUDA", *needs.elsewhere])
+        yield "memory of a process", format_bytes(needs.peak), left_out + seen
 
 
 def _many(count: int, what: str) -> str:

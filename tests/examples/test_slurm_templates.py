@@ -32,7 +32,8 @@ FAKES = {
         done
         exit 0""",
     "arpo": r"""
-        printf '%s\n' "arpo|$SLURMD_NODENAME|${CUDA_VISIBLE_DEVICES:-}|${DOCKER_HOST:-}|$OPTIONS|$*" >>"$RECORDS"
+        printf '%s\n' "arpo|$SLURMD_NODENAME|${CUDA_VISIBLE_DEVICES:-}|${ARPO_SANDBOX:-}|$OPTIONS|$*" >>"$RECORDS"
+        [[ $1 == sandbox ]] && { echo $$ >"$RECORDS.$SLURMD_NODENAME"; exec /bin/sleep 60; }
         [[ " $* " == *" --dry-run "* ]] && exit "${DRY_RUN_STATUS:-0}"
         [[ ${TRAINING_SECONDS:-} ]] && exec /bin/sleep "$TRAINING_SECONDS"
         exit "${TRAINING_STATUS:-0}" """,
@@ -40,8 +41,9 @@ FAKES = {
         [[ ${SERVER_FAILS:-} == start ]] && exit 3
         printf '%s\n' "vllm|$SLURMD_NODENAME|$CUDA_VISIBLE_DEVICES||$OPTIONS|$*" >>"$RECORDS"
         [[ ${SERVER_FAILS:-} == later ]] && { /bin/sleep 0.3; exit 3; }
-        echo $$ >"$RECORDS.server"; exec /bin/sleep 60""",
-    "curl": 'grep -q ^vllm "$RECORDS" && [[ ${SERVER_FAILS:-} != start ]]',
+        echo $$ >"$RECORDS.$SLURMD_NODENAME"; exec /bin/sleep 60""",
+    # a server answers once it was started on the node of the address
+    "curl": "url=${*: -1}; url=${url#http://}; [[ -e $RECORDS.${url%%:*} || ${SERVER_FAILS:-} == later ]]",
     "sleep": "exec /bin/sleep 0.02",
 }
 
@@ -53,7 +55,7 @@ class Step:
     program: str
     node: str
     gpus: str
-    docker: str
+    sandbox: str
     options: str
     words: str
 
@@ -88,8 +90,9 @@ class FakeSlurm:
     def steps(self) -> list[Step]:
         return [Step(*line.split("|")) for line in self.records.read_text().splitlines()]
 
-    def server_is_gone(self) -> bool:
-        return not Path(f"/proc/{(self.records.parent / 'records.server').read_text().strip()}").exists()
+    def servers_are_gone(self) -> bool:
+        pids = [file.read_text().strip() for file in self.records.parent.glob("records.*")]
+        return bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 @pytest.fixture
@@ -126,7 +129,8 @@ def test_each_part_is_started_where_it_belongs(
     dry, *rest = steps
     assert "--dry-run" in dry.words
     [serve] = [step for step in rest if step.program == "vllm"]
-    ranks = {step.node: step for step in rest if step.program == "arpo"}
+    ranks = {step.node: step for step in rest if step.words.startswith("train")}
+    boxes = {step.node: step for step in rest if step.words.startswith("sandbox serve")}
     assert (serve.node, sorted(ranks)) == (server, training)
     assert {step.gpus for step in ranks.values()} == {gpus[0]}
     assert serve.gpus == gpus[1]
@@ -138,10 +142,12 @@ def test_each_part_is_started_where_it_belongs(
         assert words.after("--num-processes") == str(len(training) * len(gpus[0].split(",")))
         assert words.after("--main-process-ip") == "n0"
         assert f"vllm_server_base_url=http://{server}:8000" in words.words
-    hosts = ",".join(f"ssh://n{len(training) + number}" for number in range(sandbox_nodes))
-    assert {step.docker for step in steps if step.program == "arpo"} == {hosts}
+    names = [f"n{len(training) + number}" for number in range(sandbox_nodes)]
+    assert sorted(boxes) == names
+    assert {step.sandbox for step in (dry, *ranks.values())} == {",".join(f"http://{name}:8080" for name in names)}
+    assert {step.sandbox for step in boxes.values()} <= {""}  # they open their own
     assert all("--overlap" in step.options and "--gpus-per-node=8" in step.options for step in steps)
-    assert slurm.server_is_gone()
+    assert slurm.servers_are_gone()
 
 
 def test_the_flags_are_those_of_the_command(slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,10 +166,11 @@ def test_the_flags_are_those_of_the_command(slurm: FakeSlurm, capsys: pytest.Cap
         ({"CONFIG": ""}, "CONFIG: is missing", set()),
         ({"MODEL": ""}, "MODEL: is missing", set()),
         ({"SANDBOX_NODES": "1"}, "no node is left to train: 2 nodes", set()),
+        ({"SANDBOX_NODES": "2"}, "no node is left to train: 2 nodes", set()),
         ({"SLURM_JOB_NODELIST": "n0", "SLURM_GPUS_ON_NODE": "1"}, "one node needs 2 GPUs", set()),
         ({"DRY_RUN_STATUS": "1"}, "", {"arpo"}),
         ({"SERVER_FAILS": "start"}, "the vLLM server on n1 ended", {"arpo"}),
-        ({"SERVER_FAILS": "later", "TRAINING_SECONDS": "30"}, "ended during training", {"arpo", "vllm"}),
+        ({"SERVER_FAILS": "later", "TRAINING_SECONDS": "30"}, "a server ended during training", {"arpo", "vllm"}),
         ({"TRAINING_STATUS": "7"}, "", {"arpo", "vllm"}),
     ],
 )
@@ -173,7 +180,7 @@ def test_what_fails_ends_the_job(slurm: FakeSlurm, environ: dict[str, str], word
     assert words in said
     assert {step.program for step in steps} == programs
     if "vllm" in programs and "SERVER_FAILS" not in environ:
-        assert slurm.server_is_gone()
+        assert slurm.servers_are_gone()
 
 
 def test_a_job_that_is_ended_leaves_nothing(slurm: FakeSlurm) -> None:
@@ -183,7 +190,7 @@ def test_a_job_that_is_ended_leaves_nothing(slurm: FakeSlurm) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=10) == 143
-    assert slurm.server_is_gone()
+    assert slurm.servers_are_gone()
 
 
 @pytest.mark.parametrize(

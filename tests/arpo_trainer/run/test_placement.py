@@ -11,8 +11,8 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run.dry_run import plan_run
 from arpo_trainer.run.placement import Placement
 
-SERVER = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://me:secret@n9:8000"}
-COLOCATE = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
+SERVER: dict[str, Any] = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://me:secret@n9:8000"}
+COLOCATE: dict[str, Any] = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
 
 
 def placed(
@@ -49,7 +49,7 @@ def test_processes_are_on_their_machines(tiny_policy: Path) -> None:
     assert shown["machines 1 .. 3"] == "processes 8 .. 31 | training, 8 on each"
     assert shown["vLLM server"].startswith("http://n9:8000 | ")  # without the password
     assert shown["rollouts"] == "in the training processes | at most 1 of 32 groups of 4 in each"
-    assert shown["environments at once, at most"] == "4 in a process | 128 in all"
+    assert shown["environments at once, at most"] == "4 in each | 128 in all"
     assert "GiB" in shown["memory of a process"] or "MiB" in shown["memory of a process"]
 
 
@@ -57,7 +57,7 @@ def test_one_process_has_everything(tiny_policy: Path) -> None:
     shown = text(placed(tiny_policy, limits={"trajectory": 8}))
     assert shown["machine 0"] == "process 0 | training, on the CPU; the whole model"
     assert shown["generation"] == "transformers, in each process | the model itself"
-    assert shown["environments at once, at most"] == "8 in a process | 8 in all"
+    assert shown["environments at once, at most"] == "8 in each | 8 in all"
     assert shown["sandboxes"] == "auto, on the machine of each process | at most 8 sessions of each process"
 
 
@@ -74,8 +74,25 @@ def test_engines_and_sandboxes_are_named(tiny_policy: Path) -> None:
     )
 
 
+def test_servers_workers_and_sandbox_servers_are_named(tiny_policy: Path) -> None:
+    several: dict[str, Any] = {
+        **SERVER,
+        "vllm_server_base_url": None,
+        "vllm_server_urls": ["http://n8:8000", "http://n9:8000"],
+    }
+    ray: dict[str, Any] = {"rollout_workers": 16, "ray_address": "n0:6379"}
+    environ = {"ARPO_SANDBOX": "http://me:secret@n5:8080,http://n6:8080"}
+    placement = placed(tiny_policy, 8, 2, environ=environ, **several, **ray)
+    assert [amount for name, amount, _ in placement.rows() if name == "vLLM server"] == several["vllm_server_urls"]
+    shown = text(placement)
+    assert shown["rollouts"] == "16 Ray actors, cluster n0:6379 | at most 2 of 32 groups of 4 in each"
+    assert shown["sandboxes"] == "servers http://n5:8080, http://n6:8080 | at most 8 sessions of each actor"
+    one_each = text(placed(tiny_policy, **SERVER, ray_address="auto"))
+    assert one_each["rollouts"].startswith("one for each node: Ray actors, cluster auto")
+
+
 def test_processes_without_a_group_are_named(tiny_policy: Path) -> None:
-    few = {"prompts_per_rollout": 4, "per_device_train_batch_size": 2}
+    few: dict[str, Any] = {"prompts_per_rollout": 4, "per_device_train_batch_size": 2}
     assert text(placed(tiny_policy, 8, **few))["rollouts"].endswith(
         "1 of 4 groups of 4 in each; 4 processes without a group wait"
     )
@@ -99,11 +116,12 @@ def test_what_cannot_work_is_refused(tiny_policy: Path, asked: dict[str, Any], w
 
 
 def test_what_works_is_not_refused(tiny_policy: Path) -> None:
-    for asked in (
+    cases: tuple[dict[str, Any], ...] = (
         {},
         {"processes": 16, "machines": 2, **SERVER},
         {"processes": 8, "vllm_tensor_parallel_size": 4, **COLOCATE},
-    ):
+    )
+    for asked in cases:
         assert placed(tiny_policy, **asked).refused() == []
 
 
