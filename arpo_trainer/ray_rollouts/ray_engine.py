@@ -58,7 +58,7 @@ class RayEngine(Engine):
 
         parts = EngineParts(self.backend, self.tokenizer, self.env, self.chat_template_kwargs)
         # of the trainer's backend this sends the weights to the servers
-        await self.backend.begin()
+        await self.begin()
         try:
             jobs = [(task, step, first_group + number) for number, task in enumerate(tasks)]
             done = await self.workers.play(parts, self.settings, dict(self.limits), jobs, take)
