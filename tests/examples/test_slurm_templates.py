@@ -74,7 +74,7 @@ class FakeSlurm:
         for name, body in FAKES.items():
             (folder / name).write_text(f"#!/bin/bash\n{body}\n")
             (folder / name).chmod(0o755)
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "DOCKER_HOST", "CUDA"))}
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "ARPO_SANDBOX", "CUDA"))}
         self.environ = {**clean, "PATH": f"{folder}:{os.environ['PATH']}", "RECORDS": str(self.records)}
 
     def start(self, template: str, **environ: str) -> subprocess.Popen[str]:
