@@ -76,6 +76,7 @@ def test_a_summary_of_nothing_scored_has_no_scores() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--ray", "auto"], "--ray and --rollout-workers need --vllm-server or --endpoint"),
         (["--endpoint", "http://127.0.0.1:1"], "--endpoint URL and --endpoint-model NAME go together"),
         (["--tasks", "0"], "--tasks must be at least 1"),
         (["--limit", "python"], "--limit 'python': write name=value"),
