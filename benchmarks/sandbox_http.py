@@ -40,6 +40,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from sandbox import Sandbox, SessionLost, SyncInterpreter
@@ -160,7 +161,7 @@ def crowd(sandboxes: list[Sandbox], calls: int, tally: Tally, on_call: Any) -> f
     begun = time.perf_counter()
     with ThreadPoolExecutor(len(sandboxes)) as threads:
         played = [
-            threads.submit(play, lambda one=one: one.interpreter_sync(SETUP), f"c{number}", each, tally, on_call)
+            threads.submit(play, partial(one.interpreter_sync, SETUP), f"c{number}", each, tally, on_call)
             for number, one in enumerate(sandboxes)
         ]
         for one in played:

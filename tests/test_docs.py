@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 PAGES += sorted((ROOT / "benchmarks").glob("*.md"))
 SNIPPET = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
-# pages whose snippets are functions that want a model: each has a test of its own
+# pages whose snippets are functions that want a model, or that want a server: each has a test of its own
 WITH_MODEL = (
     "README.md",
     "adapters/play.md",
@@ -31,6 +31,7 @@ WITH_MODEL = (
     "how-to/evaluate.md",
     "how-to/generation-backends.md",
     "how-to/ray.md",
+    "how-to/remote-sandboxes.md",
     "how-to/rollouts.md",
     "tutorials/first-training.md",
     "tutorials/own-algorithm.md",

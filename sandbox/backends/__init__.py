@@ -1,4 +1,4 @@
-"""Where a sandbox server is started: Docker, bubblewrap, or a plain subprocess."""
+"""Where a sandbox server is started: Docker, bubblewrap, a plain subprocess, or a server elsewhere by HTTP."""
 
 from sandbox.moved_names import moved_members
 

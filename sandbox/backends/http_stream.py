@@ -12,13 +12,13 @@ import json
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from sandbox.backends.http_calls import HttpCalls, ServerGone
+from sandbox.backends.remote_queue import RemoteQueue
 from sandbox.backends.stream import START_SECONDS
 from sandbox.backends.worker_threads import WorkerThreads
 from sandbox.errors import BY_NAME, SandboxError, SessionLost
@@ -53,27 +53,6 @@ _NOT_BEGUN = {
     "alive": True,
 }
 Fields = dict[str, Any]
-
-
-class RemoteQueue:
-    """The requests of one session that have not been sent yet.
-
-    Attributes:
-        id: of the session on the server; empty until it is open.
-        number: of the last request.
-        requests: kind, number of the frame, and fields.
-        busy: whether a thread is sending them.
-        closing: whether it is to be closed, so that nothing more is run in it.
-        cell: the name of the cell whose answer is awaited; None if there is none.
-    """
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.number = 0
-        self.requests: deque[tuple[int, int, Fields]] = deque()
-        self.busy = False
-        self.closing = False
-        self.cell: int | None = None
 
 
 class HttpStream:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from sandbox.pool.daemon_threads import daemon_thread, start_thread
+from sandbox.errors import SandboxError
 
 
 class WorkerThreads:
@@ -29,7 +29,7 @@ class WorkerThreads:
         """Run an action in a thread.
 
         Raises:
-            PythonExiting: the interpreter is exiting.
+            SandboxError: no thread can be started, since the interpreter is exiting.
         """
         with self._lock:
             new = self._idle == 0
@@ -37,7 +37,10 @@ class WorkerThreads:
             self._threads += new
         self._actions.put(action)
         if new:
-            start_thread(daemon_thread(self._work, self._name))
+            try:
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            except RuntimeError as error:
+                raise SandboxError(f"Python is exiting: nothing can be asked of the sandbox ({error})") from error
 
     def _work(self) -> None:
         while (action := self._actions.get()) is not None:

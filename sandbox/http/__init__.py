@@ -1,1 +1,1 @@
-"""HTTP servers: the SandboxFusion-compatible endpoint and the JSON server under it."""
+"""HTTP servers: sessions for other machines, SandboxFusion's endpoint, and the JSON server under them."""

@@ -101,7 +101,7 @@ class HostedSession:
 
 
 @dataclass
-class Creation:
+class HostedCreation:
     """A session that is being opened, or was opened, for one key."""
 
     lease: str
@@ -126,7 +126,7 @@ class HostedSessions:
         self.idle_seconds = idle_seconds
         self.instance = secrets.token_urlsafe(12)
         self._sessions: dict[str, HostedSession] = {}
-        self._creations: dict[tuple[str, str], Creation] = {}
+        self._creations: dict[tuple[str, str], HostedCreation] = {}
         self._others: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -149,11 +149,11 @@ class HostedSessions:
             if known is not None:
                 return known.future
             self._check_quota(client)
-            creation = self._creations[client.name, key] = Creation(lease)
+            creation = self._creations[client.name, key] = HostedCreation(lease)
         start_thread(daemon_thread(self._open, "sandbox session", client.name, key, creation, once))
         return creation.future
 
-    def _open(self, client: str, key: str, creation: Creation, once: bool) -> None:
+    def _open(self, client: str, key: str, creation: HostedCreation, once: bool) -> None:
         opener = self.sandbox._opener
         try:
             session = finish(opener.reserve() if once else opener.open("", {}))

@@ -6,6 +6,7 @@ That sessions behave as elsewhere, the tests of sessions show with the backend "
 from __future__ import annotations
 
 import http.server
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -342,6 +343,14 @@ def test_an_error_of_the_machinery_reaches_the_client(inner: Sandbox) -> None:
     closed.close_sync()
     with served(closed) as url, pytest.raises(SandboxError, match="closed"):
         Sandbox.open_sync(url)
+
+
+def test_the_code_of_the_documentation_runs(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/remote-sandboxes.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(code.replace("http://box:8080", url).replace('token="..."', 'token="ann-token"'), {})
+    value, isolation = capsys.readouterr().out.split()
+    assert (value, isolation.split("+")[0]) == ("42", "http")
 
 
 def wait_for(condition: Any) -> None:
