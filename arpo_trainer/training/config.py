@@ -220,9 +220,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
     )
     vllm_server_urls: list[str] | None = field(
         default=None,
-        metadata={
-            "help": "Addresses of several vLLM servers, in place of `vllm_server_base_url`; each gets the weights."
-        },
+        metadata={"help": "Addresses of several vLLM servers, not `vllm_server_base_url`; each gets the weights."},
     )
     max_rows: int = field(
         default=64, metadata={"help": "Most requests that the transformers backend decodes together."}
