@@ -8,7 +8,7 @@ four tokens.
 
 costs    CPU seconds of workers and driver, measured on this machine (`scale_costs`); the other parts charge them
 check    the same load in virtual time and on the real clock, without these charges
-workers  8 to 1,024 workers with a group of 4 each: everything grows with them; 50 searches per second; 8 servers
+workers  8 to 1,024 workers with a group of 4 each: servers grow with them; 50 searches per second
 limits   64 workers: how much faster is it when one limit is lifted? That is what the limit costs
 sizing   what one server keeps up with, for models and kinds of tasks, and a step of 1,024 trajectories
 
@@ -44,7 +44,6 @@ STEP, STEP_SECONDS, CORE_SHARE = 1024, 600, 0.7  # trajectories; seconds; of a w
 SCENARIOS: dict[str, tuple[str, str, int, dict[str, Any]]] = {  # kind, model, most workers, limits
     "search, servers grow": ("search", "7B", 1024, {}),
     "search, 50 per second": ("search", "7B", 256, {"searches": SEARCHES}),
-    "search, 8 servers": ("search", "7B", 256, {"servers": 8}),
     "math, servers grow": ("math", "1.5B", 1024, {}),
 }
 STEPS = ("7B", "14B")  # models for which a whole step is played

@@ -98,7 +98,7 @@ def _workers(found: dict[str, Any]) -> Iterator[Row]:
         "driver's CPU",
         "driver's link",
     ]
-    for name in ("search, servers grow", "search, 50 per second", "search, 8 servers", "math, servers grow"):
+    for name in ("search, servers grow", "search, 50 per second", "math, servers grow"):
         for row in found["workers"][name]:
             yield [
                 name if row["workers"] == 8 else "",
@@ -161,6 +161,12 @@ def _costs(found: dict[str, Any]) -> Iterator[Row]:
     yield ["bytes of a tree per token: in memory", f"{costs['memory_bytes_a_token']:.0f}"]
 
 
+def _servers(found: dict[str, Any]) -> Iterator[Row]:
+    yield ["", "simulated", "published"]
+    for name, pair in found["servers"].items():
+        yield [name, *(f"{value:,}" for value in pair)]
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "sizing": _sizing,
     "steps": _steps,
@@ -168,6 +174,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "limits": _limits,
     "check": _check,
     "costs": _costs,
+    "servers": _servers,
 }
 
 
