@@ -68,18 +68,29 @@ def _sizing(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def _steps(found: dict[str, Any]) -> Iterator[Row]:
-    yield ["task", "model", "GPUs", "workers", "sandboxes", "minutes", "of them with a server that waits"]
-    for row in found["sizing"]:
-        if step := row["step"]:
-            yield [
-                row["kind"],
-                row["model"],
-                str(step["servers"] * row["gpus"]),
-                str(step["workers"]),
-                f"{step['sandboxes']:.0f}",
-                f"{step['seconds'] / 60:.1f}",
-                f"{step['servers_idle']:.0%}",
-            ]
+    yield [
+        "task",
+        "model",
+        "servers",
+        "GPUs",
+        "workers",
+        "sandboxes",
+        "searches per second",
+        "minutes",
+        "driver's link",
+    ]
+    for row in found["steps"]:
+        yield [
+            row["kind"],
+            row["model"],
+            str(row["servers"]),
+            str(row["gpus"]),
+            str(row["workers"]),
+            f"{row['sandboxes']:.0f}",
+            f"{row['searches_per_second']:.0f}",
+            f"{row['seconds'] / 60:.1f}",
+            f"{row['megabytes_a_tree'] * row['groups']:.0f} MB",
+        ]
 
 
 def _workers(found: dict[str, Any]) -> Iterator[Row]:
