@@ -1,6 +1,6 @@
 """How rollouts scale: 8 to 1,024 workers against simulated servers, tools and sandboxes, with real scheduling code.
 
-    python benchmarks/scale.py [--part costs] [--part check] [--part workers] [--part limits] [--part sizing]
+    python benchmarks/scale.py [--part costs] [--part check] [--part workers] ...
 
 The library's engine, scheduler, server pool, rate limiter, sandbox queue and dispatch play whole trees in virtual time
 (`virtual_time`); what they wait for is simulated (`scale_servers`, `scale_sandbox`, `scale_world`). One id stands for
@@ -8,9 +8,10 @@ four tokens.
 
 costs    CPU seconds of workers and driver, measured on this machine (`scale_costs`); the other parts charge them
 check    the same load in virtual time and on the real clock, without these charges
-workers  8 to 1,024 workers with a group of 4 each: everything grows with them; 50 searches per second; 8 servers
+workers  8 to 1,024 workers with a group of 4 each: servers grow with them; 50 searches per second
 limits   64 workers: how much faster is it when one limit is lifted? That is what the limit costs
-sizing   what one server keeps up with, for models and kinds of tasks, and a step of 1,024 trajectories
+sizing   what one server keeps up with, for models and kinds of tasks
+steps    a step of 1,024 trajectories on as many servers as that makes
 
 Writes benchmarks/results/scale.json, each part for itself; `python -m scripts.scale_tables` writes the pages' tables.
 """
@@ -28,23 +29,23 @@ from typing import Any
 
 sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES
 from benchmarks.rollout_world import DELAYS, small_tokenizer
 from benchmarks.scale_costs import measured_costs
 from benchmarks.scale_servers import MODELS, published_check
 from benchmarks.scale_step import Load, simulate
 from benchmarks.scale_world import KINDS
 
-PARTS = ("costs", "check", "workers", "limits", "sizing")
+PARTS = ("costs", "check", "workers", "limits", "sizing", "steps")
 RESULTS = Path(__file__).resolve().parent / "results" / "scale.json"
 SEARCHES = 50.0  # per second: Serper's smallest plan (arpo_env/search/web/provider_table.py)
 WORKERS = (8, 64, 256, 1024)
 IN_FLIGHT = (32, 64, 128, 256)  # trajectories per server
 ENOUGH = 0.85  # of the best throughput
-STEP, STEP_SECONDS, CORE_SHARE = 1024, 600, 0.7  # trajectories; seconds; of a worker's core that may be used
+STEP = 1024  # trajectories
 SCENARIOS: dict[str, tuple[str, str, int, dict[str, Any]]] = {  # kind, model, most workers, limits
     "search, servers grow": ("search", "7B", 1024, {}),
     "search, 50 per second": ("search", "7B", 256, {"searches": SEARCHES}),
-    "search, 8 servers": ("search", "7B", 256, {"servers": 8}),
     "math, servers grow": ("math", "1.5B", 1024, {}),
 }
 STEPS = ("7B", "14B")  # models for which a whole step is played
@@ -101,7 +102,7 @@ class Study:
         return found
 
     def sizing(self) -> Rows:
-        """Return what a server keeps up with, and what a step of 1,024 trajectories in ten minutes needs."""
+        """Return what a server keeps up with."""
         return [self._size(kind, model) for kind in KINDS for model in MODELS]
 
     def _size(self, kind: str, model: str) -> dict[str, Any]:
@@ -113,10 +114,6 @@ class Study:
         )
         per_second = row["trajectories_per_second"]
         core = row["workers_cpu"] * row["workers"] / per_second  # seconds of a worker's core for a trajectory
-        servers = max(1, -(-STEP // flight))
-        workers = max(1, -(-servers * per_second * core // CORE_SHARE))
-        groups = STEP // 16
-        step = Load(kind, model, int(workers), servers, groups, at_once=-(-groups // int(workers)), generations=16)
         return {
             "kind": kind,
             "model": model,
@@ -127,8 +124,18 @@ class Study:
             "sandboxes": row["sandboxes"],
             "core_seconds": float(f"{core:.3g}"),
             "tried": {str(n): one["trajectories_per_second"] for n, one in zip(IN_FLIGHT, tried, strict=True)},
-            "step": self.run(step) if model in STEPS else None,
         }
+
+    def steps(self, sizes: Rows) -> Iterator[Rows]:
+        """Play steps of 64 groups of 16, all of them in flight at once, and yield the rows so far."""
+        rows: Rows = []
+        for size in (size for size in sizes if size["model"] in STEPS):
+            servers, groups = -(-STEP // size["in_flight"]), STEP // 16
+            # by its CPU one worker would be enough, but by default it has 256 trajectories and sessions
+            workers = -(-STEP // DEFAULT_TRAJECTORIES)
+            load = Load(size["kind"], size["model"], workers, servers, groups, groups // workers, 16, slots=256)
+            rows.append({**self.run(load), "gpus": size["gpus"] * servers})
+            yield rows
 
 
 def _small(kind: str, model: str, workers: int, servers: int, **limits: Any) -> Load:
@@ -155,6 +162,10 @@ def main() -> None:
             for scenario in arguments.scenario or SCENARIOS:
                 for rows in Study(_kept()["costs"]).workers(scenario):
                     _keep({part: {**_kept().get(part, {}), scenario: rows}})
+            continue
+        elif part == "steps":
+            for rows in Study(_kept()["costs"]).steps(_kept()["sizing"]):
+                _keep({part: rows})
             continue
         else:
             found = {part: getattr(Study(_kept()["costs"]), part)()}

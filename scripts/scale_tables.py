@@ -68,18 +68,29 @@ def _sizing(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def _steps(found: dict[str, Any]) -> Iterator[Row]:
-    yield ["task", "model", "GPUs", "workers", "sandboxes", "minutes", "of them with a server that waits"]
-    for row in found["sizing"]:
-        if step := row["step"]:
-            yield [
-                row["kind"],
-                row["model"],
-                str(step["servers"] * row["gpus"]),
-                str(step["workers"]),
-                f"{step['sandboxes']:.0f}",
-                f"{step['seconds'] / 60:.1f}",
-                f"{step['servers_idle']:.0%}",
-            ]
+    yield [
+        "task",
+        "model",
+        "servers",
+        "GPUs",
+        "workers",
+        "sandboxes",
+        "searches per second",
+        "minutes",
+        "driver's link",
+    ]
+    for row in found["steps"]:
+        yield [
+            row["kind"],
+            row["model"],
+            str(row["servers"]),
+            str(row["gpus"]),
+            str(row["workers"]),
+            f"{row['sandboxes']:.0f}",
+            f"{row['searches_per_second']:.0f}",
+            f"{row['seconds'] / 60:.1f}",
+            f"{row['megabytes_a_tree'] * row['groups']:.0f} MB",
+        ]
 
 
 def _workers(found: dict[str, Any]) -> Iterator[Row]:
@@ -98,7 +109,7 @@ def _workers(found: dict[str, Any]) -> Iterator[Row]:
         "driver's CPU",
         "driver's link",
     ]
-    for name in ("search, servers grow", "search, 50 per second", "search, 8 servers", "math, servers grow"):
+    for name in ("search, servers grow", "search, 50 per second", "math, servers grow"):
         for row in found["workers"][name]:
             yield [
                 name if row["workers"] == 8 else "",
@@ -161,6 +172,12 @@ def _costs(found: dict[str, Any]) -> Iterator[Row]:
     yield ["bytes of a tree per token: in memory", f"{costs['memory_bytes_a_token']:.0f}"]
 
 
+def _servers(found: dict[str, Any]) -> Iterator[Row]:
+    yield ["", "simulated", "published"]
+    for name, pair in found["servers"].items():
+        yield [name, *(f"{value:,}" for value in pair)]
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "sizing": _sizing,
     "steps": _steps,
@@ -168,6 +185,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "limits": _limits,
     "check": _check,
     "costs": _costs,
+    "servers": _servers,
 }
 
 

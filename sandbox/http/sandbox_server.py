@@ -83,8 +83,8 @@ class SandboxServer(JsonServer):
     """
 
     def __init__(self, address: tuple[str, int], handler: type[_Handler], sessions: HostedSessions) -> None:
+        self.sessions = sessions  # first: an address that cannot be bound closes the server
         super().__init__(address, handler)
-        self.sessions = sessions
         start_thread(daemon_thread(sessions.watch, "sandbox idle sessions"))
 
     def server_close(self) -> None:
