@@ -97,10 +97,6 @@ class TrainingRun:
         Raises:
             BlockingIOError: another process trains in the folder.
         """
-        with only_writer(self.folder, this_rank() == 0):
-            return self._run()
-
-    def _run(self) -> Path:
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             self.environments.check(self.args)
@@ -109,6 +105,11 @@ class TrainingRun:
             # rollout workers have the sandboxes then, and say themselves what is missing
             isolation = "of the rollout workers" if self.args.uses_workers else default_sandbox().isolation
         logger.info("sandbox: %s", isolation)
+        with only_writer(self.folder, this_rank() == 0):
+            self._run(isolation)
+        return self.folder
+
+    def _run(self, isolation: str) -> None:
         recorder = self._make_recorder(isolation) if this_rank() == 0 else None
         status = "failed"
         try:
@@ -122,7 +123,6 @@ class TrainingRun:
                 recorder.write_facts(status=status)
                 logger.info("training used %s", recorder.spent)
                 logger.info("report: %s", write_report(self.folder))
-        return self.folder
 
     def _make_recorder(self, isolation: str) -> RunRecorder:
         run = self.arguments

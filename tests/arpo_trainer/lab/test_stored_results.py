@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def test_the_page_has_the_tables_of_the_comparison() -> None:
 def test_numbers_and_figures_are_those_of_the_stored_runs(result: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plan, records = load_comparison(result.parent)
-    drawn = {path.name for path in write_comparison(compare_records(plan, records), tmp_path)}
+    baseline = json.loads(result.read_text(encoding="utf-8"))["baseline"]
+    drawn = {path.name for path in write_comparison(compare_records(plan, records, baseline=baseline), tmp_path)}
     stored = {result.name, *(path.name for path in result.parent.glob("*.svg"))}
     assert len(stored) == 3
     for name in stored & drawn:
