@@ -64,12 +64,11 @@ def _over_seeds(stage: str, runs: list[Run]) -> list[str]:
 
 def _facts(runs: list[Run]) -> str:
     def each(part: str, name: str) -> str:
-        return ", ".join(str(run[part][name]) for run in runs)
+        found = [str(run[part][name]) for run in runs]
+        return found[0] if len(set(found)) == 1 else ", ".join(found)
 
     minutes = [run["minutes"]["cpu"] for run in runs if run["minutes"]]
-    took = (
-        f" CPU minutes of everything, evaluations included: {statistics.fmean(minutes):.1f} (mean)." if minutes else ""
-    )
+    took = f" CPU minutes a seed, evaluations included: {statistics.fmean(minutes):.1f}." if minutes else ""
     tasks = runs[0]["stages"]["start"]["tasks"]
     return (
         f"{tasks} held-out tasks, one sample each. Rows for sft: {each('synth', 'rows')}, of {each('synth', 'played')} "

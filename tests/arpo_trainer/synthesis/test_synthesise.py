@@ -209,7 +209,8 @@ def test_what_broke_is_counted_apart_and_sampled_again(
 def test_without_a_reward_for_the_format_thoughts_are_not_asked_for_and_tasks_may_share_a_question(
     model_folder: Path, tmp_path: Path
 ) -> None:
-    doors = load_source("bifurcation").solution(0)  # the same in all tasks, unlike the key
+    source: Any = load_source("bifurcation")
+    doors = source.solution(0)  # the same in all tasks, unlike the key
 
     def say(body: dict[str, Any]) -> tuple[int, Any]:
         shown = [message["content"] for message in body["messages"] if message["role"] == "user"][1:]
