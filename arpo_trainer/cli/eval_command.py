@@ -5,6 +5,7 @@ arpo eval deepsearch --endpoint URL --endpoint-model NAME --model TOKENIZER --ou
 arpo eval --resume --output evals/gsm8k          # only what is missing
 arpo eval retry evals/gsm8k                      # only what broke
 arpo eval ... --shard 3/8 --output evals/gsm8k   # one of eight parts; `arpo eval merge evals/gsm8k` joins them
+arpo eval ... --vllm-server URL --ray 10.0.0.1:6379 --rollout-workers 16     # episodes on the nodes of a Ray cluster
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from arpo_trainer.cli.model_options import (
     add_running_options,
     add_sampling_options,
     moved_model,
+    opened_workers,
     read_models,
     read_rollout,
     read_running,
@@ -121,7 +123,9 @@ def _play(
 
     display = functools.partial(LiveDisplay, plain=arguments.plain)
     asked: dict[str, Any] = {"resume": repeat_broken or arguments.resume, "repeat_broken": repeat_broken}
-    found = run_evaluation(settings, models, folder, **asked, shard=_shard(arguments), display=display)
+    with opened_workers(arguments, settings, models) as workers:
+        shard = _shard(arguments)
+        found = run_evaluation(settings, models, folder, **asked, shard=shard, workers=workers, display=display)
     return write_summary(found, settings.max_broken)
 
 

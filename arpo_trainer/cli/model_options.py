@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.cli.command_options import add_set_option, read_counts, read_settings_options
 
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.eval_models import EvalModel
+    from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.ray_rollouts import RolloutWorkers
 
 _ROLLOUT = ("temperature", "max_turn_length", "max_completion_length", "num_generations")
 
@@ -48,7 +52,7 @@ def add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 0
 
 
 def add_running_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of what runs at once, and of recordings."""
+    """Add the options of what runs at once and where, and of recordings."""
     parser.add_argument("--concurrency", type=int, metavar="N", help="most episodes at once (default 64)")
     limits = "most concurrent operations of a kind: python=8, search=16, generate=64"
     parser.add_argument("--limit", nargs="+", action="extend", default=[], metavar="KIND=N", help=limits)
@@ -56,6 +60,33 @@ def add_running_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-broken", type=float, metavar="SHARE", help=broken)
     parser.add_argument("--cache", metavar="FILE", help="record what was generated, searched, read and judged")
     parser.add_argument("--cache-mode", choices=("record", "replay"), help="replay: no network, no weights")
+    parser.add_argument("--ray", metavar="ADDRESS", help="play on a Ray cluster: HOST:PORT, or auto")
+    parser.add_argument(
+        "--rollout-workers", type=int, default=0, metavar="N", help="Ray actors that play (default: one on each node)"
+    )
+
+
+@contextlib.contextmanager
+def opened_workers(
+    arguments: argparse.Namespace, settings: EvalSettings, models: Sequence[EvalModel]
+) -> Iterator[RolloutWorkers | None]:
+    """Start the Ray actors that the options ask for, and end them afterwards; None if they ask for none.
+
+    Raises:
+        ValueError: the actors could not play this.
+        ModuleNotFoundError: Ray is not installed.
+        RayClusterError: the cluster cannot be used.
+        RolloutWorkerError: not all actors could be started.
+    """
+    if not (arguments.ray or arguments.rollout_workers):
+        yield None
+        return
+    from arpo_trainer.evaluation.ray_runner import check_for_workers
+    from arpo_trainer.ray_rollouts import RolloutWorkers
+
+    check_for_workers(settings, models)
+    with RolloutWorkers(arguments.rollout_workers, arguments.ray) as workers:
+        yield workers
 
 
 def stored_model(label: str, facts: dict[str, Any]) -> EvalModel:

@@ -4,6 +4,7 @@ arpo synth arpo/GSM8K-v0 --model TOKENIZER --endpoint URL --endpoint-model NAME 
 arpo synth arpo/Reasoning10K-v0 --model FOLDER --vllm --against arpo/MATH500-v0 arpo/HotpotQA-v0 --output data/mine
 arpo synth --resume --output data/gsm8k                # only what is missing; the files are written anew
 arpo synth ... --shard 3/8 --output data/gsm8k         # an eighth of the questions; `arpo eval merge data/gsm8k` joins
+arpo synth ... --ray 10.0.0.1:6379 --rollout-workers 16      # samples on the nodes of a Ray cluster
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from arpo_trainer.cli.model_options import (
     add_running_options,
     add_sampling_options,
     moved_model,
+    opened_workers,
     read_models,
     read_rollout,
     read_running,
@@ -92,7 +94,8 @@ def _synth(arguments: argparse.Namespace) -> int:
     progress = _Progress()
     asked = {"resume": arguments.resume, "repeat_broken": arguments.retry, "shard": shard, "progress": progress.add}
     try:
-        report = synthesise(settings, models, arguments.output, **asked)
+        with opened_workers(arguments, settings.play, models) as workers:
+            report = synthesise(settings, models, arguments.output, workers=workers, **asked)
     except NothingLeft as fault:
         write_table(fault.report.table())
         raise

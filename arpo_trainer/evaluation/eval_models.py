@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ModelKind = Literal["transformers", "vllm", "vllm-server", "endpoint"]
 KINDS: tuple[ModelKind, ...] = ("transformers", "vllm", "vllm-server", "endpoint")
+SERVED: tuple[ModelKind, ...] = ("vllm-server", "endpoint")  # by another process
 _TOPK = 20  # log-probabilities that entropies are estimated from
 
 
@@ -55,7 +56,7 @@ class EvalModel:
 
     def __post_init__(self) -> None:
         check_name("kind", self.kind, KINDS)
-        served = self.kind in ("vllm-server", "endpoint")
+        served = self.kind in SERVED
         if served != bool(self.urls) and self.kind != "endpoint":
             raise ValueError(f"a model of kind {self.kind!r} {'needs an address' if served else 'takes no address'}")
         if self.kind == "endpoint" and not self.name:

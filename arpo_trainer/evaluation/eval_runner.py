@@ -53,7 +53,6 @@ class EvalRunner:
         concurrency: most trajectories at once.
         limits: most operations of one kind at once, over all environments; see `ConcurrencyLimits`.
         on_row: called with each row after it was stored.
-        running: number of trajectories that are being played.
     """
 
     backend: Backend
@@ -62,8 +61,18 @@ class EvalRunner:
     concurrency: int = 64
     limits: Mapping[str, int] = field(default_factory=dict)
     on_row: Callable[[UnitRow], object] | None = None
-    running: int = 0
+    _running: int = 0
     _failed: list[tuple[Unit, RolloutTree]] = field(default_factory=list)
+
+    @property
+    def running(self) -> int:
+        """The number of trajectories that are being played."""
+        return self._running
+
+    @property
+    def per_unit(self) -> int:
+        """The number of trajectories of the largest unit."""
+        return max((engine.settings.num_generations for engine in self.engines.values()), default=1)
 
     async def play(self, units: Iterable[Unit]) -> None:
         """Play units in their order.
@@ -74,7 +83,7 @@ class EvalRunner:
             GenerationError: the model failed `FAILURES_IN_A_ROW` times without a success in between. These units are
                 not stored, so that a resumed run plays them.
         """
-        per_unit = max((engine.settings.num_generations for engine in self.engines.values()), default=1)
+        per_unit = self.per_unit
         limits = ConcurrencyLimits({"trajectory": max(self.concurrency, per_unit), **self.limits})
         contexts = {label: rollout_context(engine, limits) for label, engine in self.engines.items()}
         queue = iter(units)
@@ -94,7 +103,7 @@ class EvalRunner:
         for unit in queue:
             # the seeds of a group depend on these two numbers
             group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
-            self.running += per_unit
+            self._running += per_unit
             try:
                 await group.grow()
             except BaseException as several:
@@ -105,9 +114,12 @@ class EvalRunner:
                 self._model_failed(unit, group.tree, error)
                 continue
             finally:
-                self.running -= per_unit
-            self._store_failed()
-            self._store(unit, group.tree)
+                self._running -= per_unit
+            self._played(unit, group.tree)
+
+    def _played(self, unit: Unit, tree: RolloutTree) -> None:
+        self._store_failed()
+        self._store(unit, tree)
 
     def _store(self, unit: Unit, tree: RolloutTree) -> None:
         row = self.store.add(unit.key, unit.index, tree)

@@ -37,6 +37,7 @@ from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_set
 from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
 from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.live_display import LiveDisplay
+from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
 from arpo_trainer.inference_tools.open_tools import open_inference_tools
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import Engine
@@ -44,6 +45,7 @@ from arpo_trainer.run.recorder import versions
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend
+    from arpo_trainer.ray_rollouts import RolloutWorkers
 
 logger = logging.getLogger(__name__)
 Display = Callable[[dict[str, Any], dict[tuple[str, str], int], Sequence[Any], Callable[[], int]], LiveDisplay]
@@ -61,6 +63,7 @@ class _Sitting:
     cache: Cache | None
     repeat_broken: bool
     shard: EvalShard | None = None
+    workers: RolloutWorkers | None = None
     playing: EvalRunner | None = None
 
     def units(self, model: EvalModel) -> list[Unit]:
@@ -78,6 +81,7 @@ def run_evaluation(
     resume: bool = False,
     repeat_broken: bool = False,
     shard: EvalShard | None = None,
+    workers: RolloutWorkers | None = None,
     display: Display = LiveDisplay,
 ) -> EvalRun:
     """Play what is missing, and write the results.
@@ -90,6 +94,7 @@ def run_evaluation(
         repeat_broken: play the units that broke again, and nothing else.
         shard: play only this part, into a folder of its own in `output` (`merge_shards` joins them). A folder that
             holds a shard is continued as this shard.
+        workers: play on these; this process alone writes to the folder. The models have to be served.
         display: makes the display of the progress.
 
     Returns:
@@ -100,7 +105,10 @@ def run_evaluation(
         FileNotFoundError: there is nothing to repeat, or no recording to replay.
         ValueError: the folder has other settings, or a setting cannot work.
         GenerationError: the model failed again and again; what was scored is stored.
+        RolloutWorkerError: a worker cannot play, or none is left; what was scored is stored.
     """
+    if workers is not None:
+        check_for_workers(settings, models)
     folder, models = shard_folder(output, shard), labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
     stored = _stored_facts(folder, settings, resume or repeat_broken)
@@ -119,7 +127,8 @@ def run_evaluation(
         stored = _stored_facts(folder, settings, resume or repeat_broken)
         shard = EvalShard.of(stored) or shard
         facts = _facts(folder, settings, planned, stored, shard)
-        sitting = _Sitting(replace(settings, limits=limits), models, planned, store, facts, cache, repeat_broken, shard)
+        played = replace(settings, limits=limits)
+        sitting = _Sitting(played, models, planned, store, facts, cache, repeat_broken, shard, workers)
         with _recording(folder, facts, store):
             _play_all(sitting, display)
         if cache:
@@ -180,7 +189,8 @@ def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: L
     engines = {
         one.label: Engine(backend, tokenizer, one.env, rollout, template, inference=tools) for one in sitting.planned
     }
-    sitting.playing = EvalRunner(backend, engines, sitting.store, settings.concurrency, settings.limits, shown.add)
+    parts: Any = (backend, engines, sitting.store, settings.concurrency, settings.limits, shown.add)
+    sitting.playing = RayEvalRunner(*parts, workers=sitting.workers) if sitting.workers else EvalRunner(*parts)
     try:
         run(sitting.playing.play(units))
     finally:

@@ -113,7 +113,11 @@ class ActorGroup:
             self._ray.kill(member.actor)
 
     def restart(self, member: ActorHandle) -> ActorHandle:
-        """Ask for another actor in the place of this one."""
+        """Ask for another actor in the place of this one, or return the one that another rollout has asked for."""
+        if member not in self.members:
+            for other in self.members:
+                if other.number == member.number:
+                    return other
         self.drop(member)
         return self.start(member.number)
 

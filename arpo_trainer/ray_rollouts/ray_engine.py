@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from arpo_trainer.ray_rollouts.rollout_actor import EngineParts
+from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.tree import RolloutTree
@@ -56,12 +56,12 @@ class RayEngine(Engine):
             if self.on_tree:
                 self.on_tree(tree)
 
-        parts = EngineParts(self.backend, self.tokenizer, self.env, self.chat_template_kwargs)
+        parts = EngineParts(self.backend, self.tokenizer, (self.env,), self.chat_template_kwargs)
         # of the trainer's backend this sends the weights to the servers
         await self.begin()
         try:
-            jobs = [(task, step, first_group + number) for number, task in enumerate(tasks)]
-            done = await self.workers.play(parts, self.settings, dict(self.limits), jobs, take)
+            jobs = [GroupJob(task, step, first_group + number) for number, task in enumerate(tasks)]
+            done = await self.workers.play(parts, [self.settings], dict(self.limits), jobs, take)
         finally:
             await self.backend.end()
         self.replayed += done.replayed

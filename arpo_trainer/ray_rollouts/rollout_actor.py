@@ -12,13 +12,14 @@ import pickle
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arpo_env.event_loop import run_on_loop
+from arpo_trainer.timeline import Stopwatch
 
 if TYPE_CHECKING:
     from arpo_env import ToolEnv
-    from arpo_trainer.backends.base import Backend
+    from arpo_trainer.backends.base import Backend, GenerationError
     from arpo_trainer.rollout.rollout_context import RolloutContext
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.tree import RolloutTree
@@ -27,21 +28,58 @@ if TYPE_CHECKING:
 _PARTS_KEPT = 4  # training, evaluation, and what comes after a change of either
 
 
+class GroupJob(NamedTuple):
+    """A group to play.
+
+    Attributes:
+        task: its task.
+        step: part of its seed.
+        group: its number, part of its seed.
+        env: which of the environments of the rollout is played.
+        opening: token ids that the first turn of each root begins with; see `Group`.
+    """
+
+    task: Task
+    step: int
+    group: int
+    env: int = 0
+    opening: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlayedGroup:
+    """What an actor hands back.
+
+    Attributes:
+        tree: of the group.
+        failure: why the model failed, so that the unfinished trajectories count as failed; None if it did not.
+    """
+
+    tree: RolloutTree
+    failure: GenerationError | None = None
+
+
 @dataclass(frozen=True)
 class EngineParts:
-    """What an engine is made of and stays the same from rollout to rollout; it travels to an actor once.
+    """What engines are made of and stays the same from rollout to rollout; it travels to an actor once.
 
     Attributes:
         backend: generates; it has to pickle, and to work from other machines.
         tokenizer: of the model.
-        env: the environment to play; an actor gets its own with the same settings.
+        envs: the environments to play; an actor gets its own with the same settings.
         chat_template_kwargs: arguments for the chat template.
     """
 
     backend: Backend
     tokenizer: Any
-    env: ToolEnv
+    envs: tuple[ToolEnv, ...]
     chat_template_kwargs: dict[str, Any]
+
+    def same_as(self, other: EngineParts) -> bool:
+        """Return whether the other has the same objects, so that it need not be sent again."""
+        ours, theirs = ([one.backend, one.tokenizer, *one.envs] for one in (self, other))
+        same = list(map(id, ours)) == list(map(id, theirs))
+        return same and self.chat_template_kwargs == other.chat_template_kwargs
 
 
 @dataclass(frozen=True)
@@ -52,14 +90,14 @@ class RemoteRollout:
         name: unique among the rollouts of the driver.
         key: of the parts; equal keys are equal parts.
         parts: the reference to the pickled `EngineParts`, in a list: Ray would fetch a bare one for every call.
-        settings: how trees are grown.
-        limits: most operations of one kind at once, in each actor.
+        settings: how trees are grown in each environment.
+        limits: most operations of one kind at once, in each actor, over all environments.
     """
 
     name: str
     key: int
     parts: list[Any]
-    settings: RolloutSettings
+    settings: tuple[RolloutSettings, ...]
     limits: dict[str, int]
 
 
@@ -67,9 +105,9 @@ class RemoteRollout:
 class _Session:
     """A rollout as this actor plays it."""
 
-    context: RolloutContext
+    contexts: list[RolloutContext]
     backend: Backend
-    before: tuple[float, float]
+    before: float
     running: set[asyncio.Task[Any]] = field(default_factory=set)
 
 
@@ -107,13 +145,9 @@ class RolloutActor:
         """
         return await run_on_loop(self._prepare(rollout))
 
-    async def play(self, rollout: RemoteRollout, task: Task, step: int, group: int) -> RolloutTree:
-        """Play a group; see `Group`.
-
-        Raises:
-            GenerationError: the model failed.
-        """
-        return await run_on_loop(self._play(rollout, task, step, group))
+    async def play(self, rollout: RemoteRollout, job: GroupJob) -> PlayedGroup:
+        """Play a group; see `Group`. The model's failure is part of what is returned."""
+        return await run_on_loop(self._play(rollout, job))
 
     async def finish(self, name: str) -> tuple[float, float]:
         """End a rollout: what is still played is given up, and its environments are closed.
@@ -128,7 +162,7 @@ class RolloutActor:
         from sandbox import default_sandbox
 
         parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
-        if not any(isinstance(tool, PythonTool) for tool in parts.env.tools.values()):
+        if not any(isinstance(tool, PythonTool) for env in parts.envs for tool in env.tools.values()):
             return ""
         return await asyncio.to_thread(lambda: default_sandbox().isolation)
 
@@ -138,7 +172,8 @@ class RolloutActor:
         # imports, and an environment that loads its tasks, take seconds in which pings have to be answered
         return await asyncio.to_thread(_unpickled, await rollout.parts[0])
 
-    async def _play(self, rollout: RemoteRollout, task: Task, step: int, group: int) -> RolloutTree:
+    async def _play(self, rollout: RemoteRollout, job: GroupJob) -> PlayedGroup:
+        from arpo_trainer.backends.base import GenerationError
         from arpo_trainer.rollout.engine import first_error
         from arpo_trainer.rollout.group import Group
 
@@ -147,30 +182,32 @@ class RolloutActor:
         assert current is not None  # this is a coroutine
         session.running.add(current)
         try:
-            played = Group(session.context, task, step, group)
-            await played.grow()
-        except BaseExceptionGroup as several:
-            raise first_error(several) from None
+            played = Group(session.contexts[job.env], job.task, job.step, job.group, job.opening)
+            try:
+                await played.grow()
+            except BaseException as several:
+                if not isinstance(error := first_error(several), GenerationError):
+                    raise error from None
+                played.fail(error)
+                return PlayedGroup(played.tree, error)
         finally:
             session.running.discard(current)
-        return played.tree
+        return PlayedGroup(played.tree)
 
     async def _open(self, rollout: RemoteRollout) -> _Session:
+        from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES, ConcurrencyLimits
         from arpo_trainer.rollout.engine import Engine, rollout_context
 
         parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
-        backend = parts.backend
-        engine = Engine(
-            backend,
-            parts.tokenizer,
-            parts.env,
-            rollout.settings,
-            parts.chat_template_kwargs,
-            limits=rollout.limits,
-        )
+        backend, tool_time = parts.backend, Stopwatch()
+        largest = max(settings.num_generations for settings in rollout.settings)
+        limits = ConcurrencyLimits({"trajectory": max(DEFAULT_TRAJECTORIES, largest), **rollout.limits})
+        engines = [
+            Engine(backend, parts.tokenizer, env, settings, parts.chat_template_kwargs, tool_time=tool_time)
+            for env, settings in zip(parts.envs, rollout.settings, strict=True)
+        ]
         await backend.begin()
-        context = rollout_context(engine)
-        return _Session(context, backend, (backend.time.seconds, context.tool_time.seconds))
+        return _Session([rollout_context(engine, limits) for engine in engines], backend, backend.time.seconds)
 
     async def _finish(self, name: str) -> tuple[float, float]:
         opened = self._sessions.pop(name, None)
@@ -186,8 +223,8 @@ class RolloutActor:
         if all(one.backend is not session.backend for one in others):  # another rollout may still generate
             await session.backend.end()
         return (
-            session.backend.time.seconds - session.before[0],
-            session.context.tool_time.seconds - session.before[1],
+            session.backend.time.seconds - session.before,
+            session.contexts[0].tool_time.seconds,
         )
 
     async def _once(self, made: dict[Any, asyncio.Future[Any]], key: Any, make: Callable[[], Awaitable[Any]]) -> Any:

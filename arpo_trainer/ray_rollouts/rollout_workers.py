@@ -9,18 +9,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from arpo_trainer.ray_rollouts.actor_group import ActorGroup, ActorHandle, RolloutWorkerError, last_line
 from arpo_trainer.ray_rollouts.job_dispatch import JobDispatch, WorkerLost, WorkersGone
 from arpo_trainer.ray_rollouts.ray_connection import connect
-from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, RemoteRollout
+from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob, PlayedGroup, RemoteRollout
 from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import RolloutTree
-from envs_registry import Task
 
-Job = tuple[Task, int, int]  # the task, the step, and the number of the group in its step
+if TYPE_CHECKING:
+    from arpo_trainer.backends.base import GenerationError
+
 _PARTS_KEPT = 4
 
 
@@ -54,6 +55,9 @@ class RolloutWorkers:
         silence: seconds without an answer after which an actor counts as lost.
         ray_options: more arguments of `ray.init`.
 
+    Attributes:
+        playing: number of groups that are being played.
+
     Raises:
         ModuleNotFoundError: Ray is not installed.
         ValueError: a number is too low, or the address is none.
@@ -77,7 +81,7 @@ class RolloutWorkers:
         self._connected = connect(address, count, cpus, ray_options)
         import ray
 
-        self._ray, self.groups_at_once = ray, groups_at_once
+        self._ray, self.groups_at_once, self.playing = ray, groups_at_once, 0
         self._names = itertools.count()
         self._sent: list[tuple[EngineParts, int, Any]] = []
         try:
@@ -90,33 +94,44 @@ class RolloutWorkers:
     async def play(
         self,
         parts: EngineParts,
-        settings: RolloutSettings,
+        settings: Sequence[RolloutSettings],
         limits: dict[str, int],
-        jobs: Sequence[Job],
+        jobs: Sequence[GroupJob],
         take: Callable[[int, RolloutTree], object],
+        failed: Callable[[int, RolloutTree, GenerationError], object] | None = None,
     ) -> PlayedJobs:
         """Play groups, each exactly once as far as `take` sees.
 
         Args:
             parts: what the actors' engines are made of.
-            settings: how trees are grown.
-            limits: most operations of one kind at once, in each actor.
+            settings: how trees are grown in each environment of the parts.
+            limits: most operations of one kind at once, in each actor, over all environments.
             jobs: the groups.
             take: called with the position of each job and its tree, in the order of completion.
+            failed: called in its place where the model failed, also with the error; by default that ends the rollout.
 
         Raises:
-            GenerationError: the model failed.
+            GenerationError: the model failed, and nobody takes the failure.
             TypeError: the parts do not pickle.
             RolloutWorkerError: an actor cannot make the environment or has no sandbox, or none is left.
             RuntimeError: a group ends its actors again and again.
         """
-        rollout = self._rollout(parts, settings, limits)
-        dispatch = JobDispatch[ActorHandle, RolloutTree](
+        rollout = self._rollout(parts, tuple(settings), limits)
+
+        def take_played(number: int, played: PlayedGroup) -> None:
+            if played.failure is None:
+                take(number, played.tree)
+            elif failed is None:
+                raise played.failure
+            else:
+                failed(number, played.tree, played.failure)
+
+        dispatch = JobDispatch[ActorHandle, PlayedGroup](
             len(jobs),
-            self._at_once(len(jobs), settings, limits),
+            self._at_once(len(jobs), rollout.settings, limits),
             lambda worker, job: self._work(worker, rollout, jobs[job]),
             lambda worker: self.actors.ready(self.actors.restart(worker), rollout),
-            take,
+            take_played,
         )
         self.actors.start_missing()
         seconds: list[tuple[float, float]] = []
@@ -154,30 +169,37 @@ class RolloutWorkers:
             self._connected = False
             self._ray.shutdown()
 
-    def _rollout(self, parts: EngineParts, settings: RolloutSettings, limits: dict[str, int]) -> RemoteRollout:
+    def _rollout(
+        self, parts: EngineParts, settings: tuple[RolloutSettings, ...], limits: dict[str, int]
+    ) -> RemoteRollout:
         name = str(next(self._names))
         for known, key, reference in self._sent:
-            same = known.backend is parts.backend and known.tokenizer is parts.tokenizer and known.env is parts.env
-            if same and known.chat_template_kwargs == parts.chat_template_kwargs:
+            if known.same_as(parts):
                 return RemoteRollout(name, key, [reference], settings, limits)
         key, reference = int(name), self._ray.put(_pickled(parts))
         self._sent = [*self._sent[1 - _PARTS_KEPT :], (parts, key, reference)]
         return RemoteRollout(name, key, [reference], settings, limits)
 
-    def _at_once(self, jobs: int, settings: RolloutSettings, limits: Mapping[str, int]) -> int:
-        places = limits.get("trajectory", DEFAULT_TRAJECTORIES) // settings.num_generations
+    def _at_once(self, jobs: int, settings: Sequence[RolloutSettings], limits: Mapping[str, int]) -> int:
+        largest = max(each.num_generations for each in settings)
+        places = limits.get("trajectory", DEFAULT_TRAJECTORIES) // largest
         return self.groups_at_once or max(1, min(places, -(-jobs // self.actors.count)))
 
-    async def _work(self, worker: ActorHandle, rollout: RemoteRollout, job: Job) -> RolloutTree:
+    async def _work(self, worker: ActorHandle, rollout: RemoteRollout, job: GroupJob) -> PlayedGroup:
+        self.playing += 1
         try:
-            tree: RolloutTree = await worker.actor.play.remote(rollout, *job)
-            return tree
+            played: PlayedGroup = await worker.actor.play.remote(rollout, job)
+            if played.failure is not None:
+                played.failure.add_note(f"on rollout worker {worker.name}")
+            return played
         except self._ray.exceptions.RayTaskError as error:
             cause: Exception = getattr(error, "cause", None) or error
             cause.add_note(f"on rollout worker {worker.name}")
             raise cause from None
         except self._ray.exceptions.RayError as error:
             raise WorkerLost(last_line(error)) from error
+        finally:
+            self.playing -= 1
 
 
 def _check_numbers(count: int, cpus: float, at_once: int | None, start_timeout: float, silence: float) -> None:

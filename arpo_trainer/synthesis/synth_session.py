@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, write_facts
-from arpo_trainer.evaluation.eval_models import EvalModel, context_length, free_memory, labelled, load_tokenizer
+from arpo_trainer.evaluation.eval_models import SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer
 from arpo_trainer.evaluation.eval_plan import share_limits
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
 from arpo_trainer.evaluation.eval_session import open_recorded, shard_folder
 from arpo_trainer.evaluation.eval_settings import refuse_other_settings
 from arpo_trainer.evaluation.eval_shard import EvalShard
+from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import Engine, first_error
@@ -44,6 +45,7 @@ from arpo_trainer.synthesis.training_files import REPORT, write_files
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend
+    from arpo_trainer.ray_rollouts import RolloutWorkers
 
 _SEED_OF_STAGE = 1_000_003  # stages draw other random numbers
 Progress = Callable[[UnitRow], object]
@@ -59,6 +61,7 @@ class _SynthSitting:
     cache: Cache | None
     repeat_broken: bool
     progress: Progress | None
+    workers: RolloutWorkers | None = None
     hints: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
@@ -86,6 +89,7 @@ def synthesise(
     resume: bool = False,
     repeat_broken: bool = False,
     shard: EvalShard | None = None,
+    workers: RolloutWorkers | None = None,
     progress: Progress | None = None,
 ) -> SynthReport:
     """Sample what is missing, and write the files.
@@ -98,6 +102,7 @@ def synthesise(
         repeat_broken: sample what broke again.
         shard: take only this part of the questions, into a folder of its own in `output`. `merge_shards` joins the
             samples, and another call with `resume` chooses the rows from all.
+        workers: play on these; this process alone writes to the folder. The models have to be served.
         progress: called with each row after it was stored.
 
     Returns:
@@ -108,7 +113,10 @@ def synthesise(
         ValueError: the folder has other settings, or a setting cannot work.
         NothingLeft: no sample is left to train on, and it is no shard; the files are written all the same.
         GenerationError: a model failed again and again; what was sampled is stored.
+        RolloutWorkerError: a worker cannot play, or none is left; what was sampled is stored.
     """
+    if workers is not None:
+        check_for_workers(settings.play, models)
     folder, models = shard_folder(output, shard), labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
     _stored_facts(folder, settings, resume)
@@ -126,7 +134,8 @@ def synthesise(
         for one in sets:
             one.shard = shard
         facts = _facts(folder, settings, stored, sets) | ({"shard": shard.as_dict()} if shard else {})
-        sitting = _SynthSitting(replace(settings, limits=limits), sets, store, cache, repeat_broken, progress)
+        sampled = replace(settings, limits=limits)
+        sitting = _SynthSitting(sampled, sets, store, cache, repeat_broken, progress, workers)
         with _recorded(folder, facts):
             _play_models(sitting, models)
             report.hints.update(sitting.hints)
@@ -145,7 +154,7 @@ def broken_samples(report: SynthReport) -> float:
 
 
 def _play_models(sitting: _SynthSitting, models: Sequence[EvalModel]) -> None:
-    served = [model for model in models if model.kind in ("endpoint", "vllm-server")]
+    served = [model for model in models if model.kind in SERVED]
 
     async def all_served() -> None:
         async with asyncio.TaskGroup() as running:
@@ -180,7 +189,10 @@ async def _play_model(sitting: _SynthSitting, model: EvalModel) -> None:
             backend.append(open_recorded(model, tokenizer, sitting.cache))
             for engine in engines.values():
                 engine.backend = backend[0]
-        runner = EvalRunner(backend[0], engines, sitting.store, settings.concurrency, settings.limits, sitting.progress)
+        limits: Any = (settings.concurrency, settings.limits, sitting.progress)
+        runner = EvalRunner(backend[0], engines, sitting.store, *limits)
+        if sitting.workers:
+            runner = RayEvalRunner(backend[0], engines, sitting.store, *limits, workers=sitting.workers)
         await runner.play(missing)
 
     await play(units.direct())
