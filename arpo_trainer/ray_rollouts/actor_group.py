@@ -91,7 +91,7 @@ class ActorGroup:
         """Ask Ray for an actor; `ready` waits until it runs."""
         shared = {
             name: os.environ[name] for name in os.environ if name.startswith("ARPO_") or name in _SHARED_VARIABLES
-        }
+        } | {"RANK": str(rank_of(number, os.environ))}
         actor = self._ray.remote(RolloutActor).options(
             num_cpus=self.cpus, resources=self.resources, max_concurrency=_CALLS, scheduling_strategy="SPREAD"
         )
@@ -217,6 +217,16 @@ def _unstarted(member: ActorHandle, error: Exception) -> RolloutWorkerError:
         f"rollout worker {member.number} could not start: {last_line(error)}. Every node needs this package with the "
         "extra `ray`, in the same version as here: pip install 'arpo-gym[ray]'"
     )
+
+
+def rank_of(number: int, environ: Mapping[str, str]) -> int:
+    """Return the rank of an actor among those of all training processes, by which it chooses its first server.
+
+    Args:
+        number: of the actor in its group.
+        environ: variables of the process that the group belongs to.
+    """
+    return number * int(environ.get("WORLD_SIZE") or 1) + int(environ.get("RANK") or 0)
 
 
 def _unready(member: ActorHandle, error: Exception) -> RolloutWorkerError:

@@ -48,7 +48,8 @@ def connect(address: str | None, workers: int, cpus: float, options: Mapping[str
     if address is None:
         # usage statistics are sent over the network; a cluster that others run has its own setting
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        given = {"num_cpus": max(os.cpu_count() or 1, round(workers * cpus + 0.5)), **given}
+        # without "local" Ray joins a cluster that `ray start` has begun on this machine
+        given = {"address": "local", "num_cpus": max(os.cpu_count() or 1, round(workers * cpus + 0.5)), **given}
     else:
         check_address(address)
         # these are about a cluster that is started here

@@ -115,12 +115,12 @@ class RolloutActor:
     """Plays groups; `RolloutWorkers` makes it a Ray actor, and `arpo_trainer.ray_rollouts` is the way to use it.
 
     Args:
-        number: of the worker. It is the variable RANK here, so that workers begin with different servers.
-        variables: environment variables of the driver that hold here, too.
+        number: of the worker.
+        variables: environment variables that hold here, too. RANK lets workers begin with different servers.
     """
 
     def __init__(self, number: int, variables: Mapping[str, str]) -> None:
-        os.environ.update({**variables, "RANK": str(number)})
+        os.environ.update(variables)
         self.number = number
         self._parts: dict[int, asyncio.Future[EngineParts]] = {}
         self._sessions: dict[str, asyncio.Future[_Session]] = {}

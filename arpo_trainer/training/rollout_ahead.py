@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arpo_trainer.rollout.distributed import GroupsUnderWay, OwnGroups, gather, joint_trees, rank_count
+from arpo_trainer.rollout.distributed import GroupsUnderWay, OwnGroups, gather, joint_trees, rank_count, share
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.training.rollout_plan import PlannedRollout, RolloutPlan
 from arpo_trainer.tree import RolloutTree
@@ -156,16 +156,23 @@ class RolloutAhead:
         self._restored = state
 
     def _resume(self, number: int) -> None:
-        """Take up the rollout of the checkpoint, if every process has its part of it."""
+        """Take up the rollout of the checkpoint, if every process has its part of it, and it is still the next one."""
         state, self._restored = self._restored, None
         if self._ahead or not any(gather([state is not None])):
             return
+        planned = self.plan.rollout(number)
+        trees = [RolloutTree.from_json(line) for line in state["trees"]] if state else []
         fits = state is not None and (state["number"], state["ranks"]) == (number, rank_count())
+        # the settings may be others than those of the run that played them
+        fits = fits and self.plan.fits(planned, share(len(planned.tasks)), trees)
         if state is None or not all(gather([fits])):
-            logger.warning("the rollout ahead in the checkpoint is of another number of processes: it is played again")
+            logger.warning(
+                "the rollout ahead in the checkpoint is not the next one of this run (another number of processes, "
+                "other sizes, tasks or seed): it is played again"
+            )
             return
-        own = OwnGroups([RolloutTree.from_json(line) for line in state["trees"]], state["seconds"], state["spent"])
-        self._ahead = _Ahead(number, self.plan.rollout(number), state["weights"], state["idle"], saved=own)
+        own = OwnGroups(trees, state["seconds"], state["spent"])
+        self._ahead = _Ahead(number, planned, state["weights"], state["idle"], saved=own)
 
     def _expected(self, ahead: _Ahead, number: int, asked: PlannedRollout) -> bool:
         """Return whether the rollout ahead is the one that is asked for; if not, none is begun ahead any more."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
 
@@ -80,7 +81,7 @@ class RolloutPlan:
     """
 
     def __init__(self, sampler: Iterable[int], task_json: Callable[[int], str], sizes: StepSizes, size: int) -> None:
-        self.sizes, self._task_json = sizes, task_json
+        self.sizes, self.size, self._task_json = sizes, size, task_json
         self._rollouts = enumerate(_rollouts(sampler, sizes, size))
         self._ahead: tuple[int, list[int]] = (-1, [])
 
@@ -97,6 +98,11 @@ class RolloutPlan:
             raise ValueError(f"rollout {number} is behind rollout {found}, which was asked before")
         tasks = [Task.from_dict(json.loads(self._task_json(row))) for row in rows]
         return PlannedRollout(tasks, self.sizes.first_use(number) + 1, self.sizes.first_group(number))
+
+    def fits(self, planned: PlannedRollout, own: range, trees: Sequence[RolloutTree]) -> bool:
+        """Return whether trees are those of a process in a rollout: of its tasks, step and groups, and of the size."""
+        wanted = [(planned.tasks[n].as_dict(), planned.step, planned.first_group + n, self.size) for n in own]
+        return wanted == [(tree.task, tree.meta["step"], tree.meta["group"], len(tree.trajectories)) for tree in trees]
 
 
 def _rollouts(sampler: Iterable[int], sizes: StepSizes, size: int) -> Iterator[list[int]]:

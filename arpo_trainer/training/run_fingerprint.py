@@ -68,6 +68,8 @@ _FREE_STARTS = (
     "vllm_group_",
     "vllm_gpu_",
     "ddp_",
+    "rollout_worker",
+    "ray_address",
 )
 
 

@@ -31,7 +31,7 @@ from tests.conftest import tiny_llama
 
 pytest.importorskip("ray", reason="without the extra `ray`")
 from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers
-from arpo_trainer.ray_rollouts.actor_group import RolloutWorkerError
+from arpo_trainer.ray_rollouts.actor_group import RolloutWorkerError, rank_of
 from arpo_trainer.ray_rollouts.ray_connection import RayClusterError, connect
 
 
@@ -137,6 +137,26 @@ def test_wrong_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         connect("ray://head:10001", 1, 1.0)
     with pytest.raises(ValueError, match=r"'head' is no address .* HOST:PORT"):
         connect("head", 1, 1.0)
+
+
+def test_a_cluster_of_its_own_joins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray joins a cluster that `ray start` has begun on this machine, unless it is told not to."""
+    import ray
+
+    given: dict[str, object] = {}
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", lambda **options: given.update(options))
+    assert connect(None, 1, 1.0)
+    assert given["address"] == "local"
+
+
+def test_actors_of_several_processes_begin_with_different_servers() -> None:
+    every = [
+        rank_of(number, {"RANK": str(rank), "WORLD_SIZE": "3"}) for rank in range(3) for number in range(2 + (rank < 1))
+    ]
+    assert sorted(every) == [0, 1, 2, 3, 4, 5, 6]
+    assert [rank_of(number, {}) for number in range(3)] == [0, 1, 2]
 
 
 def test_another_version_of_ray(nodes: Any) -> None:

@@ -18,8 +18,9 @@ from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.lab.lab_policy import world_env
 from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
-from arpo_trainer.training.rollout_plan import RolloutPlan, StepSizes
+from arpo_trainer.training.rollout_plan import PlannedRollout, RolloutPlan, StepSizes
 from arpo_trainer.training.trainer import task_rows
+from arpo_trainer.tree import Trajectory
 
 GROUP = 4
 
@@ -179,6 +180,34 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path) -> None:
     assert words(again) == words(trees[2:])
     assert torch.equal(weights(whole), weights(resumed))
     assert logged(resumed, "staleness") == logged(whole, "staleness")
+
+
+def test_a_rollout_of_other_sizes_is_played_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings: dict[str, Any] = {"max_staleness": 1, "save_strategy": "steps", "save_steps": 1}
+    make(tmp_path / "run", max_steps=2, **settings).train()
+    resumed = make(tmp_path / "run", max_steps=2, num_generations=2, **settings)
+    (again,) = played(resumed, resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert [len(tree.trajectories) for tree in again] == [2, 2]
+    assert "is played again" in caplog.text
+
+
+def test_trees_of_another_task_step_group_or_size_are_not_those_of_a_rollout() -> None:
+    env = world_env("short")
+    tasks = [env.tasks.task(number) for number in range(2)]
+    plan, planned = RolloutPlan([], str, StepSizes(1, 1, 1, groups=2, steps=9), GROUP), PlannedRollout(tasks, 3, 4)
+    every = itertools.product((0, 1), (2, 3), (4, 5), (2, GROUP))
+    trees = {
+        each: RolloutTree(
+            [1],
+            trajectories=[Trajectory(0)] * each[3],
+            task=tasks[each[0]].as_dict(),
+            meta={"step": each[1], "group": each[2]},
+        )
+        for each in every
+    }
+    assert [each for each in trees if plan.fits(planned, range(1), [trees[each]])] == [(0, 3, 4, GROUP)]
+    assert [each for each in trees if plan.fits(planned, range(1, 2), [trees[each]])] == [(1, 3, 5, GROUP)]
+    assert not plan.fits(planned, range(2), [trees[0, 3, 4, GROUP]])
 
 
 def test_an_evaluation_sees_the_present_weights_and_changes_nothing(tmp_path: Path) -> None:
