@@ -12,16 +12,16 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandbox.errors import SandboxFull, SessionLost
+from sandbox.errors import SandboxError, SandboxFull, SessionLost
 from sandbox.http.client_table import Client
+from sandbox.http.hosted_session import HostedSession
 from sandbox.pool.connection import Reply
 from sandbox.pool.daemon_threads import daemon_thread, start_thread
-from sandbox.pool.session_group import RemoteSession
 from sandbox.sandbox import Sandbox
 from sandbox.server.wire import FORK
 from sandbox.sync_async import finish
@@ -34,70 +34,10 @@ UNKNOWN = (
 _log = logging.getLogger(__name__)
 
 
-class StaleNumber(ValueError):
-    """A request has a smaller number than one that the session has served."""
-
-
-class HostedSession:
-    """One session, with the answer to its last numbered request.
-
-    Args:
-        session: in the pool.
-        client: the name of the client that it belongs to.
-        lease: what its client calls the program that opened it.
-        key: of the request that created it; empty for a fork.
-        once: whether it ends with its first cell.
-
-    Attributes:
-        id: what the client calls it; nobody can guess it.
-        used: when it was last used, by `time.monotonic`.
-        waiting: how many requests wait for it now; it is not idle then.
-    """
-
-    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "", once: bool = False) -> None:
-        self.id = secrets.token_urlsafe(24)
-        self.session = session
-        self.client = client
-        self.lease = lease
-        self.key = key
-        self.once = once
-        self.used = time.monotonic()
-        self.waiting = 0
-        self._number = 0
-        self._future: Future[Reply] = Future()
-        self._lock = threading.Lock()
-
-    def submit(self, number: int | None, start: Callable[[], Future[Reply]]) -> Future[Reply]:
-        """Start a request, or return the one of the same number that was started before.
-
-        Args:
-            number: counts the requests of the session; None for a request that is never repeated.
-            start: sends the request.
-
-        Raises:
-            StaleNumber: a later request was started meanwhile.
-        """
-        with self._lock:
-            if number is not None and number < self._number:
-                raise StaleNumber(f"request {number} comes after request {self._number}; count upwards")
-            if number is None or number > self._number:
-                future = start()
-                if number is None:
-                    return future
-                self._number, self._future = number, future
-            return self._future
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the session from being idle."""
-        with self._lock:
-            self.waiting += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.waiting -= 1
-                self.used = time.monotonic()
+def check_idle_seconds(seconds: float) -> None:
+    """Raise a ValueError unless it is a positive number of seconds."""
+    if not seconds > 0:
+        raise ValueError(f"the idle time-out is {seconds!r}; it has to be a positive number of seconds")
 
 
 @dataclass
@@ -106,6 +46,7 @@ class HostedCreation:
 
     lease: str
     future: Future[Reply] = field(default_factory=Future)
+    open: bool = False
     cancelled: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -150,8 +91,21 @@ class HostedSessions:
                 return known.future
             self._check_quota(client)
             creation = self._creations[client.name, key] = HostedCreation(lease)
-        start_thread(daemon_thread(self._open, "sandbox session", client.name, key, creation, once))
+        try:
+            start_thread(daemon_thread(self._open, "sandbox session", client.name, key, creation, once))
+        except (RuntimeError, SandboxError) as error:  # else the quota would count it for ever
+            creation.future.set_exception(SandboxError(f"the server cannot open a session: {error}"))
         return creation.future
+
+    def give_up(self, client: Client, key: str) -> bool:
+        """Open no session for a key any more; returns False if it is open already, or could not be opened."""
+        with self._lock:
+            creation = self._creations.get((client.name, key))
+            if creation is None or creation.open or creation.future.done():
+                return False
+            creation.cancelled = True
+            del self._creations[client.name, key]
+        return True
 
     def _open(self, client: str, key: str, creation: HostedCreation, once: bool) -> None:
         opener = self.sandbox._opener
@@ -162,13 +116,14 @@ class HostedSessions:
             return
         hosted = HostedSession(session, client, creation.lease, key, once)
         with self._lock:
-            if not creation.cancelled:
+            creation.open = not creation.cancelled
+            if creation.open:
                 self._sessions[hosted.id] = hosted
-        if creation.cancelled:
+        if creation.open:
+            creation.future.set_result({"session": hosted.id})
+        else:
             session.close()
             creation.future.set_exception(SessionLost(UNKNOWN))
-        else:
-            creation.future.set_result({"session": hosted.id})
 
     @contextmanager
     def slot(self, client: Client) -> Iterator[None]:
@@ -190,7 +145,8 @@ class HostedSessions:
         if client.sessions is None:
             return
         groups = {id(one.session.group) for one in self._sessions.values() if one.client == client.name}
-        opening = sum(name == client.name and not one.future.done() for (name, _), one in self._creations.items())
+        mine = [one for (name, _), one in self._creations.items() if name == client.name]
+        opening = sum(not one.open and not one.cancelled and not one.future.done() for one in mine)
         held = len(groups) + opening + self._others[client.name]
         if held >= client.sessions:
             raise SandboxFull(

@@ -47,6 +47,7 @@ PATHS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "key": {**_STRING, "description": "a request with the same key opens no second session"},
             "lease": _LEASE,
             "server": {**_STRING, "description": "if this is another server, the answer is 409"},
+            "wait": {"type": "number", "minimum": 0, "description": "seconds to wait for a free session, at most"},
             "once": {**_FLAG, "description": "the session ends with its first cell"},
         },
         {"session": _STRING},
