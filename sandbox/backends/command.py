@@ -99,9 +99,7 @@ class CommandStream(ProcessStream):
             if left <= 0 or not self._readable(left):
                 self._fault = f"the command has not answered within {self.start_seconds - 30:g} s"
                 return False
-            data = b""
-            with contextlib.suppress(ConnectionError):  # it has ended before it has read the knock
-                data = super().receive()
+            data = super().receive()
             seen += data
             if not data or len(seen) > _MOST_NOISE:
                 self._fault = "the command has not started the server"

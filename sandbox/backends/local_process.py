@@ -88,7 +88,10 @@ class ProcessStream:
 
     def receive(self) -> bytes:
         """Wait for bytes; empty at the end."""
-        return self._socket.recv(1 << 18)
+        try:
+            return self._socket.recv(1 << 18)
+        except ConnectionResetError:  # it has ended before it has read everything; `post_mortem` says more
+            return b""
 
     def post_mortem(self) -> str:
         """Return the exit code and the last line of stderr."""

@@ -6,6 +6,7 @@ import resource
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,10 @@ def test_the_words_of_the_server_arrive_as_they_are(server: list[str]) -> None:
 def test_a_command_that_starts_no_server_says_why(command: str, words: str) -> None:
     with pytest.raises(SandboxError, match=words):
         Sandbox.open_sync("command", command=command, start_wait=0.5)
-    assert not subprocess.run(["pgrep", "-fx", "sleep 987.5"], capture_output=True, check=False).stdout
+    left, deadline = b"?", time.monotonic() + 5
+    while left and time.monotonic() < deadline:  # what is killed takes a moment to end
+        left = subprocess.run(["pgrep", "-fx", "sleep 987.5"], capture_output=True, check=False).stdout
+    assert not left
 
 
 @pytest.mark.parametrize("command", ["docker 'run", ["sleep", 5], [""], ["sleep\0"]])
@@ -75,6 +79,13 @@ Sandbox.open_sync("command", command="sh -c 'echo here >&2; exit 3'")
         pytest.skip("this machine allows fewer")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "code 3: here" in done.stderr
+
+
+def test_the_words_of_a_command_that_ends_early_are_shown() -> None:
+    """Also if it has not read what it was sent, such as a connection that breaks."""
+    ends = "printf '\\nsandbox server ready\\n'; sleep 0.1; echo the line broke >&2; exit 255"
+    with pytest.raises(SandboxError, match="code 255: the line broke"):
+        Sandbox.open_sync("command", command=["sh", "-c", ends])
 
 
 def test_without_a_command_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
