@@ -79,12 +79,11 @@ class HttpStream:
         self._frames: SimpleQueue[bytes] = SimpleQueue()
         self._workers = WorkerThreads("sandbox http")
         self._lock = threading.Lock()
+        self._closing = threading.Lock()
         self._why = ""
         self._ended = False
         facts = {"slots": hello["slots"], "separation": [], "python": "", "pid": 0}
         self._frames.put(pack(HELLO, 0, json.dumps(facts).encode()))
-
-    # what a pool calls
 
     def send(self, data: bytes) -> None:
         """Send everything."""
@@ -101,12 +100,13 @@ class HttpStream:
 
     def close(self) -> None:
         """End the sessions and the stream."""
-        if self._end(""):
-            # if this fails, the server closes them when they have been idle for long enough
-            with contextlib.suppress(SandboxError):
-                self._calls.call("/v1/close", {"lease": self._lease}, (), _LAST_SECONDS)
-            self._calls.close()
-            self._workers.end()
+        with self._closing:
+            if self._end(""):
+                # if this fails, the server closes them when they have been idle for long enough
+                with contextlib.suppress(SandboxError):
+                    self._calls.call("/v1/close", {"lease": self._lease, "final": True}, (), _LAST_SECONDS)
+                self._calls.close()
+                self._workers.end()
 
     def kill(self) -> None:
         """End the stream."""
@@ -114,8 +114,9 @@ class HttpStream:
 
     def finish(self) -> None:
         """Release the threads."""
-        self._calls.close()
-        self._workers.end()
+        with self._closing:  # the reader comes here at once, while the server is still told
+            self._calls.close()
+            self._workers.end()
 
     def abandon(self) -> None:
         """In a forked process: close the descriptors."""

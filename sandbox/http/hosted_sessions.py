@@ -69,6 +69,7 @@ class HostedSessions:
         self._sessions: dict[str, HostedSession] = {}
         self._creations: dict[tuple[str, str], HostedCreation] = {}
         self._others: Counter[str] = Counter()
+        self._over: dict[tuple[str, str], float] = {}  # leases of programs that have ended, and when
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -83,12 +84,15 @@ class HostedSessions:
 
         Raises:
             SandboxFull: the client has as many sessions as it may have.
+            SessionLost: the lease was closed for good.
         """
         key = key or secrets.token_urlsafe(12)
         with self._lock:
             known = self._creations.get((client.name, key))
             if known is not None:
                 return known.future
+            if (client.name, lease) in self._over:
+                raise SessionLost("the program with this lease has closed all its sessions")
             self._check_quota(client)
             creation = self._creations[client.name, key] = HostedCreation(lease)
         try:
@@ -186,6 +190,9 @@ class HostedSessions:
             made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
             with self._lock:
                 self._sessions.update((one.id, one) for one in made)
+                over = (hosted.client, hosted.lease) in self._over
+            if over:  # not here, since this thread reads the replies
+                copies[0].call_later(lambda: [self.close(one) for one in made])
             answer.set_result({"sessions": [one.id for one in made], "losses": reply.result()["losses"]})
 
         future.add_done_callback(on_reply)
@@ -210,9 +217,17 @@ class HostedSessions:
             hosted.used = now
         return len(mine)
 
-    def close_lease(self, client: Client, lease: str) -> int:
-        """End all sessions of a program, also those that are being opened; returns how many."""
+    def close_lease(self, client: Client, lease: str, final: bool = False) -> int:
+        """End all sessions of a program, also those that are being opened; returns how many.
+
+        Args:
+            client: whose program it is.
+            lease: of the program.
+            final: open none for this lease any more, since a request may still be on its way.
+        """
         with self._lock:
+            if final:
+                self._over[client.name, lease] = time.monotonic()
             for (name, _), creation in self._creations.items():
                 if name == client.name and creation.lease == lease:
                     creation.cancelled = True
@@ -230,6 +245,7 @@ class HostedSessions:
         now = time.monotonic()
         with self._lock:
             every = list(self._sessions.values())
+            self._over = {name: when for name, when in self._over.items() if when > now - _FAILURE_SECONDS}
             for name, creation in list(self._creations.items()):
                 failed = creation.future.done() and creation.future.exception() is not None
                 if failed and creation.started < now - _FAILURE_SECONDS:

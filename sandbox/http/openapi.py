@@ -96,7 +96,11 @@ PATHS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"lease": _LEASE},
         {"server": _STRING, "slots": _WHOLE, "sessions": _WHOLE},
     ),
-    "/v1/close": ("End all sessions of a program", {"lease": _LEASE}, {"closed": _WHOLE}),
+    "/v1/close": (
+        "End all sessions of a program",
+        {"lease": _LEASE, "final": {**_FLAG, "description": "open no more with this lease"}},
+        {"closed": _WHOLE},
+    ),
 }
 _ERRORS = {
     "202": "it takes longer: send the same request, with the same number or key, again",

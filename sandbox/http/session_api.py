@@ -132,7 +132,8 @@ class SessionApi:
         return 200, {"server": self._sessions.instance, "slots": slots, "sessions": held}
 
     def _close_all(self, client: Client, request: dict[str, Any]) -> Answer:
-        return 200, {"closed": self._sessions.close_lease(client, _text(request, "lease"))}
+        final = request.get("final", False) is True
+        return 200, {"closed": self._sessions.close_lease(client, _text(request, "lease"), final)}
 
     def _act(self, hosted: HostedSession, action: str, request: dict[str, Any]) -> Answer:
         if action == "close":

@@ -80,6 +80,14 @@ def test_a_lease_of_another_client_is_neither_kept_nor_closed(url: str, inner: S
     assert post(url, f"{path}/run", code="1").status_code == 410
 
 
+def test_a_lease_that_was_closed_for_good_opens_nothing_more(url: str) -> None:
+    """A request of a program that has ended may arrive after its last word."""
+    assert post(url, "/v1/close", lease="late", final=True).json()["closed"] == 0
+    assert post(url, "/v1/sessions", lease="late").status_code == 410
+    assert post(url, "/v1/sessions", "bob-token", lease="late").status_code == 201  # leases are of one client each
+    post(url, "/v1/close", "bob-token", lease="late")
+
+
 def test_a_request_that_is_sent_again_is_not_run_again(url: str) -> None:
     path = opened(url)
     post(url, f"{path}/run", code="n = 0", number=1)
