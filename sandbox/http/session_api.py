@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 import math
 import os
 import secrets
@@ -28,6 +29,7 @@ from sandbox.validation import checked_cell, checked_directory, checked_forks, c
 
 LONGEST_WAIT = 20.0
 """Seconds after which a request is answered with 202; the client sends it again, and waits on."""
+_log = logging.getLogger(__name__)
 _LARGEST, _LONGEST_NAME = 1 << 40, 200
 Answer = tuple[int, dict[str, Any]]
 
@@ -90,6 +92,9 @@ class SessionApi:
             return self._act(self._sessions.find(client, identity), action, request)
         except (SandboxError, ValueError, TypeError, RecursionError) as error:
             return _failure(error)
+        except Exception as error:  # without an answer the client would take the server for gone, with all sessions
+            _log.exception("a request to %s failed", path.rpartition("/")[2])
+            return _failure(SandboxError(f"the server failed: {type(error).__name__}: {error}"))
 
     def _split(self, path: str) -> tuple[str, str] | None:
         empty, version, what, *rest = [*path.split("/"), "", "", ""][:6]

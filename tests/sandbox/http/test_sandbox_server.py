@@ -446,6 +446,13 @@ def test_no_body_is_taken_for_a_request(url: str, head: str, body: str, answers:
     assert re.findall(r"HTTP/1.1 (\d+)", received.decode()) == answers
 
 
+def test_a_fault_of_the_server_is_an_answer() -> None:
+    api = SessionApi(HostedSessions(None, 1.0))  # type: ignore[arg-type]
+    status, answer = api.answer(Client("ann"), "/v1/hello", b"{}")
+    assert (status, answer["failure"]) == (500, "SandboxError")
+    assert "AttributeError" in answer["message"]
+
+
 def test_an_error_of_the_machinery_reaches_the_client(inner: Sandbox) -> None:
     closed = Sandbox(inner.backend)
     closed.close_sync()
