@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import shlex
 import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from sandbox.backends.http_address import http_addresses, is_http_address
+from sandbox.backends.http_address import http_addresses, is_http_address, without_password
 from sandbox.config.limits import Limits
-from sandbox.config.options import PoolPlan, ServerOptions
+from sandbox.config.options import PoolPlan, ServerOptions, command_words
 from sandbox.docker_engine.hosts import Host, hosts_of
 from sandbox.execution import Execution
 from sandbox.files.initial_files import Files, checked_files
@@ -101,11 +100,13 @@ class Sandbox:
         urls, password = http_addresses(backend, token) if is_http_address(backend) else ([], "")
         self.backend = ",".join(urls) or backend
         if hosts is not None and self.backend not in ("auto", "docker"):
-            raise ValueError(f"hosts= is for the docker backend, not for {self.backend!r}")
+            raise ValueError(f"hosts= is for the docker backend, not for {without_password(self.backend)!r}")
         if token is not None and not urls:
-            raise ValueError(f"token= is for the address of a sandbox server, not for the backend {backend!r}")
+            raise ValueError(
+                f"token= is for the address of a sandbox server, not for the backend {without_password(backend)!r}"
+            )
         self.limits = Limits() if limits is None else limits
-        words = None if command is None else tuple(shlex.split(command) if isinstance(command, str) else command)
+        words = None if command is None else command_words(command)
         options = ServerOptions(
             self.limits,
             sessions,

@@ -92,16 +92,21 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
+    from sandbox.backends.http_address import without_password
+
     default = os.environ.get("ARPO_SANDBOX") or "auto"
-    names = f"{', '.join(_BACKENDS)} or the address of a sandbox server (default {default})"
+    shown = without_password(default).replace("%", "%%")  # argparse fills in what follows a "%"
+    names = f"{', '.join(_BACKENDS)} or the address of a sandbox server (default {shown})"
     parser.add_argument("--backend", type=_backend, default=default, metavar="NAME", help=names)
 
 
 def _backend(text: str) -> str:
-    if text not in _BACKENDS and not text.startswith(("http://", "https://")):
+    from sandbox.backends.http_address import is_http_address, without_password
+
+    if text not in _BACKENDS and not is_http_address(text):
         raise argparse.ArgumentTypeError(
-            f"there is no backend {text!r}; choose one of {', '.join(_BACKENDS)}, or the address of a sandbox server, "
-            "such as http://host:8080"
+            f"there is no backend {without_password(text)!r}; choose one of {', '.join(_BACKENDS)}, or the address of "
+            "a sandbox server, such as http://host:8080"
         )
     return text
 

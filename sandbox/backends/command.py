@@ -23,7 +23,7 @@ from pathlib import PurePath
 from typing import Any
 
 from sandbox.backends.local_process import ProcessStream, random_uids, server_config
-from sandbox.config.options import ServerOptions
+from sandbox.config.options import ServerOptions, command_words
 from sandbox.errors import SandboxUnavailable
 from sandbox.images.profiles import preload
 from sandbox.server.bundle import BOOTSTRAP
@@ -75,7 +75,7 @@ class CommandStream(ProcessStream):
         self._deadline = time.monotonic() + start_wait
         self._greeting = b""
         self._fault = ""
-        super().__init__(command, isolation, config, environment=os.environ)
+        super().__init__(command, isolation, config, environment=os.environ, directory=None)
 
     def _begin(self, greeting: bytes) -> None:
         self._greeting = greeting
@@ -96,12 +96,10 @@ class CommandStream(ProcessStream):
         seen = b""
         while not seen.endswith(_READY):  # the server is silent until it has its greeting
             left = self._deadline - time.monotonic()
-            if left <= 0 or not select.select([self._socket], [], [], left)[0]:
+            if left <= 0 or not self._readable(left):
                 self._fault = f"the command has not answered within {self.start_seconds - 30:g} s"
                 return False
-            data = b""
-            with contextlib.suppress(ConnectionError):  # it has ended before it has read the knock
-                data = super().receive()
+            data = super().receive()
             seen += data
             if not data or len(seen) > _MOST_NOISE:
                 self._fault = "the command has not started the server"
@@ -109,6 +107,11 @@ class CommandStream(ProcessStream):
                     self._fault += f"; it wrote {seen[-300:].decode('utf-8', 'replace').strip()!r}"
                 return False
         return True
+
+    def _readable(self, seconds: float) -> bool:
+        poll = select.poll()  # `select.select` takes only descriptors below 1024
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(min(1000 * seconds, 1e9)))
 
     def post_mortem(self) -> str:
         """Return what went wrong, with the exit code and the end of stderr."""
@@ -126,7 +129,7 @@ def start_command(options: ServerOptions) -> CommandStream:
         SandboxUnavailable: no command is given.
         SandboxError: there is no such program.
     """
-    words = options.command or tuple(shlex.split(os.environ.get(COMMAND_VARIABLE, "")))
+    words = options.command or command_words(os.environ.get(COMMAND_VARIABLE, ""), COMMAND_VARIABLE)
     if not words:
         raise SandboxUnavailable(
             'the sandbox backend "command" needs a command, such as command="docker run -i --rm --network none '

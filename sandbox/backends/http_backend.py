@@ -12,6 +12,8 @@ from sandbox.config.limits import Limits
 from sandbox.config.options import PROFILES, ServerOptions
 from sandbox.errors import SandboxUnavailable
 
+_FIELDS = {"server", "isolation", "slots", "profile", "limits"}
+
 
 def start_http(options: ServerOptions) -> HttpStream:
     """Return a stream to a sandbox server.
@@ -25,15 +27,30 @@ def start_http(options: ServerOptions) -> HttpStream:
         if getattr(options, option):
             raise ValueError(f"{option}={getattr(options, option)!r} cannot be chosen by a client of a sandbox server")
     calls = HttpCalls(options.host or "", options.token)
+    try:
+        hello = _hello(calls, options)
+    except BaseException:
+        calls.close()
+        raise
+    return HttpStream(calls, hello, _unenforced(calls.url, options.limits, hello), options.wait)
+
+
+def _hello(calls: HttpCalls, options: ServerOptions) -> dict[str, Any]:
+    """Return what the server says about itself."""
     status, hello = calls.call("/v1/hello", {}, ())
     if status != 200:
         raise SandboxUnavailable(f"the sandbox server {calls.url} has no working sandbox: {hello.get('message')}")
+    if not set(hello) >= _FIELDS or hello["profile"] not in PROFILES:
+        raise SandboxUnavailable(
+            f"{calls.url} does not answer as a sandbox server; check the address, and that `arpo sandbox serve` of "
+            "this version runs there"
+        )
     if PROFILES.index(hello["profile"]) < PROFILES.index(options.profile):
         raise SandboxUnavailable(
             f"the sandbox server {calls.url} has the profile {hello['profile']!r}, with fewer packages than "
             f"{options.profile!r}; ask for profile={hello['profile']!r}, or start it with --profile {options.profile}"
         )
-    return HttpStream(calls, hello, _unenforced(calls.url, options.limits, hello), options.wait)
+    return hello
 
 
 def _unenforced(url: str, limits: Limits, hello: dict[str, Any]) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ from sandbox.server.wire import (
 )
 
 _FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
+_LONGEST = 1e9  # seconds: JSON has no infinity
 _NAMELESS = -1  # the cell of a session that has only one
 _PATHS = {READ: "get", WRITE: "put", LIST: "ls"}
 _NOT_BEGUN = {
@@ -78,12 +79,11 @@ class HttpStream:
         self._frames: SimpleQueue[bytes] = SimpleQueue()
         self._workers = WorkerThreads("sandbox http")
         self._lock = threading.Lock()
+        self._closing = threading.Lock()
         self._why = ""
         self._ended = False
         facts = {"slots": hello["slots"], "separation": [], "python": "", "pid": 0}
         self._frames.put(pack(HELLO, 0, json.dumps(facts).encode()))
-
-    # what a pool calls
 
     def send(self, data: bytes) -> None:
         """Send everything."""
@@ -100,12 +100,13 @@ class HttpStream:
 
     def close(self) -> None:
         """End the sessions and the stream."""
-        if self._end(""):
-            # if this fails, the server closes them when they have been idle for long enough
-            with contextlib.suppress(SandboxError):
-                self._calls.call("/v1/close", {"lease": self._lease}, (), _LAST_SECONDS)
-            self._calls.close()
-            self._workers.end()
+        with self._closing:
+            if self._end(""):
+                # if this fails, the server closes them when they have been idle for long enough
+                with contextlib.suppress(SandboxError):
+                    self._calls.call("/v1/close", {"lease": self._lease, "final": True}, (), _LAST_SECONDS)
+                self._calls.close()
+                self._workers.end()
 
     def kill(self) -> None:
         """End the stream."""
@@ -113,8 +114,9 @@ class HttpStream:
 
     def finish(self) -> None:
         """Release the threads."""
-        self._calls.close()
-        self._workers.end()
+        with self._closing:  # the reader comes here at once, while the server is still told
+            self._calls.close()
+            self._workers.end()
 
     def abandon(self) -> None:
         """In a forked process: close the descriptors."""
@@ -218,7 +220,8 @@ class HttpStream:
         deadline = time.monotonic() + self._wait
         key = secrets.token_urlsafe(12)
         while True:
-            status, answer = self._calls.call("/v1/sessions", {"key": key, **asked})
+            left = min(max(0.0, deadline - time.monotonic()), _LONGEST)
+            status, answer = self._calls.call("/v1/sessions", {"key": key, "wait": left, **asked})
             if status == 201:
                 queue.id = answer["session"]
                 return {}
@@ -227,22 +230,24 @@ class HttpStream:
             if status == 429 and time.monotonic() < deadline and not self._ended:
                 key = secrets.token_urlsafe(12)  # the old one stands for the failure
                 time.sleep(_FULL_PAUSE)
-            elif status != 202:
+            elif status != 202 or self._ended:
                 raise _error(answer)
 
     def _call(self, queue: RemoteQueue, action: str, fields: Fields) -> Fields:
         if not queue.id or queue.closing:
             raise SessionLost("this session is closed; open a new interpreter")
         queue.number += 1
-        status = 202
-        while status == 202:  # it takes long; the same number waits on for the same answer
-            path = f"/v1/sessions/{queue.id}/{action}"
+        path = f"/v1/sessions/{queue.id}/{action}"
+        while not self._ended:
             status, answer = self._calls.call(path, {"number": queue.number, **fields})
-        if "errno" in answer:
-            return {"errno": answer["errno"]}
-        if status != 200:
-            raise _error(answer)
-        return answer
+            if status == 202:  # it takes long; the same number waits on for the same answer
+                continue
+            if "errno" in answer:
+                return {"errno": answer["errno"]}
+            if status != 200:
+                raise _error(answer)
+            return answer
+        raise SessionLost(self.post_mortem())
 
     def _fork(self, queue: RemoteQueue, children: list[int], reseed: int | None) -> Fields:
         answer = self._call(queue, "fork", {"n": len(children), "reseed": reseed})

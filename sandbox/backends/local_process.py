@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -41,6 +42,7 @@ class ProcessStream:
         config: for the server.
         unenforced: limits that cannot be enforced.
         environment: of the command; None is one without anything of this program.
+        directory: that the command starts in; None is that of this program.
     """
 
     start_seconds = START_SECONDS
@@ -52,6 +54,7 @@ class ProcessStream:
         config: dict[str, Any],
         unenforced: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        directory: str | None = "/",
     ) -> None:
         self.isolation = isolation
         self.unenforced = unenforced
@@ -65,7 +68,7 @@ class ProcessStream:
                     stdout=theirs.fileno(),
                     stderr=self._log,
                     env=_CLEAN if environment is None else environment,
-                    cwd="/",
+                    cwd=directory,
                     # Ctrl-C in a terminal is for this program, which then ends the server in order
                     start_new_session=True,
                 )
@@ -85,7 +88,10 @@ class ProcessStream:
 
     def receive(self) -> bytes:
         """Wait for bytes; empty at the end."""
-        return self._socket.recv(1 << 18)
+        try:
+            return self._socket.recv(1 << 18)
+        except ConnectionResetError:  # it has ended before it has read everything; `post_mortem` says more
+            return b""
 
     def post_mortem(self) -> str:
         """Return the exit code and the last line of stderr."""
@@ -107,15 +113,17 @@ class ProcessStream:
             self._socket.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """End the server by force."""
-        self._process.kill()
+        """End the server by force, and what its command has started."""
+        if self._process.returncode is None:  # else its number may be another's
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def finish(self) -> None:
         """Wait for the server's end and release its resources."""
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             self._process.wait()
         self._socket.close()
         self._log.close()

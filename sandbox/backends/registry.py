@@ -12,6 +12,7 @@ from collections.abc import Callable
 from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
 from sandbox.backends.command import start_command
 from sandbox.backends.docker import start_docker
+from sandbox.backends.http_address import without_password
 from sandbox.backends.http_backend import start_http
 from sandbox.backends.kubernetes import start_kubernetes
 from sandbox.backends.local_process import start_local
@@ -33,8 +34,8 @@ def choose(name: str) -> str:
     """
     if name not in NAMES:
         raise ValueError(
-            f"there is no sandbox backend {name!r}; choose one of {', '.join(NAMES)}, or the address of a sandbox "
-            "server, such as http://host:8080"
+            f"there is no sandbox backend {without_password(name)!r}; choose one of {', '.join(NAMES)}, or the address "
+            "of a sandbox server, such as http://host:8080"
         )
     if name in ("command", "kubernetes", "unsafe_local"):
         return name  # chosen by name alone; what is wrong with it shows at the start

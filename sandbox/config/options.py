@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sandbox.config.limits import Limits
 
 PROFILES = ("minimal", "math", "data")
+
+
+def command_words(command: str | Sequence[str], name: str = "command") -> tuple[str, ...]:
+    """Return the words of a command.
+
+    Args:
+        command: its words, or a text that is split as a shell does it.
+        name: where it comes from, for the message.
+
+    Raises:
+        ValueError: the text cannot be split, or a word is not one that a program can be given.
+    """
+    try:
+        words = tuple(shlex.split(command) if isinstance(command, str) else command)
+    except (TypeError, ValueError) as error:  # the command is not shown, since it may hold a password
+        raise ValueError(f"{name} cannot be split into words as a shell does it: {error}") from None
+    if not all(isinstance(word, str) and "\0" not in word for word in words) or "" in words[:1]:
+        raise ValueError(f"{name} has to be a text or a list of texts, of which the first names a program")
+    return words
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandbox.errors import SandboxFull, SessionLost
+from sandbox.errors import SandboxError, SandboxFull, SessionLost
 from sandbox.http.client_table import Client
+from sandbox.http.hosted_session import HostedSession
 from sandbox.pool.connection import Reply
 from sandbox.pool.daemon_threads import daemon_thread, start_thread
-from sandbox.pool.session_group import RemoteSession
 from sandbox.sandbox import Sandbox
 from sandbox.server.wire import FORK
 from sandbox.sync_async import finish
@@ -34,70 +34,10 @@ UNKNOWN = (
 _log = logging.getLogger(__name__)
 
 
-class StaleNumber(ValueError):
-    """A request has a smaller number than one that the session has served."""
-
-
-class HostedSession:
-    """One session, with the answer to its last numbered request.
-
-    Args:
-        session: in the pool.
-        client: the name of the client that it belongs to.
-        lease: what its client calls the program that opened it.
-        key: of the request that created it; empty for a fork.
-        once: whether it ends with its first cell.
-
-    Attributes:
-        id: what the client calls it; nobody can guess it.
-        used: when it was last used, by `time.monotonic`.
-        waiting: how many requests wait for it now; it is not idle then.
-    """
-
-    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "", once: bool = False) -> None:
-        self.id = secrets.token_urlsafe(24)
-        self.session = session
-        self.client = client
-        self.lease = lease
-        self.key = key
-        self.once = once
-        self.used = time.monotonic()
-        self.waiting = 0
-        self._number = 0
-        self._future: Future[Reply] = Future()
-        self._lock = threading.Lock()
-
-    def submit(self, number: int | None, start: Callable[[], Future[Reply]]) -> Future[Reply]:
-        """Start a request, or return the one of the same number that was started before.
-
-        Args:
-            number: counts the requests of the session; None for a request that is never repeated.
-            start: sends the request.
-
-        Raises:
-            StaleNumber: a later request was started meanwhile.
-        """
-        with self._lock:
-            if number is not None and number < self._number:
-                raise StaleNumber(f"request {number} comes after request {self._number}; count upwards")
-            if number is None or number > self._number:
-                future = start()
-                if number is None:
-                    return future
-                self._number, self._future = number, future
-            return self._future
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the session from being idle."""
-        with self._lock:
-            self.waiting += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.waiting -= 1
-                self.used = time.monotonic()
+def check_idle_seconds(seconds: float) -> None:
+    """Raise a ValueError unless it is a positive number of seconds."""
+    if not seconds > 0:
+        raise ValueError(f"the idle time-out is {seconds!r}; it has to be a positive number of seconds")
 
 
 @dataclass
@@ -106,6 +46,7 @@ class HostedCreation:
 
     lease: str
     future: Future[Reply] = field(default_factory=Future)
+    open: bool = False
     cancelled: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -128,6 +69,7 @@ class HostedSessions:
         self._sessions: dict[str, HostedSession] = {}
         self._creations: dict[tuple[str, str], HostedCreation] = {}
         self._others: Counter[str] = Counter()
+        self._over: dict[tuple[str, str], float] = {}  # leases of programs that have ended, and when
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -142,16 +84,32 @@ class HostedSessions:
 
         Raises:
             SandboxFull: the client has as many sessions as it may have.
+            SessionLost: the lease was closed for good.
         """
         key = key or secrets.token_urlsafe(12)
         with self._lock:
             known = self._creations.get((client.name, key))
             if known is not None:
                 return known.future
+            if (client.name, lease) in self._over:
+                raise SessionLost("the program with this lease has closed all its sessions")
             self._check_quota(client)
             creation = self._creations[client.name, key] = HostedCreation(lease)
-        start_thread(daemon_thread(self._open, "sandbox session", client.name, key, creation, once))
+        try:
+            start_thread(daemon_thread(self._open, "sandbox session", client.name, key, creation, once))
+        except (RuntimeError, SandboxError) as error:  # else the quota would count it for ever
+            creation.future.set_exception(SandboxError(f"the server cannot open a session: {error}"))
         return creation.future
+
+    def give_up(self, client: Client, key: str) -> bool:
+        """Open no session for a key any more; returns False if it is open already, or could not be opened."""
+        with self._lock:
+            creation = self._creations.get((client.name, key))
+            if creation is None or creation.open or creation.future.done():
+                return False
+            creation.cancelled = True
+            del self._creations[client.name, key]
+        return True
 
     def _open(self, client: str, key: str, creation: HostedCreation, once: bool) -> None:
         opener = self.sandbox._opener
@@ -162,13 +120,14 @@ class HostedSessions:
             return
         hosted = HostedSession(session, client, creation.lease, key, once)
         with self._lock:
-            if not creation.cancelled:
+            creation.open = not creation.cancelled
+            if creation.open:
                 self._sessions[hosted.id] = hosted
-        if creation.cancelled:
+        if creation.open:
+            creation.future.set_result({"session": hosted.id})
+        else:
             session.close()
             creation.future.set_exception(SessionLost(UNKNOWN))
-        else:
-            creation.future.set_result({"session": hosted.id})
 
     @contextmanager
     def slot(self, client: Client) -> Iterator[None]:
@@ -190,7 +149,8 @@ class HostedSessions:
         if client.sessions is None:
             return
         groups = {id(one.session.group) for one in self._sessions.values() if one.client == client.name}
-        opening = sum(name == client.name and not one.future.done() for (name, _), one in self._creations.items())
+        mine = [one for (name, _), one in self._creations.items() if name == client.name]
+        opening = sum(not one.open and not one.cancelled and not one.future.done() for one in mine)
         held = len(groups) + opening + self._others[client.name]
         if held >= client.sessions:
             raise SandboxFull(
@@ -230,6 +190,9 @@ class HostedSessions:
             made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
             with self._lock:
                 self._sessions.update((one.id, one) for one in made)
+                over = (hosted.client, hosted.lease) in self._over
+            if over:  # not here, since this thread reads the replies
+                copies[0].call_later(lambda: [self.close(one) for one in made])
             answer.set_result({"sessions": [one.id for one in made], "losses": reply.result()["losses"]})
 
         future.add_done_callback(on_reply)
@@ -254,9 +217,17 @@ class HostedSessions:
             hosted.used = now
         return len(mine)
 
-    def close_lease(self, client: Client, lease: str) -> int:
-        """End all sessions of a program, also those that are being opened; returns how many."""
+    def close_lease(self, client: Client, lease: str, final: bool = False) -> int:
+        """End all sessions of a program, also those that are being opened; returns how many.
+
+        Args:
+            client: whose program it is.
+            lease: of the program.
+            final: open none for this lease any more, since a request may still be on its way.
+        """
         with self._lock:
+            if final:
+                self._over[client.name, lease] = time.monotonic()
             for (name, _), creation in self._creations.items():
                 if name == client.name and creation.lease == lease:
                     creation.cancelled = True
@@ -274,6 +245,7 @@ class HostedSessions:
         now = time.monotonic()
         with self._lock:
             every = list(self._sessions.values())
+            self._over = {name: when for name, when in self._over.items() if when > now - _FAILURE_SECONDS}
             for name, creation in list(self._creations.items()):
                 failed = creation.future.done() and creation.future.exception() is not None
                 if failed and creation.started < now - _FAILURE_SECONDS:

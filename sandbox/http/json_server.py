@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -63,17 +65,23 @@ class JsonHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the state."""
+        # a body that is not read would be taken for the next request
+        self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         if "Origin" in self.headers:
             self._answer(403, self.fault(NO_PAGES))
             return
         found = self.page(self.path.rstrip("/") or "/")
         self._answer(404, self._no_such_path()) if found is None else self._answer(200, found)
 
+    def handle_expect_100(self) -> bool:
+        """Ask for the body at once; in the buffer, the word would wait until the client no longer does."""
+        going_on = super().handle_expect_100()
+        self.wfile.flush()
+        return going_on
+
     def do_POST(self) -> None:
         """Read the body, and answer."""
-        announced = self.headers.get("Content-Length", "")
-        # few ASCII digits only: `isdigit` accepts others as well, and `int` refuses thousands of them with an exception
-        length = int(announced) if announced.isascii() and announced.isdigit() and len(announced) < 12 else -1
+        length = self._length()
         status, why = self._refusal(length)
         if status:
             # the body that is not read would be taken for the next request
@@ -83,10 +91,24 @@ class JsonHandler(BaseHTTPRequestHandler):
             self.rfile.read(min(max(length, 0), _DRAINED))
             return
         body = self.rfile.read(length)
+        if len(body) < length:  # the client is gone, in the middle of its request
+            self.close_connection = True
+            return
         if self.takes(self.path.rstrip("/")):
             self._answer(*self.respond(body))
         else:
             self._answer(404, self._no_such_path())
+
+    def _length(self) -> int:
+        """Return the length of the body as it is announced; -1 if it is not, or in a way that others read differently.
+
+        Behind a proxy, a request that the two read differently would let one client speak in the name of another.
+        """
+        announced = self.headers.get_all("Content-Length", [])
+        if len(announced) != 1 or "Transfer-Encoding" in self.headers:
+            return -1
+        # few ASCII digits only: `isdigit` accepts others as well, and `int` refuses thousands of them with an exception
+        return int(announced[0]) if re.fullmatch(r"[0-9]{1,11}", announced[0]) else -1
 
     def _refusal(self, length: int) -> tuple[int, str]:
         """Return status and reason if a POST is refused before its body is read; status 0 if it is not refused."""
@@ -120,11 +142,27 @@ class JsonHandler(BaseHTTPRequestHandler):
 
 
 class JsonServer(ThreadingHTTPServer):
-    """Serves with one thread per connection."""
+    """Serves with one thread per connection.
+
+    Args:
+        address: host and port; a host with a colon is an IPv6 address.
+        handler: for each connection.
+
+    Raises:
+        OSError: the address cannot be listened on, for example since another program does.
+    """
 
     daemon_threads = True
     # a batch of rollouts connects at once; the default is 5
     request_queue_size = 1024
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        try:
+            super().__init__(address, handler)
+        except (OSError, OverflowError) as error:  # OverflowError: there is no such port
+            why = getattr(error, "strerror", None) or error
+            raise OSError(f"cannot listen on {address[0]}, port {address[1]}: {why}") from error
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a connection that broke, quietly."""

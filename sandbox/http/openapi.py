@@ -47,6 +47,7 @@ PATHS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "key": {**_STRING, "description": "a request with the same key opens no second session"},
             "lease": _LEASE,
             "server": {**_STRING, "description": "if this is another server, the answer is 409"},
+            "wait": {"type": "number", "minimum": 0, "description": "seconds to wait for a free session, at most"},
             "once": {**_FLAG, "description": "the session ends with its first cell"},
         },
         {"session": _STRING},
@@ -95,7 +96,11 @@ PATHS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"lease": _LEASE},
         {"server": _STRING, "slots": _WHOLE, "sessions": _WHOLE},
     ),
-    "/v1/close": ("End all sessions of a program", {"lease": _LEASE}, {"closed": _WHOLE}),
+    "/v1/close": (
+        "End all sessions of a program",
+        {"lease": _LEASE, "final": {**_FLAG, "description": "open no more with this lease"}},
+        {"closed": _WHOLE},
+    ),
 }
 _ERRORS = {
     "202": "it takes longer: send the same request, with the same number or key, again",

@@ -15,7 +15,7 @@ from sandbox.backends.http_address import is_http_address
 from sandbox.config.limits import Limits
 from sandbox.errors import SandboxFull
 from sandbox.http.client_table import Client, ClientTable, clients_of
-from sandbox.http.hosted_sessions import HostedSessions
+from sandbox.http.hosted_sessions import HostedSessions, check_idle_seconds
 from sandbox.http.json_server import JsonHandler, JsonServer
 from sandbox.http.openapi import openapi
 from sandbox.http.run_code_endpoint import BadRequest, run_code
@@ -83,7 +83,7 @@ class SandboxServer(JsonServer):
     """
 
     def __init__(self, address: tuple[str, int], handler: type[_Handler], sessions: HostedSessions) -> None:
-        self.sessions = sessions  # first: an address that cannot be bound closes the server
+        self.sessions = sessions  # first, since an address that cannot be bound calls `server_close`
         super().__init__(address, handler)
         start_thread(daemon_thread(sessions.watch, "sandbox idle sessions"))
 
@@ -112,10 +112,13 @@ def make_server(
         idle_seconds: a session that was not used for this long is closed.
 
     Raises:
-        ValueError: the address can be reached by others and there is no token, or a header cannot hold the token.
+        ValueError: the address can be reached by others and there is no token, a header cannot hold the token, or the
+            idle time is not positive.
+        OSError: the address cannot be listened on.
     """
     known = clients_of(token) if clients is None else clients
     known.check(host)
+    check_idle_seconds(idle_seconds)
     sessions = HostedSessions(sandbox, idle_seconds)
     # the values go into a class, since the server makes a new handler for each connection
     values = {"sandbox": sandbox, "clients": known, "sessions": sessions, "api": SessionApi(sessions)}
@@ -138,11 +141,13 @@ def serve(
     clients = clients_of(token, clients_file)
     # before containers are started, which takes seconds
     clients.check(host)
+    check_idle_seconds(idle_seconds)
     if is_http_address(backend):
         raise ValueError(f"a sandbox server cannot serve {backend}; choose a backend of this machine")
     options: PoolOptions = {"containers": containers, "sessions": sessions, "profile": profile}
     with Sandbox.open_sync(backend, limits, **options) as sandbox:
         server = make_server(sandbox, host, port, clients=clients, idle_seconds=idle_seconds)
         address, bound = server.server_address[:2]
-        _log.info("serving http://%s:%s (%s); press Ctrl-C to end", address, bound, sandbox.isolation)
+        shown = f"[{address!s}]" if ":" in str(address) else address
+        _log.info("serving http://%s:%s (%s); press Ctrl-C to end", shown, bound, sandbox.isolation)
         server.serve_until_interrupted()

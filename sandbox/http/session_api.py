@@ -9,21 +9,27 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
+import math
 import os
+import secrets
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any
 
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.http.client_table import Client
-from sandbox.http.hosted_sessions import HostedSession, HostedSessions, StaleNumber
+from sandbox.http.hosted_session import HostedSession, StaleNumber
+from sandbox.http.hosted_sessions import HostedSessions
 from sandbox.pool.connection import Reply
 from sandbox.server.wire import INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, RUN_ONCE, WRITE
 from sandbox.validation import checked_cell, checked_directory, checked_forks, checked_name, checked_seed
 
 LONGEST_WAIT = 20.0
 """Seconds after which a request is answered with 202; the client sends it again, and waits on."""
+_log = logging.getLogger(__name__)
 _LARGEST, _LONGEST_NAME = 1 << 40, 200
 Answer = tuple[int, dict[str, Any]]
 
@@ -86,6 +92,9 @@ class SessionApi:
             return self._act(self._sessions.find(client, identity), action, request)
         except (SandboxError, ValueError, TypeError, RecursionError) as error:
             return _failure(error)
+        except Exception as error:  # without an answer the client would take the server for gone, with all sessions
+            _log.exception("a request to %s failed", path.rpartition("/")[2])
+            return _failure(SandboxError(f"the server failed: {type(error).__name__}: {error}"))
 
     def _split(self, path: str) -> tuple[str, str] | None:
         empty, version, what, *rest = [*path.split("/"), "", "", ""][:6]
@@ -109,9 +118,18 @@ class SessionApi:
         key, lease, server = (_text(request, name) for name in ("key", "lease", "server"))
         if server and server != self._sessions.instance:
             raise WrongServer("the server was restarted, and its sessions are lost")
-        once = request.get("once", False) is True
+        once, wait = request.get("once", False) is True, _seconds(request, "wait")
+        longest, key = (LONGEST_WAIT, key) if key else (math.inf, secrets.token_urlsafe(12))
         future = self._sessions.create(client, key, lease, once)
-        return _await(future, 201, LONGEST_WAIT if key else None)
+        status, answer = _await(future, 201, min(longest, wait))
+        if status == 201 or wait > longest:
+            return status, answer
+        if self._sessions.give_up(client, key):
+            raise SandboxFull(
+                "no session of the server became free in time; close sessions, or start the server with more "
+                "--containers or --sessions"
+            )
+        return _await(future, 201)  # it has come at the last moment
 
     def _keep(self, client: Client, request: dict[str, Any]) -> Answer:
         held = self._sessions.keep(client, _text(request, "lease"))
@@ -119,19 +137,20 @@ class SessionApi:
         return 200, {"server": self._sessions.instance, "slots": slots, "sessions": held}
 
     def _close_all(self, client: Client, request: dict[str, Any]) -> Answer:
-        return 200, {"closed": self._sessions.close_lease(client, _text(request, "lease"))}
+        final = request.get("final", False) is True
+        return 200, {"closed": self._sessions.close_lease(client, _text(request, "lease"), final)}
 
     def _act(self, hosted: HostedSession, action: str, request: dict[str, Any]) -> Answer:
         if action == "close":
             closed = self._sessions.close(hosted)
-            return _await(closed, 200, None) if closed is not None else (200, {})
+            return _await(closed) if closed is not None else (200, {})
         if action == "interrupt":
             cell = request.get("cell")
             return _await(hosted.session.request(INTERRUPT, cell=None if cell is None else _whole(request, "cell")))
         number = None if request.get("number") is None else _whole(request, "number")
         with hosted.in_use():
             future = hosted.submit(number, lambda: self._actions[action](hosted, request))
-            status, answer = _await(future, 200, None if number is None else LONGEST_WAIT)
+            status, answer = _await(future, 200, math.inf if number is None else LONGEST_WAIT)
         if status == 200 and hosted.once and action == "run":
             self._sessions.close(hosted, ended=True)
         return (422, _named(answer)) if "errno" in answer else (status, answer)
@@ -176,9 +195,9 @@ def _ls(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
     return hosted.session.request(LIST, path=checked_directory(request.get("path", ".")))
 
 
-def _await(future: Future[Reply], status: int = 200, seconds: float | None = None) -> Answer:
+def _await(future: Future[Reply], status: int = 200, seconds: float = math.inf) -> Answer:
     """Wait for an answer; the status is 202 if it takes too long."""
-    done, _ = wait([future], seconds)
+    done, _ = futures.wait([future], None if seconds == math.inf else seconds)
     return (status, future.result()) if done else (202, {"running": True})
 
 
@@ -187,6 +206,13 @@ def _whole(request: dict[str, Any], name: str, default: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
         raise ValueError(f"{name!r} is {value!r}; it has to be a whole number, at least 0")
     return value
+
+
+def _seconds(request: dict[str, Any], name: str) -> float:
+    value = request.get(name, math.inf)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise ValueError(f"{name!r} is {value!r}; it has to be a number of seconds, at least 0")
+    return math.inf if value > _LARGEST else float(value)
 
 
 def _text(request: dict[str, Any], name: str) -> str:

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from sandbox.config.options import command_words
 from sandbox.errors import SandboxError, SandboxUnavailable
 
 COMMAND_VARIABLE = "ARPO_SANDBOX_COMMAND"
@@ -36,7 +37,9 @@ class Kubectl:
     """
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
-        self.words = list(command or shlex.split(os.environ.get(COMMAND_VARIABLE, "")) or ["kubectl"])
+        self.words = list(
+            command or command_words(os.environ.get(COMMAND_VARIABLE, ""), COMMAND_VARIABLE) or ["kubectl"]
+        )
 
     def run(self, *arguments: str, given: str = "") -> str:
         """Run a subcommand and return what it prints.

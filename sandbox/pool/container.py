@@ -58,6 +58,7 @@ class Container:
     Attributes:
         connection: to the server, once there is one.
         groups: those that hold a slot.
+        capacity: how many slots it had when it opened; fewer can be usable later.
         served: how many groups have held a slot so far.
         bloated_pings: pings in a row that found too much memory in use.
         missed_pings: rounds of the health monitor since the server last answered. Rounds and not seconds, since this
@@ -66,7 +67,7 @@ class Container:
 
     def __init__(self, events: ContainerEvents, host: Host, slots: int) -> None:
         self.host = host
-        self.slots = slots
+        self.slots = self.capacity = slots
         self.state: Literal["starting", "open", "draining", "ended"] = "starting"
         self.connection: Connection | None = None
         self.groups: set[SlotHolder] = set()

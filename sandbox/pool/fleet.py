@@ -111,7 +111,7 @@ class Fleet:
             container.bloated_pings = container.bloated_pings + 1 if few and limit < 2 * memory else 0
         worn = container.served >= self._plan.recycle_after or container.bloated_pings >= _BLOATED_PINGS
         alone = not any(one.state == "draining" for one in self.containers)
-        degraded = 2 * container.slots < self._plan.options.sessions
+        degraded = 2 * container.slots < container.capacity
         if container.state != "open" or not (container.slots <= 0 or ((worn or degraded) and alone)):
             return False
         container.state = "draining"

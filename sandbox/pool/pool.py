@@ -141,7 +141,8 @@ class Pool:
         with self.state.lock:
             if container.state != "starting":
                 return
-            container.slots = min(container.slots, facts["slots"])  # the server may have fewer than were asked for
+            # the server may have fewer than were asked for
+            container.slots = container.capacity = min(container.slots, facts["slots"])
             self.fleet.opened(container)
             actions = self._dispatch()
         _run(actions)
@@ -172,7 +173,7 @@ class Pool:
         """Note a container's answer to a ping, and drain the container if it is worn out."""
         with self.state.lock:
             container.missed_pings = 0
-            container.slots = reply["slots"]
+            container.slots = min(reply["slots"], container.capacity)
             worn = self.fleet.wears_out(container, reply["memory"], reply["memory_limit"])
             self.state.counts["recycled"] += worn
             actions = self._dispatch()

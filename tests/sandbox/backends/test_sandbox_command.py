@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import shlex
 import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from commands_under_test import command_for
@@ -35,12 +40,52 @@ def test_the_words_of_the_server_arrive_as_they_are(server: list[str]) -> None:
         ("false", "has not started the server: its process ended with code 1"),
         ("sh -c 'echo wrong door; echo no such host >&2; exit 255'", "it wrote 'wrong door'.*code 255: no such host"),
         ("sh -c 'exec sleep 987.5'", "has not answered within 0.5 s"),
+        ("bash -c 'sleep 987.5; true'", "has not answered within 0.5 s"),
+        ("sh -c 'sleep 987.5 & exit'", "has not answered within 0.5 s"),
     ],
 )
 def test_a_command_that_starts_no_server_says_why(command: str, words: str) -> None:
     with pytest.raises(SandboxError, match=words):
         Sandbox.open_sync("command", command=command, start_wait=0.5)
-    assert not subprocess.run(["pgrep", "-fx", "sleep 987.5"], capture_output=True, check=False).stdout
+    left, deadline = b"?", time.monotonic() + 5
+    while left and time.monotonic() < deadline:  # what is killed takes a moment to end
+        left = subprocess.run(["pgrep", "-fx", "sleep 987.5"], capture_output=True, check=False).stdout
+    assert not left
+
+
+@pytest.mark.parametrize("command", ["docker 'run", ["sleep", 5], [""], ["sleep\0"]])
+def test_words_that_no_program_can_be_given_are_refused(command: Any) -> None:
+    with pytest.raises(ValueError, match=r"^command "):
+        Sandbox("command", command=command)
+
+
+def test_a_command_starts_in_the_directory_of_this_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "start.sh").write_text("#!/bin/sh\necho at home >&2; exit 3\n")
+    (tmp_path / "start.sh").chmod(0o700)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SandboxError, match="code 3: at home"):
+        Sandbox.open_sync("command", command="./start.sh")
+
+
+def test_a_command_starts_in_a_program_with_many_open_files() -> None:
+    code = """
+import os, resource
+from sandbox import Sandbox
+resource.setrlimit(resource.RLIMIT_NOFILE, (1200, 1200))
+kept = [os.dup(0) for _ in range(1100)]
+Sandbox.open_sync("command", command="sh -c 'echo here >&2; exit 3'")
+"""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1200:
+        pytest.skip("this machine allows fewer")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "code 3: here" in done.stderr
+
+
+def test_the_words_of_a_command_that_ends_early_are_shown() -> None:
+    """Also if it has not read what it was sent, such as a connection that breaks."""
+    ends = "printf '\\nsandbox server ready\\n'; sleep 0.1; echo the line broke >&2; exit 255"
+    with pytest.raises(SandboxError, match="code 255: the line broke"):
+        Sandbox.open_sync("command", command=["sh", "-c", ends])
 
 
 def test_without_a_command_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import http.server
 import re
+import socket
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from sandbox.backends import http_calls
 from sandbox.http import session_api
 from sandbox.http.client_table import Client, ClientTable, clients_of
 from sandbox.http.hosted_sessions import HostedSessions
+from sandbox.http.json_server import JsonHandler
 from sandbox.http.openapi import PATHS
 from sandbox.http.sandbox_server import make_server, serve
 from sandbox.http.session_api import SessionApi
@@ -77,6 +80,14 @@ def test_a_lease_of_another_client_is_neither_kept_nor_closed(url: str, inner: S
     assert post(url, f"{path}/run", code="1").status_code == 410
 
 
+def test_a_lease_that_was_closed_for_good_opens_nothing_more(url: str) -> None:
+    """A request of a program that has ended may arrive after its last word."""
+    assert post(url, "/v1/close", lease="late", final=True).json()["closed"] == 0
+    assert post(url, "/v1/sessions", lease="late").status_code == 410
+    assert post(url, "/v1/sessions", "bob-token", lease="late").status_code == 201  # leases are of one client each
+    post(url, "/v1/close", "bob-token", lease="late")
+
+
 def test_a_request_that_is_sent_again_is_not_run_again(url: str) -> None:
     path = opened(url)
     post(url, f"{path}/run", code="n = 0", number=1)
@@ -85,6 +96,14 @@ def test_a_request_that_is_sent_again_is_not_run_again(url: str) -> None:
     copies = [post(url, f"{path}/fork", n=2, number=3).json()["sessions"] for _ in range(2)]
     assert copies[0] == copies[1]
     assert post(url, f"{path}/run", code="n", number=1).status_code == 409
+    post(url, f"{path}/close")
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_numbers_may_begin_anywhere(url: str, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(session_api, "LONGEST_WAIT", 5.0)
+    path = opened(url)
+    assert post(url, f"{path}/run", code="6 * 7", number=number).json().get("value") == "42"
     post(url, f"{path}/close")
 
 
@@ -126,6 +145,25 @@ def test_the_quota_of_a_client_counts_sessions_and_not_forks(url: str) -> None:
             other.interpreter_sync()
         assert post(url, "/run_code", "bob-token", code="1").status_code == 504
     assert post(url, "/run_code", "bob-token", code="1").json()["message"] == ""
+
+
+def test_a_quota_below_the_clients_own_number_wears_nothing_out(url: str) -> None:
+    with Sandbox(url, LIMITS, token="bob-token", sessions=64) as sandbox:
+        for _ in range(3):
+            sandbox.interpreter_sync().close()
+        assert sandbox.stats()["recycled"] == 0
+
+
+def test_who_waits_for_a_full_server_gives_up_in_time_and_takes_nothing() -> None:
+    with open_or_skip(fastest(), LIMITS, containers=1, sessions=1) as full, served(full) as url:
+        held = full.interpreter_sync()
+        with Sandbox(url, LIMITS, wait=0.1) as sandbox:
+            with pytest.raises(SandboxFull, match="no session of the server became free in time"):
+                sandbox.interpreter_sync()
+            held.close()
+            wait_for(lambda: full.stats()["free"] == 1)
+            assert full.stats()["sessions"] == 0
+            sandbox.interpreter_sync().close()
 
 
 def test_a_closed_sandbox_leaves_no_session_on_the_server(url: str, inner: Sandbox) -> None:
@@ -208,13 +246,17 @@ def test_a_server_that_goes_away_loses_its_sessions(inner: Sandbox, monkeypatch:
         ("{url}/elsewhere", "ann-token", "there is no path"),
         ("https://{host}", "ann-token", "`arpo sandbox serve` itself speaks http:// only"),
         ("{other}", "", "not as a sandbox server; check the address"),
+        ("{json}", "", "does not answer as a sandbox server"),
     ],
 )
 def test_what_is_wrong_with_the_server_is_said(url: str, address: str, token: str, message: str) -> None:
-    other = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    kind: Any = type("Other", (JsonHandler,), {"respond": lambda *_: (200, {"ok": True}), "takes": lambda *_: True})
+    kind = kind if address == "{json}" else http.server.BaseHTTPRequestHandler
+    other = http.server.HTTPServer(("127.0.0.1", 0), kind)
     threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
     before = threading.active_count()
-    place = address.format(url=url, host=url.removeprefix("http://"), other=f"http://127.0.0.1:{other.server_port}")
+    port = f"http://127.0.0.1:{other.server_port}"
+    place = address.format(url=url, host=url.removeprefix("http://"), other=port, json=port)
     with pytest.raises(SandboxUnavailable, match=message):
         Sandbox.open_sync(place, token=token).close_sync()
     other.shutdown()
@@ -255,9 +297,27 @@ def test_limits_that_the_server_does_not_have_are_named(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        "http://any:sec/ret@box:8080",
+        "http://any:sec?ret@box",
+        "http://any:se,cr#et@box,http://box2:no",
+        "http://any:secret@[::1",
+        "htp://any:secret@box",
+    ],
+)
+def test_no_message_has_a_token_even_of_a_malformed_address(address: str) -> None:
+    with pytest.raises(ValueError, match=r"box|::1") as caught:
+        Sandbox.open_sync(address, token="other" if address.startswith("http") else None)
+    shown = "".join(traceback.format_exception(caught.value)).partition("ValueError")[2]
+    assert not re.search(r"sec|et@|se,cr", shown)
+
+
+@pytest.mark.parametrize(
     ("address", "options", "message"),
     [
         ("http://", {}, "is not the address"),
+        ("http://box:80,box2:80", {}, "is not the address"),
         ("http://box:no", {}, "is not the address"),
         ("http://box/?a=1", {}, "is not the address"),
         ("http://u:one@box,http://u:two@box2", {}, "different tokens"),
@@ -336,6 +396,61 @@ def test_a_server_does_not_serve_another_one() -> None:
         serve(backend="http://127.0.0.1:1")
     with pytest.raises(ValueError, match="ARPO_SANDBOX_TOKEN"):
         make_server(None, "0.0.0.0", 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_an_idle_time_that_is_not_positive_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="idle time-out"):
+        make_server(None, port=0, idle_seconds=seconds)  # type: ignore[arg-type]
+
+
+def test_an_address_that_cannot_be_listened_on_is_named(url: str) -> None:
+    taken = int(url.rpartition(":")[2])
+    for port in (taken, 70_000):
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1, port {port}: "):
+            make_server(None, port=port)  # type: ignore[arg-type]
+
+
+def test_an_address_of_ipv6_is_served(inner: Sandbox) -> None:
+    try:
+        server = make_server(inner, "::1", 0)
+    except OSError as error:
+        pytest.skip(str(error))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with Sandbox(f"http://[::1]:{server.server_port}", LIMITS) as sandbox:
+        assert sandbox.run_sync("6 * 7").value == "42"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "answers"),
+    [
+        ("POST /v1/hello", "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", ["411"]),
+        ("POST /v1/hello", "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", ["411"]),
+        ("GET /health", "Content-Length: 21\r\n\r\nGET /none HTTP/1.1\r\n\r\n", ["200"]),
+        ("POST /v1/hello", "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n", ["100"]),
+        ("POST /v1/hello", "Content-Length: 4\r\n\r\n{}", []),
+    ],
+)
+def test_no_body_is_taken_for_a_request(url: str, head: str, body: str, answers: list[str]) -> None:
+    """Otherwise a client could answer for another one behind a proxy that keeps its connections."""
+    fields = f"{head} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ann-token\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 5) as raw:
+        raw.sendall((fields + body).encode())
+        if not answers:
+            raw.shutdown(socket.SHUT_WR)
+        received = raw.recv(1 << 16)
+        while "100" not in answers and (more := raw.recv(1 << 16) if received else b""):
+            received += more
+    assert re.findall(r"HTTP/1.1 (\d+)", received.decode()) == answers
+
+
+def test_a_fault_of_the_server_is_an_answer() -> None:
+    api = SessionApi(HostedSessions(None, 1.0))  # type: ignore[arg-type]
+    status, answer = api.answer(Client("ann"), "/v1/hello", b"{}")
+    assert (status, answer["failure"]) == (500, "SandboxError")
+    assert "AttributeError" in answer["message"]
 
 
 def test_an_error_of_the_machinery_reaches_the_client(inner: Sandbox) -> None:
