@@ -52,6 +52,7 @@ class RolloutWorkers:
             its limit of trajectories admits.
         start_timeout: most seconds until an actor runs.
         silence: seconds without an answer after which an actor counts as lost.
+        sharers: processes that each start actors of their own; with a count of 0 they divide the nodes.
         ray_options: more arguments of `ray.init`.
 
     Raises:
@@ -71,6 +72,7 @@ class RolloutWorkers:
         groups_at_once: int | None = None,
         start_timeout: float = 300.0,
         silence: float = 120.0,
+        sharers: int = 1,
         ray_options: Mapping[str, Any] | None = None,
     ) -> None:
         _check_numbers(count, cpus, groups_at_once, start_timeout, silence)
@@ -81,7 +83,7 @@ class RolloutWorkers:
         self._names = itertools.count()
         self._sent: list[tuple[EngineParts, int, Any]] = []
         try:
-            count = count or sum(node["Alive"] for node in ray.nodes())
+            count = count or -(-sum(node["Alive"] for node in ray.nodes()) // sharers)
             self.actors = ActorGroup(count, cpus, resources or {}, start_timeout, silence)
         except BaseException:
             self._disconnect()
