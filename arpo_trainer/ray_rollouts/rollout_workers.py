@@ -183,7 +183,11 @@ class RolloutWorkers:
 
 
 def _check_numbers(count: int, cpus: float, at_once: int | None, start_timeout: float, silence: float) -> None:
-    lowest = {"count": (count, 0), "cpus": (cpus, 0), "groups_at_once": (1 if at_once is None else at_once, 1)}
+    lowest = {
+        "count, of rollout workers,": (count, 0),
+        "cpus": (cpus, 0),
+        "groups_at_once": (1 if at_once is None else at_once, 1),
+    }
     for name, (value, low) in lowest.items():
         if value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")
