@@ -235,14 +235,16 @@ def _whole_line(run: EvalRun, row: UnitRow) -> str:
 def _joined_facts(target: Path, runs: Sequence[EvalRun], status: str) -> dict[str, Any]:
     """Return run.json: that of the first shard, with the times of all."""
     first = {name: value for name, value in runs[0].facts.items() if name != "shard"}
-    seconds = [run.facts.get("seconds", 0.0) for run in runs]
+    about: dict[str, Any] = {"count": len(runs), "seconds": [run.facts.get("seconds", 0.0) for run in runs]}
+    if any(_differing(first, run.facts, "versions") for run in runs):
+        about["versions"] = [run.facts.get("versions") for run in runs]
     return first | {
         "name": target.resolve().name,
         "status": status,
         "started": min(run.facts["started"] for run in runs),
-        "seconds": max(seconds),
+        "seconds": max(about["seconds"]),
         "sittings": sum(run.facts["sittings"] for run in runs),
-        "shards": {"count": len(runs), "seconds": seconds},
+        "shards": about,
     }
 
 

@@ -101,9 +101,9 @@ def _named_faults(address: str | None) -> Iterator[None]:
         ) from None
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RayClusterError(
-            f"no connection to Ray at {address or 'this machine'}: {error}. `ray status --address HOST:PORT` says "
-            "whether a cluster runs; this machine has to be one of its nodes (`ray start --address HOST:PORT`), and "
-            "needs its token if there is one (RAY_AUTH_TOKEN, ~/.ray/auth_token)"
+            f"no connection to Ray at {address or 'this machine'}: {str(error).rstrip('.')}. `ray status --address "
+            "HOST:PORT` says whether a cluster runs; this machine has to be one of its nodes (`ray start --address "
+            "HOST:PORT`), and needs its token if there is one (RAY_AUTH_TOKEN, ~/.ray/auth_token)"
         ) from error
 
 

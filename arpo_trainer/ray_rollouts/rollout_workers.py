@@ -53,6 +53,7 @@ class RolloutWorkers:
             its limit of trajectories admits.
         start_timeout: most seconds until an actor runs.
         silence: seconds without an answer after which an actor counts as lost.
+        sharers: processes that each start actors of their own; with a count of 0 they divide the nodes.
         ray_options: more arguments of `ray.init`.
 
     Attributes:
@@ -75,6 +76,7 @@ class RolloutWorkers:
         groups_at_once: int | None = None,
         start_timeout: float = 300.0,
         silence: float = 120.0,
+        sharers: int = 1,
         ray_options: Mapping[str, Any] | None = None,
     ) -> None:
         _check_numbers(count, cpus, groups_at_once, start_timeout, silence)
@@ -85,7 +87,7 @@ class RolloutWorkers:
         self._names = itertools.count()
         self._sent: list[tuple[EngineParts, int, Any]] = []
         try:
-            count = count or sum(node["Alive"] for node in ray.nodes())
+            count = count or -(-sum(node["Alive"] for node in ray.nodes()) // sharers)
             self.actors = ActorGroup(count, cpus, resources or {}, start_timeout, silence)
         except BaseException:
             self._disconnect()
@@ -203,7 +205,11 @@ class RolloutWorkers:
 
 
 def _check_numbers(count: int, cpus: float, at_once: int | None, start_timeout: float, silence: float) -> None:
-    lowest = {"count": (count, 0), "cpus": (cpus, 0), "groups_at_once": (1 if at_once is None else at_once, 1)}
+    lowest = {
+        "count, of rollout workers,": (count, 0),
+        "cpus": (cpus, 0),
+        "groups_at_once": (1 if at_once is None else at_once, 1),
+    }
     for name, (value, low) in lowest.items():
         if value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")

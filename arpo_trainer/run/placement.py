@@ -106,7 +106,8 @@ class Placement:
         if urls := self._servers():
             for url in urls:
                 yield "vLLM server", strip_credentials(url), "is not started by this command; its GPUs are its own"
-            yield "  new weights", "from process 0", f"after each step, by NCCL over port {args.vllm_group_port}"
+            ports = _span("port", args.vllm_group_port, len(urls))
+            yield "  new weights", "from process 0", f"after each step, by NCCL over {ports}"
         elif args.use_vllm:
             size = max(1, args.vllm_tensor_parallel_size)
             sleeps = "between rollouts it sleeps" if args.vllm_enable_sleep_mode else "all the time"
@@ -116,7 +117,8 @@ class Placement:
             )
             yield "generation", what, share
         else:
-            copy = "with a whole copy of the weights in rollouts" if layout.share("weights") < 1 else "the model itself"
+            copied = layout.share("weights") < 1 or bool(args.max_staleness)
+            copy = "with a whole copy of the weights in rollouts" if copied else "the model itself"
             yield "generation", "transformers, in each process", copy
 
     def _rollouts(self) -> Iterator[Line]:

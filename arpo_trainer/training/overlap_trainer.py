@@ -61,20 +61,17 @@ class OverlappingTrainer(ResumableTrainer):
             trees, seconds = joint_trees(self.engine, groups.own)
             return TakenRollout(trees, seconds, groups.own().spent)
         began = time.perf_counter()
-        if self.ahead is None:
-            self.ahead = RolloutAhead(self._plan(), self.args.max_staleness, self._training_engine)
-            self.ahead.restore(self._saved_ahead)
-            self._saved_ahead = None
-        number = micro_batch(self) // self.ahead.plan.sizes.uses
-        taken = self.ahead.take(number, tasks, step, first_group)
-        self.ahead.begin_if_due(micro_batch(self), self.state.global_step)
+        ahead = self._rollouts_ahead()
+        taken = ahead.take(micro_batch(self) // ahead.plan.sizes.uses, tasks, step, first_group)
+        ahead.begin_if_due(micro_batch(self), self.state.global_step)
         taken.overlap["seconds_trainer_idle"] = self._waited + time.perf_counter() - began
         return taken
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Begin the next rollout if that has become due with the last step."""
-        if self.ahead and self.model.training:
-            self.ahead.begin_if_due(micro_batch(self), self.state.global_step)
+        if self.args.max_staleness and self.model.training:
+            # also if no rollout was taken yet, in a run that was resumed in the middle of one
+            self._rollouts_ahead().begin_if_due(micro_batch(self), self.state.global_step)
         return super().before_loss(inputs)
 
     def before_rollout(self) -> None:
@@ -83,6 +80,13 @@ class OverlappingTrainer(ResumableTrainer):
         if self.ahead:
             self.ahead.wait()
         self._waited = time.perf_counter() - began
+
+    def _rollouts_ahead(self) -> RolloutAhead:
+        if self.ahead is None:
+            self.ahead = RolloutAhead(self._plan(), self.args.max_staleness, self._training_engine)
+            self.ahead.restore(self._saved_ahead)
+            self._saved_ahead = None
+        return self.ahead
 
     def _training_engine(self) -> Engine:
         return replace(self.engine, settings=self.args.rollout_settings(num_generations=self.num_generations))

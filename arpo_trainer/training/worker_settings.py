@@ -25,7 +25,8 @@ class RolloutWorkerSettings:
         default=0,
         metadata={
             "help": "Ray actors that play the groups, over all training processes; 0 plays them in the training "
-            "processes, or with `ray_address` on one actor for each node. It needs `vllm_mode: server`."
+            "processes, or with `ray_address` on one actor for each node (and at least one for each training process). "
+            "It needs `vllm_mode: server`."
         },
     )
     ray_address: str | None = field(
@@ -116,6 +117,7 @@ def on_workers(engine: Engine, args: RolloutWorkerSettings) -> Engine:
         cpus=args.rollout_worker_cpus,
         resources=args.worker_resources(),
         start_timeout=args.rollout_worker_timeout,
+        sharers=ranks,
     )
     logger.info("rollout workers: %s", ", ".join(workers.nodes()))
     parts: Mapping[str, Any] = {name: getattr(engine, name) for name in ("backend", "tokenizer", "env", "settings")}

@@ -159,6 +159,19 @@ def test_actors_of_several_processes_begin_with_different_servers() -> None:
     assert [rank_of(number, {}) for number in range(3)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("sharers", "count"), [(1, 5), (2, 3), (8, 1)])
+def test_several_processes_divide_the_nodes(monkeypatch: pytest.MonkeyPatch, sharers: int, count: int) -> None:
+    import ray
+
+    from arpo_trainer.ray_rollouts import rollout_workers
+
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": number < 5} for number in range(6)])
+    monkeypatch.setattr(rollout_workers, "connect", lambda *_: False)
+    monkeypatch.setattr(rollout_workers, "ActorGroup", lambda count, *_: count)
+    workers: Any = RolloutWorkers(0, "auto", sharers=sharers)
+    assert workers.actors == count
+
+
 def test_another_version_of_ray(nodes: Any) -> None:
     code = "import ray; ray.__version__ = '2.40.0'; from arpo_trainer.ray_rollouts.ray_connection import connect;"
     done = subprocess.run(

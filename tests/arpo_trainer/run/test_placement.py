@@ -69,9 +69,9 @@ def test_engines_and_sandboxes_are_named(tiny_policy: Path) -> None:
     assert text(placed(tiny_policy, environ={**environ, "ARPO_SANDBOX": "bubblewrap"}))["sandboxes"].startswith(
         "bubblewrap, on the machine"
     )
-    assert text(placed(tiny_policy, 2, config="zero3"))["generation"].endswith(
-        "with a whole copy of the weights in rollouts"
-    )
+    copied: list[dict[str, Any]] = [{"processes": 2, "config": "zero3"}, {"max_staleness": 1}]
+    for asked in copied:
+        assert text(placed(tiny_policy, **asked))["generation"].endswith("a whole copy of the weights in rollouts")
 
 
 def test_servers_workers_and_sandbox_servers_are_named(tiny_policy: Path) -> None:
@@ -85,6 +85,7 @@ def test_servers_workers_and_sandbox_servers_are_named(tiny_policy: Path) -> Non
     placement = placed(tiny_policy, 8, 2, environ=environ, **several, **ray)
     assert [amount for name, amount, _ in placement.rows() if name == "vLLM server"] == several["vllm_server_urls"]
     shown = text(placement)
+    assert shown["  new weights"].endswith("over ports 51216 .. 51217")
     assert shown["rollouts"] == "16 Ray actors, cluster n0:6379 | at most 2 of 32 groups of 4 in each"
     assert shown["sandboxes"] == "servers http://n5:8080, http://n6:8080 | at most 8 sessions of each actor"
     one_each = text(placed(tiny_policy, **SERVER, ray_address="auto"))

@@ -171,13 +171,15 @@ def test_the_bound_holds_where_a_rollout_serves_several_steps(tmp_path: Path) ->
         assert logged(trainer, "staleness") == expected
 
 
-def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("iterations", [1, 4])  # between two rollouts, and before the next one is due
+def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path, iterations: int) -> None:
     settings: dict[str, Any] = {"max_staleness": 1, "save_strategy": "steps", "save_steps": 2, "logging_steps": 2}
+    settings |= {"num_iterations": iterations, "max_steps": 4 + iterations // 4}
     whole = make(tmp_path / "whole", **settings)
     trees = played(whole)
     resumed = make(tmp_path / "whole", **settings)
     again = played(resumed, resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
-    assert words(again) == words(trees[2:])
+    assert words(again) == words(trees[2 // iterations + iterations // 4 :])
     assert torch.equal(weights(whole), weights(resumed))
     assert logged(resumed, "staleness") == logged(whole, "staleness")
 
