@@ -190,9 +190,9 @@ class GroupsUnderWay:
 
     async def _play(self, tasks: Sequence[Task], step: int, first_group: int) -> OwnGroups:
         engine = self._engine
-        clocks = {"seconds_generate": engine.backend.time, "seconds_tools": engine.tool_time}
-        before = {name: clock.seconds for name, clock in clocks.items()}
         try:
+            clocks = {"seconds_generate": engine.backend.time, "seconds_tools": engine.tool_time}
+            before = {name: clock.seconds for name, clock in clocks.items()}
             trees = await engine.play(tasks, step, first_group)
         finally:
             self.ended = time.perf_counter()

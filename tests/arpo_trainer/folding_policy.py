@@ -11,6 +11,7 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
@@ -45,6 +46,7 @@ class FoldingPolicy:
     folds: bool = True
     unsure: str = "</result>\n"  # what a context ends with after which the entropy is high
     seen: list[Request] = field(default_factory=list)
+    time: Stopwatch = field(default_factory=Stopwatch)
     wants_messages = False
     trains = True
 

@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from arpo_trainer.lab.lab_policy import world_env
 from arpo_trainer.lab.tiny_model import tiny_tokenizer
 from arpo_trainer.ray_rollouts.ray_engine import RayEngine
@@ -47,3 +49,11 @@ def test_the_trainer_goes_on_when_the_workers_have_begun() -> None:
     workers.ended = True
     assert len(groups.own().trees) == 1
     assert groups.own().spent["seconds_generate"] == 1.0
+
+
+def test_a_rollout_that_cannot_begin_raises_its_error() -> None:
+    env = world_env("short")
+    engine = RayEngine(cast(Any, object()), tiny_tokenizer(), env, RolloutSettings(), workers=cast(Any, SlowWorkers()))
+    groups = GroupsUnderWay(engine, [env.tasks.task(0)])  # it would not return if it waited for the weights
+    with pytest.raises(AttributeError, match="time"):
+        groups.own()
