@@ -28,11 +28,13 @@ class ToolResult:
         text: text shown to the model.
         status: "ok", "error" (the call itself failed), "timeout", or "refused" (a limit was reached).
         seconds: wall time of the call.
+        images: pictures shown with the text to models that see, as data URLs.
     """
 
     text: str
     status: Status = "ok"
     seconds: float = 0.0
+    images: tuple[str, ...] = ()
 
 
 class Tool(ABC):
