@@ -49,16 +49,16 @@ def shown_picture(image: Image) -> tuple[str, str]:
 def _shrunk(image: Image) -> Image:
     """Return the picture upright, with 8 bits a colour and no transparency, and no side above `LONGEST_SIDE`."""
     from PIL import ImageOps
+    from PIL.Image import Resampling
 
     image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))  # a JPEG is decoded at a smaller size at once
     image.load()
-    small: Image
-    if image.mode[0] in "IF":
-        small = _eight_bits(image)
-    elif image.mode in ("L", "RGB", "RGBA"):
-        small = image
-    else:  # a palette cannot be scaled smoothly, and may have transparent colours
-        small = image.convert("RGBA" if image.mode in ("P", "PA", "LA", "La", "RGBa") else "RGB")
+    small: Image = image
+    if image.mode not in ("L", "RGB", "RGBA"):
+        # first, for memory's sake: several copies with up to 4 bytes a pixel follow
+        image.thumbnail((4 * LONGEST_SIDE, 4 * LONGEST_SIDE), Resampling.NEAREST)
+        clear = image.mode in ("P", "PA", "LA", "La", "RGBa")  # may be transparent
+        small = _eight_bits(image) if image.mode[0] in "IF" else image.convert("RGBA" if clear else "RGB")
     small.thumbnail((LONGEST_SIDE, LONGEST_SIDE), reducing_gap=2.0)
     return _on_white(ImageOps.exif_transpose(small))
 

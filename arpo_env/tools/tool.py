@@ -28,7 +28,7 @@ class ToolResult:
         text: text shown to the model.
         status: "ok", "error" (the call itself failed), "timeout", or "refused" (a limit was reached).
         seconds: wall time of the call.
-        images: pictures shown with the text to models that see, as data URLs.
+        images: pictures as data URLs, for models that see; those that read token ids get the text alone.
     """
 
     text: str

@@ -31,7 +31,7 @@ def decoded(url: str) -> Image.Image:
     content = base64.b64decode(data)
     picture = Image.open(io.BytesIO(content))
     picture.load()
-    assert head == f"data:image/{picture.format.lower()};base64"  # type: ignore[union-attr]
+    assert head == f"data:image/{picture.format.lower()};base64"
     assert len(content) <= MOST_BYTES
     assert picture.mode == "RGB"
     return picture
@@ -71,9 +71,9 @@ def test_every_form_is_shown_as_it_looks(read: Any, kind: str, mode: str) -> Non
     assert found.text == "(The picture is attached.)"
     picture = decoded(found.picture)
     assert picture.size == (80, 60)
-    (_, *dark), bright = (picture.getpixel((x, 30)) for x in (10, 70))  # type: ignore[misc]
+    (_, *dark), bright = (picture.getpixel((x, 30)) for x in (10, 70))
     assert max(dark) < 30
-    assert min(bright) > 225  # type: ignore[arg-type,type-var]
+    assert min(bright) > 225
 
 
 def test_a_picture_is_upright_and_of_an_animation_the_first_frame_is_shown(read: Any) -> None:
@@ -81,7 +81,7 @@ def test_a_picture_is_upright_and_of_an_animation_the_first_frame_is_shown(read:
     exif[0x0112] = 6  # the camera was held upright
     picture = decoded(read(half_red("JPEG", exif=exif), "a.jpg", seen=True).picture)
     assert picture.size == (60, 80)
-    assert picture.getpixel((30, 10))[1] < 30 < 225 < picture.getpixel((30, 70))[1]  # type: ignore[index]
+    assert picture.getpixel((30, 10))[1] < 30 < 225 < picture.getpixel((30, 70))[1]
     frames = [Image.new("RGB", (40, 40), color) for color in (RED, "blue")]
     moving = saved(lambda file: frames[0].save(file, "GIF", save_all=True, append_images=frames[1:]))
     found = read(moving, "a.gif", seen=True)
