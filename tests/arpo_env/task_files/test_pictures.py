@@ -21,7 +21,7 @@ from arpo_env.env_factory import EnvFactory
 from arpo_env.task_files.file_extractor import ExtractionFailed
 from arpo_env.task_files.shown_picture import LONGEST_SIDE, MOST_BYTES
 from tests.arpo_env.chat_server import chat_server, reply
-from tests.arpo_env.task_files.sample_files import FILES, saved
+from tests.arpo_env.task_files.sample_files import FILES, saved, zipped
 
 RED = (255, 0, 0)
 
@@ -87,6 +87,7 @@ def test_a_picture_is_upright_and_of_an_animation_the_first_frame_is_shown(read:
     found = read(moving, "a.gif", seen=True)
     assert found.text == "2 frames\n(The first frame is attached.)"
     assert decoded(found.picture).getpixel((5, 5)) == RED
+    assert read(zipped(a_dot_gif=moving), "box.zip", inside="a.gif", seen=True).picture == found.picture
 
 
 def test_large_and_narrow_pictures_are_made_to_fit(read: Any) -> None:
