@@ -77,8 +77,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             `Protocol`.
         language: language of the instructions, "en" or "zh".
         prompt: "short", or "paper" with a worked example.
-        reward: "paper", "tool-star", "deepagent", "reference", {"deepagent": SETTINGS}, or weighted terms
-            (`arpo_env.rewards`).
+        reward: "paper", "tool-star", "deepagent", "reference", or weighted terms (`arpo_env.rewards.Rewards.of`).
         scorer: the grader of answers (`arpo_env.grading`), by name or as a `Grader`.
         max_turns: maximum number of model turns in an episode.
         max_tool_calls: maximum number of executed tool calls.
