@@ -77,7 +77,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             `Protocol`.
         language: language of the instructions, "en" or "zh".
         prompt: "short", or "paper" with a worked example.
-        reward: "paper", "tool-star", "deepagent", "reference", or weighted terms (`arpo_env.rewards`).
+        reward: "paper", "tool-star", "deepagent", "reference", or weighted terms (`arpo_env.rewards.Rewards.of`).
         scorer: the grader of answers (`arpo_env.grading`), by name or as a `Grader`.
         max_turns: maximum number of model turns in an episode.
         max_tool_calls: maximum number of executed tool calls.
@@ -157,7 +157,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             check_name(self._scorer)
         if self.services.judge_model and self._scorer != "judge":
             raise ValueError(f"judge_model is used by scorer='judge' only; the scorer is {self._scorer!r}")
-        self.rewards = Rewards.of(spec.reward if reward is None else reward)
+        self.rewards = Rewards.of(spec.reward if reward is None else reward, spec.reward)
         self._check_reward()
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()

@@ -7,11 +7,17 @@ weights is a weighted sum of your own terms:
 
     Rewards.of({"accuracy": 1.0, "format": 0.2, "short": (lambda episode: len(episode.turns) < 5, 0.5)})
 
+In a settings file a function is MODULE:NAME, and `deepagent` may have settings (`deepagent_reward`):
+
+    reward: {accuracy: 1.0, short: [my_rewards:short, 0.5]}
+    reward: {deepagent: {correct: gold, fold_weight: 0.5}}
+
 A failing term voids the sample (`GradingError`); it is never scored as 0.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,6 +32,7 @@ from arpo_env.grading.qa_grader import qa_scores
 from arpo_env.nearest_name import nearest_hint
 from arpo_env.published_reward import MULTI_TOOL_BONUS, reference_reward
 from envs_registry import Task
+from envs_registry.module_ids import load_object
 
 MULTI_TOOLS = frozenset({"python", "search"})
 NAMES = ("paper", "tool-star", "deepagent", "reference")
@@ -107,16 +114,23 @@ class Rewards:
         return not self.terms or any(term.name in ("format", "reference") for term in self.terms)
 
     @classmethod
-    def of(cls, what: str | Rewards | Mapping[str, Any] | None) -> Rewards:
+    def of(cls, what: str | Rewards | Mapping[str, Any] | None, own: Any = None) -> Rewards:
         """Return a composition: one of `NAMES` (None is "paper"), or weights by name.
 
-        A weight is a number for a term of `BUILT_IN`, or a pair `(function, weight)`.
+        A weight is a number for a term of `BUILT_IN`, or a pair of a function, or MODULE:NAME of one, and its weight.
+        {"deepagent": SETTINGS} is `DeepAgentRewards` with these settings.
+
+        Args:
+            what: the composition.
+            own: what the environment's tasks are rewarded by where nothing is given; it may know which calls are right.
 
         Raises:
             ValueError: a name is unknown or a weight is invalid.
         """
         if isinstance(what, Rewards):
             return what
+        if isinstance(what, Mapping) and list(what) == ["deepagent"]:
+            return deepagent_reward(what["deepagent"], own)
         if what is None or what in ("paper", "tool-star"):
             return PaperRewards()
         if what == "deepagent":
@@ -168,18 +182,20 @@ class DeepAgentRewards(Rewards):
     """ToolPO's two rewards as one sum, R_succ + R_action, with each among the components (DeepAgent, arXiv 2510.21618).
 
     R_succ, `success`, is the accuracy of the answer; there is no reward for the format. R_action, `action`, is the sum
-    of C(call) over the calls, times `call_weight`. Its other part, the preference for folding, compares two
-    trajectories and is not known within one episode (`arpo_trainer.algorithms.toolpo`).
+    of C(call) over the calls, times `call_weight`. Its other part, S_pref, the preference for folding, compares
+    trajectories and is not known within one episode: `algorithm: toolpo` adds it, times `fold_weight`
+    (`arpo_trainer.algorithms.toolpo`).
 
     Args:
         correct: C of each call of an episode, 1 if it is right and 0 if not; by default `executed_calls`, since most
             tasks do not say which calls are right. Where they do, give a function that knows.
         call_weight: l1.
+        fold_weight: l2.
     """
 
-    def __init__(self, correct: CallCheck | None = None, call_weight: float = 1.0) -> None:
+    def __init__(self, correct: CallCheck | None = None, call_weight: float = 1.0, fold_weight: float = 1.0) -> None:
         super().__init__([])
-        self.correct, self.call_weight = correct or executed_calls, call_weight
+        self.correct, self.call_weight, self.fold_weight = correct or executed_calls, call_weight, fold_weight
 
     @property
     def weights(self) -> dict[str, float]:
@@ -211,6 +227,56 @@ def executed_calls(episode: Episode) -> list[float]:
         found.append(float(fresh))
         seen += [(call.name, call.arguments)] if fresh else []
     return found
+
+
+def deepagent_reward(settings: Mapping[str, Any] | None, own: Any = None) -> DeepAgentRewards:
+    """Return DeepAgent's reward from settings, such as those of a settings file.
+
+    Args:
+        settings: `correct`, `call_weight` and `fold_weight`. `correct` says which calls are right: "executed" (those
+            that ran, see `executed_calls`), "gold" (those that the environment's tasks name), MODULE:NAME of a function
+            of the episode that returns C of each call, or such a function.
+        own: the reward of the environment; "gold" is its term `right_calls`.
+
+    Raises:
+        ValueError: a setting is unknown or has a wrong value, or the environment does not know which calls are right.
+    """
+    given = dict(settings or {})
+    weights = {name: given.pop(name, 1.0) for name in ("call_weight", "fold_weight")}
+    correct = given.pop("correct", "executed")
+    if given:
+        name, known = next(iter(given)), ("correct", *weights)
+        raise ValueError(
+            f"reward deepagent has no setting {name!r}{nearest_hint(name, known)}; it has {', '.join(known)}"
+        )
+    for name, value in weights.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{name} of reward deepagent must be a finite number, got {value!r}")
+    return DeepAgentRewards(_call_check(correct, own), **weights)
+
+
+def _call_check(correct: Any, own: Any) -> CallCheck:
+    if correct == "executed":
+        return executed_calls
+    if correct == "gold":
+        term = own.get("right_calls") if isinstance(own, Mapping) else None
+        if term is None:
+            raise ValueError(
+                "correct: gold needs an environment whose tasks say which calls are right, such as arpo/ToolWorld-v0, "
+                "arpo/TMDB-v0 or arpo/APIBank-v0; elsewhere give correct: executed, or MODULE:NAME of a function"
+            )
+        return functools.partial(_counted, term[0])
+    if isinstance(correct, str):
+        correct = load_object(correct, "correct: executed, gold or MODULE:NAME, not")
+    if not callable(correct):
+        raise ValueError(f"correct of reward deepagent must be executed, gold or a function, got {correct!r}")
+    check: CallCheck = correct
+    return check
+
+
+def _counted(count: Callable[[Episode], float], episode: Episode) -> list[float]:
+    """Return the number of right calls as the sum that it is."""
+    return [count(episode)]
 
 
 async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rewards: Rewards) -> Grade:
@@ -257,6 +323,8 @@ def _reference_term(episode: Episode) -> float:
 
 def _term(name: str, weight: Any) -> RewardTerm:
     match weight:
+        case [str() as path, int() | float() as factor] if callable(function := load_object(path, f"reward {name}:")):
+            return RewardTerm(name, function, float(factor))
         case (function, int() | float() as factor) if callable(function):
             return RewardTerm(name, function, float(factor))
         case int() | float() if name in BUILT_IN:

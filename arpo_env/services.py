@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Factories of tools take no arguments, so the cache reaches them through the context.
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
 PAGES = ("snippets", "passages", "summaries")
-MODELS = ("page_model", "judge_model", "fold_model", "tool_model", "embedding_model")
+MODELS = ("page_model", "judge_model", "fold_model", "tool_model", "embedding_model", "result_model")
 
 
 @dataclass
@@ -55,6 +55,8 @@ class Services:
         tool_results: maximum number of tools that a `tool_search` finds.
         tool_model: name of the model that answers calls of `tool_documents` in place of the tools themselves.
         embedding_model: name of the model whose embeddings rank tools; "" means BM25.
+        result_model: name of the model that condenses long results of tools that `tool_search` found; "" means that
+            their middle is cut out.
         fold_model: name of the model that writes the memories of folds; "" means that the policy writes them itself.
         model_url: OpenAI-compatible server of all these models; None means `OPENAI_BASE_URL`.
 
@@ -77,6 +79,7 @@ class Services:
     tool_results: int = 10
     tool_model: str = ""
     embedding_model: str = ""
+    result_model: str = ""
     fold_model: str = ""
     model_url: str | None = field(default=None, repr=False)
     record: Cache | None = field(default=None, init=False, repr=False)
@@ -218,6 +221,11 @@ class Services:
         if not self.tool_model:
             return None
         return ChatModel(self.tool_model, base_url=self.model_url, cache=self.record)
+
+    @functools.cached_property
+    def result_chat(self) -> ChatModel | None:
+        """The chat client of the model that condenses long results, recorded if there is a cache; None without one."""
+        return self._chat(self.result_model, self.record) if self.result_model else None
 
     @functools.cached_property
     def judge_chat(self) -> ChatModel | None:

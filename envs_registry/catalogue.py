@@ -8,6 +8,7 @@ from envs_registry.datasets.loading import register_data_sets
 from envs_registry.datasets.math_sets import MATH_SETS
 from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
 from envs_registry.datasets.tool_sets import register_tool_sets
+from envs_registry.datasets.toolhop import register_toolhop
 from envs_registry.datasets.training_sets import TRAINING_SETS
 from envs_registry.generated.bifurcation_world import key_quality
 from envs_registry.generated.toolworld import right_calls
@@ -69,4 +70,5 @@ GENERATED = (
 register(GENERATED)
 register_data_sets(DATA_SETS)
 register_tool_sets()
+register_toolhop()
 register_api_bank()

@@ -1,10 +1,12 @@
-"""Ids that name the module that registers them, in Gymnasium's form: "my_envs:mine/Task-v0" imports `my_envs`."""
+"""Names with a module: ids in the form of Gymnasium ("my_envs:mine/Task-v0" imports it), and objects (MODULE:NAME)."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
+from typing import Any
 
 
 def resolve_id(env_id: str) -> str:
@@ -36,6 +38,33 @@ def import_module(module: str) -> None:
         if not f"{module}.".startswith(f"{error.name}."):
             raise  # the module exists, but an import inside it failed
         raise _no_module(module, here) from error
+
+
+def load_object(text: str, where: str) -> Any:
+    """Return the object that MODULE:NAME names.
+
+    Args:
+        text: such as "my_graders:lenient".
+        where: the setting that holds it, for messages.
+
+    Raises:
+        ValueError: the form is another one, or there is no such module or name.
+    """
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise ValueError(f"{where} {text!r}: write MODULE:NAME, such as my_graders:lenient")
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ValueError(f"{where} {text!r}: no module {module!r} here or on Python's path") from error
+    there = sys.modules[module]
+    if not hasattr(there, name):
+        near = difflib.get_close_matches(name, [each for each in vars(there) if not each.startswith("_")], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{where} {text!r}: {module} has no {name!r}{hint}")
+    return getattr(there, name)
 
 
 def _no_module(module: str, here: str) -> ModuleNotFoundError:

@@ -45,12 +45,7 @@ class Folding:
     @property
     def schema(self) -> JsonSchema:
         """The schema of the action, as one more tool."""
-        if self.writer is not None:
-            focus = {"type": "string", "description": "what the memories should keep above all"}
-            return _function(f"{_PURPOSE}; another model writes them.", {"focus": focus})
-        # not required: what is missing is reported by `check_memory`, together with everything else
-        fields = "; ".join(f"{name} {outline(schema)}" for name, schema in MEMORIES.items())
-        return _function(f"{_PURPOSE}: {fields}.", MEMORIES)
+        return fold_schema(by_model=self.writer is not None)
 
     def left(self, episode: Episode) -> int:
         """Return how many folds the episode may still make."""
@@ -94,6 +89,16 @@ class Folding:
         since, focus = "".join(turn.text + turn.result for turn in episode.since_fold), arguments.get("focus") or ""
         history = FoldedHistory(episode.task.question, self.tools, episode.memory, since, focus)
         return await self.writer.write(history)
+
+
+def fold_schema(by_model: bool) -> JsonSchema:
+    """Return the schema of the action; `by_model` if another model writes the memories, not the policy."""
+    if by_model:
+        focus = {"type": "string", "description": "what the memories should keep above all"}
+        return _function(f"{_PURPOSE}; another model writes them.", {"focus": focus})
+    # not required: what is missing is reported by `check_memory`, together with everything else
+    fields = "; ".join(f"{name} {outline(schema)}" for name, schema in MEMORIES.items())
+    return _function(f"{_PURPOSE}: {fields}.", MEMORIES)
 
 
 def asks_for_fold(calls: Sequence[ToolCall]) -> bool:

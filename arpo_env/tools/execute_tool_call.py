@@ -53,6 +53,7 @@ async def call_tool(tool: Tool, arguments: Mapping[str, Any], timeout: float) ->
         hint = "set voids=True if this must void the sample"
         _warn_once(tool, f"raised {type(error).__name__} ({hint})", error)
         result = ToolResult(error_text(error), "error")
+    result = await tool.shown(result, arguments)
     return result if result.seconds else replace(result, seconds=time.perf_counter() - started)
 
 

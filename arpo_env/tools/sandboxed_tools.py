@@ -12,15 +12,20 @@ from typing import Any
 
 from sandbox import Sandbox, default_sandbox
 
-# each source by itself, since one that is broken must not take the others with it
+# Each source by itself, since one that is broken must not take the others with it. What a source does besides defining
+# functions is no result: those of ToolHop end with an example of their use, whose output could be the answer.
 _PROGRAM = """\
-import json as _json
-for _source in {sources!r}:
-    try:
-        exec(_source, globals())
-    except Exception:
-        pass
-_value = globals()[{function!r}](**_json.loads({arguments!r}))
+import contextlib as _contextlib, io as _io, json as _json
+_fault, _names = None, {{"__name__": "tool"}}
+with _contextlib.redirect_stdout(_io.StringIO()), _contextlib.redirect_stderr(_io.StringIO()):
+    for _source in {sources!r}:
+        try:
+            exec(_source, _names)
+        except BaseException as _error:
+            _fault = _fault or _error
+if {function!r} not in _names:
+    raise _fault or NameError({function!r} + " is not defined in its source")
+_value = _names[{function!r}](**_json.loads({arguments!r}))
 print(_value if isinstance(_value, str) else _json.dumps(_value, ensure_ascii=False, default=str))
 """
 

@@ -88,6 +88,14 @@ class Tool(ABC):
             Exception: the call failed; see `voids`.
         """
 
+    async def shown(self, result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
+        """Return the result of a call as the model is shown it. The time limit of the call does not count here.
+
+        Raises:
+            ServiceError: a model that was asked failed.
+        """
+        return result
+
     @abstractmethod
     async def reset(self, setup: str) -> None:
         """Discard all state. `setup` is the task's code for a new interpreter; the tool must not show its text."""

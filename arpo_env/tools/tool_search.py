@@ -2,9 +2,10 @@
 
 The result shows the documents of the tools as JSON: name, description and parameters. Which tools an episode has found
 is state of this tool, so that a fork knows them, and a reset forgets them. As in DeepAgent (arXiv 2510.21618), a
-search or a call that was made before in the episode is refused with a notice, which costs no call, and results over a
-limit are shortened. After a fold of the history both may be repeated, since the model does not see their results any
-more. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a found tool.
+search or a call that was made before in the episode is refused with a notice, which costs no call. After a fold of the
+history both may be repeated, since the model does not see their results any more. Results over a limit are shortened,
+or condensed by another model. Protocols with calls by name ("deepagent", "hermes", "llama3", "websailor") can call a
+found tool.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.episode import FOLD, Call
 from arpo_env.tools.execute_tool_call import as_result
 from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.result_condenser import ResultCondenser
 from arpo_env.tools.tool import Tool, ToolResult, shorten
 from arpo_env.tools.tool_document import ToolDocument
 from arpo_env.tools.tool_registry import ToolRegistry
@@ -55,6 +57,7 @@ class ToolSearchTool(Tool):
         among: names of the only tools that can be found; None for all.
         refuse_repeats: refuse a call of a found tool that was made before with the same arguments. Turn it off if equal
             calls may return different things.
+        condenser: condenses the results of found tools that are too long; None cuts out their middle.
     """
 
     name = NAME
@@ -70,8 +73,10 @@ class ToolSearchTool(Tool):
         timeout: float = 60.0,
         among: Sequence[str] | None = None,
         refuse_repeats: bool = True,
+        condenser: ResultCondenser | None = None,
     ) -> None:
         self.schema = function_schema(tool_search)
+        self._condenser = condenser
         self._registry = registry if isinstance(registry, ToolRegistry) else None
         self._open = registry if callable(registry) else None
         self._k, self._max_characters, self.min_timeout = k, max_characters, timeout
@@ -124,7 +129,8 @@ class ToolSearchTool(Tool):
         return self._registry
 
     def _tool(self, registry: ToolRegistry, document: ToolDocument) -> Tool:
-        return FoundTool(registry, document, self._result_characters, self.min_timeout, self._refuse_repeats)
+        limits = self._result_characters, self.min_timeout, self._refuse_repeats
+        return FoundTool(registry, document, *limits, self._condenser)
 
     def _copy(self) -> ToolSearchTool:
         twin = ToolSearchTool(
@@ -135,6 +141,7 @@ class ToolSearchTool(Tool):
             self.min_timeout,
             self._among,
             self._refuse_repeats,
+            self._condenser,
         )
         twin.reserved = self.reserved
         # copies, since the environment sets the context of a call on the tool
@@ -152,8 +159,9 @@ class FoundTool(Tool):
         max_characters: int = LONGEST_RESULT,
         timeout: float = 60.0,
         refuse_repeats: bool = True,
+        condenser: ResultCondenser | None = None,
     ) -> None:
-        self.name, self.schema = document.name, document.schema
+        self.name, self.schema, self._condenser = document.name, document.schema, condenser
         self.min_timeout, self.repeatable = timeout, registry.repeatable
         self._registry, self._document = registry, document
         self._max_characters, self._refuse_repeats = max_characters, refuse_repeats
@@ -169,11 +177,19 @@ class FoundTool(Tool):
             result = as_result(await self._registry.call(self.name, arguments))
         except ValueError as error:
             return ToolResult(shorten(f"error: {error}", self._max_characters), "error")
-        return replace(result, text=shorten(result.text, self._max_characters))
+        # a condenser has to see all of it
+        return result if self._condenser else replace(result, text=shorten(result.text, self._max_characters))
+
+    async def shown(self, result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
+        """Return the result, condensed if it is too long and there is a condenser."""
+        if self._condenser is None or result.status != "ok":
+            return result
+        return replace(result, text=await self._condenser.condense(self.name, arguments, self.context, result.text))
 
     def copy(self) -> FoundTool:
         """Return the same tool for another episode."""
-        return FoundTool(self._registry, self._document, self._max_characters, self.min_timeout, self._refuse_repeats)
+        limits = self._max_characters, self.min_timeout, self._refuse_repeats
+        return FoundTool(self._registry, self._document, *limits, self._condenser)
 
     async def reset(self, setup: str) -> None:
         """Do nothing, since it has no state."""

@@ -21,6 +21,7 @@ from envs_registry import EnvSpec, Task, TaskSource
 from sandbox import Sandbox
 
 if TYPE_CHECKING:
+    from arpo_env.tools.result_condenser import ResultCondenser
     from arpo_env.tools.tool_registry import ToolRegistry
 
 ToolName = str | Callable[..., Any]
@@ -80,6 +81,11 @@ class Toolbox:
                 "images=True shows pictures among attached files, but there is no tool read_file: take tasks with "
                 "files (files=True for GAIA), or add tools=['read_file', ...]"
             )
+        if self.services.result_model and "tool_search" not in made:
+            raise ValueError(
+                f"result_model={self.services.result_model!r} condenses results of tools that tool_search found, which "
+                f"is not among the tools ({', '.join(made) or 'none'}); add tools=['tool_search', ...]"
+            )
         return made
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:
@@ -110,7 +116,8 @@ class Toolbox:
         from arpo_env.tools.tool_search import ToolSearchTool
 
         timeout = max(_OUTSIDE_SECONDS, self.timeout)
-        return ToolSearchTool(self._opened_registry, k=self.services.tool_results, timeout=timeout)
+        services = self.services
+        return ToolSearchTool(self._opened_registry, k=services.tool_results, timeout=timeout, condenser=self.condenser)
 
     def _opened_registry(self) -> ToolRegistry:
         with _OPENING:  # the first searches of many episodes come at once
@@ -126,6 +133,15 @@ class Toolbox:
         from arpo_env.tools.open_registry import open_registry
 
         return open_registry(self.services, self.source, self.sandbox, self.timeout)
+
+    @functools.cached_property
+    def condenser(self) -> ResultCondenser | None:
+        """What condenses long results of found tools, shared by all episodes; None if no model is named."""
+        from arpo_env.tools.result_condenser import ResultCondenser
+        from arpo_env.tools.tool_search import LONGEST_RESULT
+
+        chat = self.services.result_chat
+        return ResultCondenser(chat, LONGEST_RESULT) if chat else None
 
     def _search(self) -> Tool:
         from arpo_env.tools.search_tool import SearchTool

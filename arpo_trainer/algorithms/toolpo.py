@@ -4,7 +4,7 @@
 
 A_succ goes to all tokens, A_action only to those of calls (and of folding thoughts). Neither is divided by a standard
 deviation. The training code was never released; this follows the paper. The row `toolpo` of the table of algorithms
-trains with it: R_action comes from the components of the reward (`action_rewards`).
+trains with it: R_action comes from the components of the reward and the lengths in the group (`action_rewards`).
 
     marks = call_marks(tree, tokenizer.decode, ["<python>", "<search>"])
     rows = toolpo_advantages(tree, success, actions, marks)
@@ -52,8 +52,38 @@ def action_reward(
     return call_weight * sum(correct) + fold_weight * preference
 
 
-def action_rewards(tree: RolloutTree) -> list[float | None]:
-    """Return R_action of each trajectory from its components: `action` or else `right_calls`, and `fold_preference`.
+def fold_preferences(tree: RolloutTree) -> list[float]:
+    """Return S_pref of each trajectory of a group, by its length in tokens; 0 for one that did not fold.
+
+    The paper has a pair of trajectories, one that folded and one that did not. Here L_direct is the mean length of the
+    valid trajectories of the group that did not fold; if there is none, nothing is preferred. A length counts what was
+    written and read, and not the new prompts after folds, whose memories are counted where they were written.
+
+    Returns:
+        Shape (G,).
+    """
+    paths = [tree.path(number) for number in range(len(tree.trajectories))]
+    lengths = [sum(len(span.ids) for span in path if span.kind != "fold") for path in paths]
+    folded = [any(span.kind == "fold" for span in path) for path in paths]
+    direct = [
+        length
+        for length, one, trajectory in zip(lengths, folded, tree.trajectories, strict=True)
+        if trajectory.valid and not one
+    ]
+    if not direct:
+        return [0.0] * len(paths)
+    mean = sum(direct) / len(direct)
+    return [fold_preference(mean, length) if one else 0.0 for length, one in zip(lengths, folded, strict=True)]
+
+
+def action_rewards(tree: RolloutTree, fold_weight: float = 1.0) -> list[float | None]:
+    """Return R_action of each trajectory: the component `action` or else `right_calls`, plus S_pref.
+
+    S_pref is the component `fold_preference` where a reward has it, else that of `fold_preferences`.
+
+    Args:
+        tree: with G trajectories.
+        fold_weight: l2.
 
     Returns:
         Shape (G,); None for an invalid trajectory.
@@ -62,6 +92,7 @@ def action_rewards(tree: RolloutTree) -> list[float | None]:
         ValueError: a trajectory has neither `action` nor `right_calls`; the message says how a reward gets them.
     """
     found: list[float | None] = []
+    preferences = fold_preferences(tree)
     for number, trajectory in enumerate(tree.trajectories):
         parts = trajectory.components
         right = parts.get(ACTION, parts.get(RIGHT_CALLS))
@@ -74,7 +105,8 @@ def action_rewards(tree: RolloutTree) -> list[float | None]:
                 f"{{'accuracy': 1.0, '{RIGHT_CALLS}': (function_of_the_episode, 0.0)}}; arpo/ToolWorld-v0 has it"
             )
         else:
-            found.append(action_reward([right], parts.get(FOLD_PREFERENCE, 0.0)))
+            preference = parts.get(FOLD_PREFERENCE, preferences[number])
+            found.append(action_reward([right], preference, fold_weight=fold_weight))
     return found
 
 

@@ -104,9 +104,10 @@ async def _rescore(run: Any, chosen: _Chosen, concurrency: int) -> Rescored:
 
 def _chosen(arguments: argparse.Namespace) -> _Chosen:
     from arpo_trainer.evaluation import stored_episodes as stored
+    from envs_registry.module_ids import load_object
 
     if arguments.function:
-        function = stored.load_object(arguments.function, "--function")
+        function = load_object(arguments.function, "--function")
         scorer, about = stored.function_scorer(function), {"function": arguments.function}
     elif arguments.reward:
         scorer, about = stored.reward_scorer(stored.read_reward(arguments.reward)), {"reward": arguments.reward}

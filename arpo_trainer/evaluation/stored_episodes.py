@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +20,12 @@ from arpo_env.episode import Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
 from arpo_env.grading import Grader, Score
 from arpo_env.memory_folding.memory import memory_text
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.rewards import Rewards
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
-from envs_registry.module_ids import import_module
+from envs_registry.module_ids import load_object
 
 
 @dataclass(frozen=True)
@@ -161,25 +159,3 @@ def read_reward(text: str) -> Rewards:
         return Rewards.of(yaml.safe_load(text))
     except yaml.YAMLError as error:
         raise ValueError(f"--reward {text!r} is not YAML: write '{{accuracy: 1, format: 0.2}}'") from error
-
-
-def load_object(text: str, flag: str) -> Any:
-    """Return the object that MODULE:NAME names.
-
-    Raises:
-        ValueError: the form is another one, or there is no such module or name.
-    """
-    module, _, name = text.partition(":")
-    if not module or not name:
-        raise ValueError(f"{flag} {text!r}: write MODULE:NAME, such as my_graders:lenient")
-    try:
-        import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise ValueError(f"{flag} {text!r}: no module {module!r} here or on Python's path") from error
-    there = sys.modules[module]
-    if not hasattr(there, name):
-        names = [each for each in vars(there) if not each.startswith("_")]
-        raise ValueError(f"{flag} {text!r}: {module} has no {name!r}{nearest_hint(name, names)}")
-    return getattr(there, name)

@@ -51,7 +51,8 @@ class SFTArguments:
         data_format: sharegpt (ARPO-SFT-54K), tool-star (Tool-Star-SFT-54K), alpaca, messages, traces (our rollouts), or
             auto, which looks at each row.
         protocol: the protocol of the policy; traces in another one are rewritten.
-        tools: the tools that may be called: python, search. A row that has schemas of its own takes those.
+        tools: the tools that may be called: python, search, tool_search, fold_thought. A row that has schemas of its
+            own takes those. Traces of rollouts that found tools or folded need no setting.
         prompt: "rows" keeps the rows' system prompts; "short" or "paper" puts that of the environments in their place,
             so that reinforcement learning begins with the prompt that was learnt.
         end_token: whether the answer is followed by the model's end token. Rollouts with tags stop at the answer's tag;

@@ -17,11 +17,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from arpo_env.memory_folding.memory import check_memory, memory_text
+from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
+from arpo_trainer.sft.found_tools import action_schemas, shown_schemas
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, SampledIds, ToolResults, Trace, Turn
 from arpo_trainer.tree import RolloutTree, Span
 
 _END = re.compile(r"(?:<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text)\|>|</s>)\s*\Z")
-_RESULTS = re.compile(r"<(result|tool_response)>\n(.*?)\n</\1>", re.DOTALL)
+_RESULTS = re.compile(r"<(result|tool_response|tool_call_result)>\n(.*?)\n</\1>", re.DOTALL)
 
 
 @dataclass
@@ -42,13 +46,10 @@ class RejectionSampling:
         """Check a trajectory against those that are kept already.
 
         Raises:
-            DroppedRow: it scored too little or failed, was folded, saw pictures, is a duplicate, or its task has enough
-                of them.
+            DroppedRow: it scored too little or failed, saw pictures, is a duplicate, or its task has enough of them.
         """
         if trace.reward is None or trace.reward < self.min_reward:
             raise DroppedRow("reward too low", f"{trace.reward} is less than min_reward={self.min_reward}")
-        if trace.folded:
-            raise DroppedRow("memory folded")
         if trace.pictures:
             raise DroppedRow("pictures seen")
         if (trace.task, trace.question, trace.turns) in self._seen:
@@ -86,7 +87,7 @@ def _is_sound(span: Span) -> bool:
 
 
 def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
-    """Yield one trace per trajectory of a tree, with its reward.
+    """Yield the traces of a tree, as `tree_traces` does.
 
     Raises:
         DroppedRow: the row is not a tree, or its task has no question.
@@ -95,23 +96,79 @@ def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
 
 
 def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
-    """Yield one trace per trajectory of a tree, with its reward.
+    """Yield one trace per trajectory of a tree, with its reward; of one with k folds, k + 1, each with its own prompt.
 
     Raises:
-        DroppedRow: its task has no question.
+        DroppedRow: its task has no question, or a fold has no memories.
     """
     question = tree.task.get("question")
     if not isinstance(question, str):
         raise DroppedRow("no question", "the tree's task has none")
     for number, trajectory in enumerate(tree.trajectories):
         path = tree.path(number)
-        texts = tuple(span.text if span.kind == "model" else None for span in path)
-        ids = SampledIds(tuple(tree.prompt_ids), tuple(tuple(span.ids) for span in path), texts)
-        turns = tuple(_turn(span) for span in path)
-        cut = bool(path) and path[-1].finish == "length"
-        folded, task = tree.folds(number) > 0, str(tree.task.get("id", ""))
         seen = any((span.tool or {}).get("images") for span in path)
-        yield Trace(None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut, folded, seen, task)
+        protocol, actions = _protocol_of(path), _actions_of(path)
+        found: tuple[JsonSchema, ...] = ()
+        for segment in _segments(tree.prompt_ids, question, path):
+            spans = segment.spans
+            texts = tuple(span.text if span.kind == "model" else None for span in spans)
+            yield Trace(
+                None,
+                segment.question,
+                tuple(map(_turn, spans)),
+                protocol,
+                ids=SampledIds(tuple(segment.prompt), tuple(tuple(span.ids) for span in spans), texts),
+                reward=trajectory.reward,
+                cut=bool(spans) and spans[-1].finish == "length",
+                pictures=seen,
+                actions=actions,
+                found=found,
+                task=str(tree.task.get("id", "")),
+            )
+            found += tuple(schema for span in spans for schema in _found(span))
+
+
+@dataclass
+class _Segment:
+    """What was written after one prompt: up to a fold, or to the end."""
+
+    prompt: list[int]
+    question: str
+    spans: list[Span] = field(default_factory=list)
+
+
+def _segments(prompt: list[int], question: str, path: list[Span]) -> list[_Segment]:
+    segments = [_Segment(prompt, question)]
+    for span in path:
+        if span.kind == "fold":
+            segments.append(_Segment(span.ids, f"{question}\n\n{_memories(span)}"))
+        else:
+            segments[-1].spans.append(span)
+    return segments
+
+
+def _memories(span: Span) -> str:
+    """Return the text of the memories of a fold, which stands behind the question."""
+    try:
+        return memory_text(check_memory((span.tool or {})["memory"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DroppedRow("not a row", f"a fold whose memories cannot be read ({error})") from error
+
+
+def _found(span: Span) -> list[JsonSchema]:
+    turn = _turn(span)
+    searched = span.kind == "environment" and TOOL_SEARCH in _called(span)
+    return [schema for text in turn.texts for schema in shown_schemas(text)] if searched else []  # type: ignore[union-attr]
+
+
+def _called(span: Span) -> list[str]:
+    """Return the names of the calls that a span answers; several are joined by "+"."""
+    return str((span.tool or {}).get("name") or "").split("+")
+
+
+def _actions_of(path: list[Span]) -> tuple[JsonSchema, ...]:
+    text = "".join(span.text for span in path if span.kind == "model")
+    return action_schemas((name for span in path for name in _called(span)), text)
 
 
 def _turn(span: Span) -> Turn:
@@ -127,7 +184,10 @@ def _turn(span: Span) -> Turn:
 def _protocol_of(path: list[Span]) -> str:
     # a result may show the marks of any protocol
     text = "".join(span.text for span in path if span.kind == "model")
+    results = "".join(span.text[:20] for span in path if span.kind == "environment")
+    if "<tool_search>" in text or "\n<tool_call_result>\n" in results:
+        return "deepagent"
     if "<tool_call>" in text:
         return "hermes"
-    shown = any(span.text.startswith("\n<result>\n") for span in path if span.kind == "environment")
+    shown = "\n<result>\n" in results
     return "llama3" if "<|python_tag|>" in text else "arpo-tags" if "</answer>" in text or shown else ""

@@ -29,7 +29,6 @@ CAUSES = {
     "too long": "more tokens than max_length",
     "other protocol": "the turns cannot be written in the protocol without changing their calls or the answer",
     "pictures seen": "an answer that needed pictures cannot be learnt from text alone",
-    "memory folded": "a trajectory that folded its history has several prompts, and a row has one",
     "reward too low": "a trajectory that scored less than min_reward, or that failed",
     "duplicate": "the same turns for the same task as in a row before",
     "enough of this task": "more than max_per_task trajectories of a task",
@@ -89,19 +88,20 @@ class SampledIds:
 
 @dataclass(frozen=True)
 class Trace:
-    """One solved task.
+    """One solved task, or the part of it between two folds of the history.
 
     Attributes:
         system: the system prompt, or None if the row has none.
-        question: the question.
+        question: the question; after a fold, with the memories behind it.
         turns: the turns of the model and the results, in order.
         protocol: the protocol that the texts of the turns are written in; "" if nothing in them tells.
         tools: schemas of the tools, if the row has them.
         ids: the sampled ids, if the trace comes from a rollout.
         reward: what the trajectory earned, if the trace comes from a rollout; None if it failed.
         cut: whether the last turn of a rollout ended at its limit of tokens.
-        folded: whether the history was folded on the way.
         pictures: whether the model was shown pictures on the way.
+        actions: schemas of the environment's own actions that a rollout used: `tool_search`, `fold_thought`.
+        found: schemas of tools that were found before the history was folded; nothing in the turns shows them.
         task: the id of the task, if the trace comes from a rollout: several tasks may have one question.
     """
 
@@ -113,8 +113,9 @@ class Trace:
     ids: SampledIds | None = None
     reward: float | None = None
     cut: bool = False
-    folded: bool = False
     pictures: bool = False
+    actions: tuple[JsonSchema, ...] = ()
+    found: tuple[JsonSchema, ...] = ()
     task: str = field(default="", compare=False)
 
     @property

@@ -14,11 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from arpo_env.protocols import make_protocol
-from arpo_env.protocols.parse_tool_calls import find_tool, tag_parameter
+from arpo_env.protocols.parse_tool_calls import find_tool, tag_parameter, tool_names
 from arpo_env.protocols.protocol import Action, Answer, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.function_schema import JsonSchema
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace, Turn
-from arpo_trainer.sft.trace_checks import CheckedTurn, checked_turns
+from arpo_trainer.sft.trace_checks import STREAM_TAGS, CheckedTurn, checked_turns
+
+_STREAM = "deepagent"  # one stream of reasoning, with JSON calls in tags
 
 
 def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Trace:
@@ -31,13 +33,18 @@ def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
     """
     source = make_protocol(trace.protocol) if trace.protocol else protocol
     turns = checked_turns(trace, source, tools)
-    same = trace.protocol in ("", protocol.name) or not (source.native or protocol.native)
+    same = trace.protocol in ("", protocol.name) or _alike(source, protocol)
     if same and not any(isinstance(turn, CheckedTurn) and turn.apart for turn in turns):
         return _with_turns(trace, protocol, trace.turns, trace.ids is not None)
     written: list[Turn] = []
     for turn in turns:
         written.append(ModelTurn(_write(turn, protocol, tools)) if isinstance(turn, CheckedTurn) else turn)
     return _with_turns(trace, protocol, tuple(written), False)
+
+
+def _alike(source: Protocol, protocol: Protocol) -> bool:
+    """Return whether both have tags, and those of the same kind."""
+    return not (source.native or protocol.native) and (source.name == _STREAM) == (protocol.name == _STREAM)
 
 
 def _with_turns(trace: Trace, protocol: Protocol, turns: tuple[Turn, ...], keep_ids: bool) -> Trace:
@@ -48,15 +55,18 @@ def _with_turns(trace: Trace, protocol: Protocol, turns: tuple[Turn, ...], keep_
 def _write(turn: CheckedTurn, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
     action = turn.action
     if isinstance(action, ToolCalls):
-        forms = [
-            _native_calls(turn.lead, action, protocol) if protocol.native else _tag_calls(turn.lead, action, tools)
-        ]
-    elif protocol.native:
+        if protocol.native:
+            forms = [_native_calls(turn.lead, action, protocol)]
+        else:
+            forms = [(_stream_calls if protocol.name == _STREAM else _tag_calls)(turn.lead, action, tools)]
+    elif protocol.native or protocol.name == _STREAM:
         forms = [_joined(turn.lead, turn.content), _joined(turn.lead, f"\\boxed{{{action.value}}}")]
     else:
         forms = [f"{turn.lead}<answer>{turn.content}</answer>"]
+    # with tags of their own, only the tools of the beginning can be called
+    callable_tools = turn.tools if protocol.native or protocol.name == _STREAM else tools
     for text in forms:
-        if _same(protocol.parse(text, tools), action):
+        if _same(protocol.parse(text, callable_tools), action):
             return text
     raise DroppedRow("other protocol", f"in {protocol.name} the turn would read otherwise: {forms[0][-200:]!r}")
 
@@ -82,10 +92,25 @@ def _native_calls(lead: str, action: ToolCalls, protocol: Any) -> str:
 
 
 def _tag_calls(lead: str, action: ToolCalls, tools: Sequence[JsonSchema]) -> str:
+    call = _one_call(action)
+    if call.name not in tool_names(tools):
+        raise DroppedRow("other protocol", f"{call.name} was found on the way, and so it has no tags")
+    return f"{lead}<{call.name}>{_tag_content(call, tools)}</{call.name}>"
+
+
+def _stream_calls(lead: str, action: ToolCalls, tools: Sequence[JsonSchema]) -> str:
+    """Return a call in the protocol "deepagent": in tags of its own, or as JSON."""
+    call = _one_call(action)
+    if call.name in STREAM_TAGS:
+        return f"{lead}<{call.name}>{_tag_content(call, tools)}</{call.name}>"
+    written = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+    return f"{lead}<tool_call>{written}</tool_call>"
+
+
+def _one_call(action: ToolCalls) -> ToolCall:
     if len(action.calls) > 1:
         raise DroppedRow("other protocol", "a turn with tags holds one call, and this one has several")
-    (call,) = action.calls
-    return f"{lead}<{call.name}>{_tag_content(call, tools)}</{call.name}>"
+    return action.calls[0]
 
 
 def _tag_content(call: ToolCall, tools: Sequence[JsonSchema]) -> str:

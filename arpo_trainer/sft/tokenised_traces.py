@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from arpo_env.episode import FOLD
 from arpo_env.tools.function_schema import JsonSchema
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import ModelTurn, Trace
@@ -45,7 +46,9 @@ def tokenised(trace: Trace, renderer: Renderer, tools: Sequence[JsonSchema], end
     example = {"input_ids": list(prompt), "labels": [IGNORED] * len(prompt)}
     for number, turn in enumerate(trace.turns):
         if isinstance(turn, ModelTurn):
-            ended = native or (end_token and number == len(trace.turns) - 1)
+            last = number == len(trace.turns) - 1
+            # a rollout with tags stops at the closing tag of a fold
+            ended = native or (end_token and last and not turn.text.rstrip().endswith(f"</{FOLD}>"))
             _append(example, renderer.turn_ids(turn.text, number == 0, ended), True)
         else:
             _append(example, renderer.result_ids(turn.texts, native, tools), False)

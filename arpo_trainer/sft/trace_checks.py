@@ -11,13 +11,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from arpo_env.protocols.parse_tool_calls import UnreadableCall, checked_call, tool_names
-from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCalls
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.function_schema import JsonSchema
+from arpo_trainer.sft.found_tools import found_schemas, is_fold, with_found
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
+
+STREAM_TAGS = ("tool_call", "tool_search", "fold_thought", "tool_call_result")
+"""Tags of the protocol "deepagent"."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,14 @@ class CheckedTurn:
         action: its calls or its answer.
         content: the text of the answer, as it is written; "" for calls.
         apart: whether the format holds the calls apart from the text.
+        tools: schemas of the tools that could be called, those that were found before included.
     """
 
     lead: str
     action: ToolCalls | Answer
     content: str = ""
     apart: bool = False
+    tools: Sequence[JsonSchema] = ()
 
 
 def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> list[CheckedTurn | ToolResults]:
@@ -43,11 +49,12 @@ def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema])
     Args:
         trace: the trace.
         protocol: what parses its texts.
-        tools: schemas of the tools that may be called.
+        tools: schemas of the tools that may be called from the start; those that a search finds are added.
 
     Raises:
         DroppedRow: something is wrong with it.
     """
+    tools = with_found(tools, trace.found)
     if not any(isinstance(turn, ModelTurn) for turn in trace.turns):
         raise DroppedRow("no model turn")
     checked: list[CheckedTurn | ToolResults] = []
@@ -55,31 +62,34 @@ def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema])
         last = number == len(trace.turns) - 1
         before = checked[-1] if checked else None
         if isinstance(turn, ToolResults):
-            _check_results(turn, before)
+            calls = _check_results(turn, before)
+            tools = with_found(tools, found_schemas(calls, turn.texts))
             checked.append(turn)
             continue
         if isinstance(before, CheckedTurn):
             cause = "call without result" if isinstance(before.action, ToolCalls) else "answer before the end"
             raise DroppedRow(cause)
-        read = _read(turn, protocol, tools, last)
+        read = replace(_read(turn, protocol, tools, last), tools=tools)
         if isinstance(read.action, Answer) and not last:
             raise DroppedRow("answer before the end")
         checked.append(read)
     if trace.cut and protocol.native:  # any text is an answer there
         raise DroppedRow("cut off", "the last turn reached the limit of tokens")
     end = checked[-1]
-    if isinstance(end, ToolResults) or isinstance(end.action, ToolCalls):
+    # after a fold the episode goes on from a new prompt, which is a trace of its own
+    if isinstance(end, ToolResults) or (isinstance(end.action, ToolCalls) and not is_fold(end.action)):
         raise DroppedRow("cut off", "it ends with a call or its result")
     return checked
 
 
-def _check_results(results: ToolResults, before: CheckedTurn | ToolResults | None) -> None:
+def _check_results(results: ToolResults, before: CheckedTurn | ToolResults | None) -> Sequence[ToolCall]:
     calls = before.action.calls if isinstance(before, CheckedTurn) and isinstance(before.action, ToolCalls) else ()
     if not calls:
         raise DroppedRow("result without call")
     if len(results.texts) != len(calls):
         cause = "call without result" if len(results.texts) < len(calls) else "result without call"
         raise DroppedRow(cause, f"{len(calls)} calls and {len(results.texts)} results")
+    return calls
 
 
 def _read(turn: ModelTurn, protocol: Protocol, tools: Sequence[JsonSchema], last: bool) -> CheckedTurn:
@@ -87,14 +97,19 @@ def _read(turn: ModelTurn, protocol: Protocol, tools: Sequence[JsonSchema], last
     if turn.calls:
         _check_balance(text, ("think",), False)
         return CheckedTurn(text, read_calls(turn.calls, tools), apart=True)
+    streamed = protocol.name == "deepagent"  # its calls count inside thoughts, too
     tags = ("think",) if protocol.native else ("think", "answer", "result", *tool_names(tools))
+    tags = STREAM_TAGS if streamed else tags
     _check_balance(text, tags, last)
     action = protocol.parse(text, tools)
     if isinstance(action, Malformed):
         raise DroppedRow("call cannot be parsed", action.reason)
     if isinstance(action, Nothing) or (isinstance(action, Answer) and not action.value.strip()):
         raise DroppedRow("no answer" if last else "result without call", f"the turn reads {text[-200:]!r}")
-    lead, content = _native_parts(text, action) if protocol.native else _tag_parts(text, action, tools)
+    if streamed:
+        lead, content = _stream_parts(text, action)
+    else:
+        lead, content = _native_parts(text, action) if protocol.native else _tag_parts(text, action, tools)
     return CheckedTurn(lead, action, content)
 
 
@@ -133,6 +148,22 @@ def _tag_parts(text: str, action: ToolCalls | Answer, tools: Sequence[JsonSchema
     begin = text.rindex(f"<{name}>", 0, closing.start())
     content = text[begin + len(name) + 2 : closing.start()].strip() if name == "answer" else ""
     return text[:begin], content
+
+
+def _stream_parts(text: str, action: ToolCalls | Answer) -> tuple[str, str]:
+    """Return what stands before the call or the answer of the protocol "deepagent", and the answer's text.
+
+    Raises:
+        DroppedRow: text follows the closing tag, or the model wrote a result itself.
+    """
+    if "<tool_call_result>" in text:
+        raise DroppedRow("result without call", "a result stands where nothing was called")
+    if isinstance(action, Answer):
+        return _native_parts(text, action)
+    closing = re.search(rf"</({'|'.join(STREAM_TAGS)})>", text)
+    if closing is None or closing.end() < len(text):
+        raise DroppedRow("call without result", f"after the call the text goes on: {text[-80:]!r}")
+    return text[: text.rfind(f"<{closing[1]}>")], ""
 
 
 def _native_parts(text: str, action: ToolCalls | Answer) -> tuple[str, str]:

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from arpo_env.episode import FOLD
+from arpo_env.memory_folding.fold import fold_schema
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Protocol
 from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
 from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.sft.found_tools import SEARCH_SCHEMA, with_found
 from arpo_trainer.sft.own_traces import RejectionSampling
 from arpo_trainer.sft.plain_trace import CAUSES, DroppedRow, Trace
 from arpo_trainer.sft.to_protocol import rewritten
@@ -28,7 +31,12 @@ from arpo_trainer.validation import check_name
 from envs_registry.datasets.data_files import read_rows
 
 PROMPTS = ("rows", "short", "paper")
-_SCHEMAS = {"python": PythonTool.schema, "search": SearchTool.schema}
+_SCHEMAS = {
+    "python": PythonTool.schema,
+    "search": SearchTool.schema,
+    "tool_search": SEARCH_SCHEMA,
+    FOLD: fold_schema(by_model=False),
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,8 @@ class TraceSettings:
 
     Attributes:
         protocol: the protocol of the policy; traces in another one are rewritten.
-        tools: the tools that may be called: python, search. A row that has schemas of its own takes those.
+        tools: the tools that may be called: python, search, tool_search, fold_thought. A row that has schemas of its
+            own takes those. Traces of rollouts that found tools or folded have the last two by themselves.
         prompt: "rows" keeps the rows' system prompts; "short" or "paper" puts that of the environments in their place,
             so that reinforcement learning begins with the prompt that was learnt.
         form: the format of the rows, or "auto".
@@ -60,8 +69,9 @@ class TraceSettings:
             check_name("tools", name, _SCHEMAS)
 
     def schemas(self, trace: Trace | None = None) -> list[JsonSchema]:
-        """Return the schemas of the tools of a trace."""
-        return list(trace.tools) if trace and trace.tools else [_SCHEMAS[name] for name in self.tools]
+        """Return the schemas of the tools that a trace begins with."""
+        own = list(trace.tools) if trace and trace.tools else [_SCHEMAS[name] for name in self.tools]
+        return with_found(trace.actions, own) if trace and trace.actions else own
 
 
 @dataclass

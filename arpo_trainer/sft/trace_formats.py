@@ -8,7 +8,8 @@ r"""Reads rows of published formats as traces: ShareGPT, instruction and output,
 | `messages` | `messages` of {"role", "content", "tool_calls"}, `tools` | OpenAI's and Hugging Face's form |
 
 Where a format has one text of the model for a whole episode, as in both published sets, it is cut at each
-`<result> ... </result>` that follows the closing tag of a call. Results inside it are the environment's.
+`<result> ... </result>` that follows the closing tag of a call. Results inside it are the environment's. DeepAgent's
+`<tool_call_result>` is read in the same way.
 
     next(read_row({"conversations": [...]}, "sharegpt")).turns
 """
@@ -27,8 +28,7 @@ from arpo_trainer.validation import check_name
 
 Row = Mapping[str, Any]
 # a result follows the closing tag of a call; one that stands elsewhere was not the environment's
-_RESULT = re.compile(r"(</(?!think>|answer>|result>)[\w.-]+>)\s*<result>")
-_END = "</result>"
+_RESULT = re.compile(r"(</(?!think>|answer>|result>|tool_call_result>)[\w.-]+>)\s*<(result|tool_call_result)>")
 # LLaMA-Factory's form of several results in one message, whose templates write the outer tags
 _NEXT_RESULT = re.compile(r"\s*</tool_response>\s*<tool_response>\s*")
 _WRAPPED = re.compile(r"\s*<(result|tool_response)>\s*(.*?)\s*</\1>\s*", re.DOTALL)
@@ -156,9 +156,9 @@ def split_at_results(text: str) -> list[Turn]:
     turns: list[Turn] = []
     position = 0
     # the end is searched apart: one pattern for both would be quadratic where results are never closed
-    while (match := _RESULT.search(text, position)) and (end := text.find(_END, match.end())) >= 0:
+    while (match := _RESULT.search(text, position)) and (end := text.find(f"</{match[2]}>", match.end())) >= 0:
         turns += [ModelTurn(text[position : match.end(1)].strip()), ToolResults((text[match.end() : end].strip(),))]
-        position = end + len(_END)
+        position = end + len(f"</{match[2]}>")
     rest = text[position:].strip()
     return [*turns, ModelTurn(rest)] if rest else turns
 
@@ -174,7 +174,8 @@ def _trace(system: str | None, question: str, turns: list[Turn], tools: tuple[Js
 def _written_in(turns: Sequence[Turn]) -> str:
     """Return the protocol that the turns' texts are written in, by its marks; "" if nothing tells."""
     text = "\n".join(turn.text for turn in turns if isinstance(turn, ModelTurn))
-    marks: dict[str, tuple[str, ...]] = {"hermes": ("<tool_call>",), "llama3": ("<|python_tag|>",)}
+    marks: dict[str, tuple[str, ...]] = {"deepagent": ("<tool_search>",), "hermes": ("<tool_call>",)}
+    marks["llama3"] = ("<|python_tag|>",)
     marks["arpo-tags"] = ("</python>", "</search>", "</answer>", "<answer>", "<python>", "<search>", "<result>")
     apart = any(isinstance(turn, ModelTurn) and turn.calls for turn in turns)  # calls beside the text are native
     return next((name for name, words in marks.items() if any(word in text for word in words)), "hermes" * apart)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from arpo_env import ToolEnv
 from arpo_env.cache.cache import Cache
-from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, task_count
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.run.make_env import make_env
@@ -75,8 +74,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
 
     Raises:
         UnknownEnvError: an environment is not known.
-        ValueError: an option is invalid, the environment has no tools, may fold or finds its tools on the way, or
-            the tasks are endless and no number is set.
+        ValueError: an option is invalid, the environment has no tools or may fold, or the tasks are endless and no
+            number is set.
         RuntimeError: a service is not configured.
     """
     with contextlib.ExitStack() as opened:
@@ -92,11 +91,6 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
                 raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
             if env.services.images:
                 raise ValueError("images=True: a training row is text, and has no pictures; leave images out")
-            if TOOL_SEARCH in env.tools:
-                raise ValueError(
-                    f"{name} has tool_search: rows of `arpo sft` name their tools at the start, so that calls of tools "
-                    "that are found on the way would all be dropped; give tools= without tool_search"
-                )
             check_format(settings.format, env.protocol)
             plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}
             plain = make_env(name, {**plain_options, **services, "tools": []})

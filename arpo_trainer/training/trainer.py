@@ -215,7 +215,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         if not self.args.action_weight or not self.model.training:
             return rows
         marks = call_marks(tree, tokenizer_of(self).decode, call_openings(self.env))
-        actions = action_advantages(tree, action_rewards(tree), marks, self.args.attribution)
+        rewards = action_rewards(tree, getattr(self.env.rewards, "fold_weight", 1.0))
+        actions = action_advantages(tree, rewards, marks, self.args.attribution)
         weight = self.args.action_weight
         return [[a + weight * b for a, b in zip(*pair, strict=True)] for pair in zip(rows, actions, strict=True)]
 

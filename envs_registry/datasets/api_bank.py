@@ -1,9 +1,11 @@
-"""API-Bank: dialogues with calls of APIs, each call a task of its own.
+"""API-Bank: dialogues with calls of APIs, each call a task of its own, and tasks that take several calls.
 
 A task shows a dialogue up to a call, with the calls before it and what they returned, and asks for the next one. It is
 solved if the gold call is made, with equal arguments. A call that a dialogue has recorded returns what is recorded
 there; any other call is an error that is told, since the databases behind the APIs are not here. Calls of API-Bank's
 own `ToolSearcher` are no tasks: that is what `tool_search` does.
+
+The hub has rows (`api_bank_rows`). The paper's repository has dialogues and Python files, which are read here.
 """
 
 from __future__ import annotations
@@ -11,61 +13,28 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envs_registry.datasets import api_bank_rows
+from envs_registry.datasets.api_bank_calls import (
+    SEARCHER,
+    ApiBankSource,
+    Calls,
+    GoldCall,
+    api_document,
+    dialogue_task,
+    fits,
+    right_call,
+    right_calls,
+)
+from envs_registry.datasets.api_bank_rows import FILES, LEVELS, read_api_bank_rows
 from envs_registry.datasets.data_files import DataFileError
-from envs_registry.datasets.hub import HubError
-from envs_registry.datasets.local_files import place_of, variable
-from envs_registry.datasets.tool_sets import ToolSetSource
+from envs_registry.datasets.hub import hub_files
+from envs_registry.datasets.local_files import place_of
 from envs_registry.sources import register_source
 from envs_registry.spec import EnvSpec, register
 from envs_registry.task import Task
-
-_SEARCHER = "ToolSearcher"
-_TYPES = {
-    "int": "integer",
-    "float": "number",
-    "bool": "boolean",
-    "dict": "object",
-    "list": "array",
-    "list(str)": "array",
-}
-_ASKED = (
-    "Here is a dialogue of a user and an assistant. Make the API call that comes next, and then answer \\boxed{done}."
-)
-Calls = dict[tuple[str, str], str]
-
-
-@dataclass(frozen=True)
-class ApiBankSource(ToolSetSource):
-    """The calls of a folder of dialogues.
-
-    Attributes:
-        recorded: what calls returned, by name and arguments.
-    """
-
-    recorded: Calls = field(default_factory=dict)
-
-    def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what is recorded for a call.
-
-        Raises:
-            ValueError: nothing is.
-        """
-        found = self.recorded.get((name, _plain(arguments)))
-        if found is None:
-            raise ValueError("the API has nothing for these arguments")
-        return found
-
-
-def right_call(episode: Any) -> float:
-    """Return 1 if the gold call of the task was made, else 0; arguments are compared as text."""
-    gold = json.loads(episode.task.answers[0])
-    wanted = (gold["name"], _plain(gold["arguments"]))
-    made = [call for turn in episode.turns for call in turn.calls if call.status == "ok"]
-    return float(any((call.name, _plain(call.arguments)) == wanted for call in made))
 
 
 def read_dialogues(folder: Path) -> ApiBankSource:
@@ -87,47 +56,60 @@ def read_dialogues(folder: Path) -> ApiBankSource:
             left_out += 1
             continue
         for number, turn in enumerate(turns):
-            if turn.get("role") != "API" or turn["api_name"] == _SEARCHER:
+            if turn.get("role") != "API" or turn["api_name"] == SEARCHER:
                 continue
-            if not number or not _fits(turn, documents):
+            gold = GoldCall(turn["api_name"], turn["param_dict"])
+            if not number or not fits(gold, documents):
                 left_out += 1
                 continue
-            recorded.setdefault((turn["api_name"], _plain(turn["param_dict"])), _result(turn))
-            task = _task(f"apibank-{file.parent.name}-{file.stem}-{number}", turns[:number], turn)
+            recorded.setdefault(gold.key, _result(turn))
+            before = "\n".join(map(_shown, turns[:number]))
+            task = dialogue_task(f"apibank-{file.parent.name}-{file.stem}-{number}", before, gold)
             tasks.setdefault((task.question, task.answers[0]), task)
     if not tasks:
         raise DataFileError(f"{folder}: no dialogue with a call of an API whose Python file is there")
     return ApiBankSource(list(tasks.values()), list(documents.values()), left_out, recorded=recorded)
 
 
-def load(*, data: str | Path | None = None) -> ApiBankSource:
-    """Return API-Bank from a folder with its dialogues (*.jsonl) and the Python files of its APIs."""
-    folder = place_of("apibank", ("apibank", "api-bank"), data)
-    if folder is None or not folder.is_dir():
-        raise HubError(
-            "apibank is not loaded from the hub: give data=, a folder with its dialogues (*.jsonl) and the Python "
-            f"files of its APIs (as in data/API-Bank of github.com/RUC-NLPIR/DeepAgent), or set {variable('apibank')}"
+def load(*, data: str | Path | None = None, level: int | str | None = None) -> ApiBankSource:
+    """Return API-Bank from the hub, or from a local file or folder.
+
+    Args:
+        data: a folder with files of the hub such as `level-1-api.json`, one such file, or a folder with dialogues
+            (*.jsonl) and the Python files of the APIs.
+        level: 1, 2 or 3, or several as in "1,2"; None means all. Dialogues have no levels.
+
+    Raises:
+        ValueError: there is no such level.
+        DataFileError: there is no task in the files; the message says what is missing.
+        HubError: the hub cannot be reached; the message says how to do without.
+    """
+    levels = [part.strip() for part in str(level).split(",")] if level is not None else list(LEVELS)
+    if unknown := [one for one in levels if one not in LEVELS]:
+        raise ValueError(f"API-Bank has the levels {', '.join(LEVELS)}; not {unknown[0]!r}")
+    place = place_of("apibank", ("apibank", "api-bank"), data)
+    if place is None:
+        paths = [f"test-data/{name}" for name in FILES]
+        place = hub_files(api_bank_rows.HUB, paths, "apibank", revision=api_bank_rows.REVISION)
+    if place.is_dir() and any(place.rglob("*.jsonl")):
+        if level is not None:
+            raise ValueError(f"{place}: dialogues have no levels; leave `level` out, or give the folder of {FILES[0]}")
+        return read_dialogues(place)
+    files = [place] if place.is_file() else sorted(file for file in place.rglob("*.json") if file.name in FILES)
+    source = read_api_bank_rows(files, levels)
+    if not source.tasks:
+        raise DataFileError(
+            f"{place}: no dialogue and no row of level {', '.join(levels)} that can be played ({source.left_out} "
+            f"cannot). Give a folder with {', '.join(FILES)}, or with dialogues (*.jsonl) and the APIs' Python files"
         )
-    return read_dialogues(folder)
-
-
-def _fits(call: Mapping[str, Any], documents: Mapping[str, Any]) -> bool:
-    """Return whether there is a document of the API, with these parameters."""
-    document = documents.get(call["api_name"])
-    return document is not None and call["param_dict"].keys() <= document["parameters"]["properties"].keys()
-
-
-def _task(name: str, before: list[dict[str, Any]], gold: Mapping[str, Any]) -> Task:
-    shown = "\n".join(map(_shown, before))
-    answer = json.dumps({"name": gold["api_name"], "arguments": gold["param_dict"]}, ensure_ascii=False)
-    return Task(name, f"{_ASKED}\n\n{shown}", (answer,), source="apibank")
+    return source
 
 
 def _shown(turn: Mapping[str, Any]) -> str:
     if turn.get("role") != "API":
         return f"{turn.get('role')}: {turn.get('text')}"
     name, arguments = turn["api_name"], json.dumps(turn["param_dict"], ensure_ascii=False)
-    return f"API: {name}({arguments})" + (f" returned {_result(turn)}" if name != _SEARCHER else "")
+    return f"API: {name}({arguments})" + (f" returned {_result(turn)}" if name != SEARCHER else "")
 
 
 def _result(turn: Mapping[str, Any]) -> str:
@@ -163,10 +145,10 @@ def _documents(file: Path) -> Iterator[dict[str, Any]]:
     except (SyntaxError, ValueError, RecursionError):
         return
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name != _SEARCHER:
+        if isinstance(node, ast.ClassDef) and node.name != SEARCHER:
             values = dict(_assigned(node))
             if isinstance(values.get("description"), str) and isinstance(values.get("input_parameters"), dict):
-                yield _document(node.name, values["description"], values["input_parameters"])
+                yield api_document(node.name, values["description"], values["input_parameters"])
 
 
 def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
@@ -178,37 +160,19 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
                 continue
 
 
-def _document(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    properties = {
-        key: {
-            # the dialogues write numbers as text as well
-            "type": list(dict.fromkeys([_TYPES.get(str(one.get("type")), "string"), "string"])),
-            "description": str(one.get("description", "")),
-        }
-        for key, one in parameters.items()
-        if isinstance(one, Mapping)
-    }
-    schema = {"type": "object", "properties": properties, "required": []}
-    return {"name": name, "description": description, "parameters": schema}
-
-
-def _plain(arguments: Mapping[str, Any]) -> str:
-    """Return arguments in the form in which they are compared."""
-    return json.dumps({key: str(value).strip() for key, value in sorted(arguments.items())}, ensure_ascii=False)
-
-
 API_BANK = EnvSpec(
     id="arpo/APIBank-v0",
     source="apibank",
-    description="the next API call of a dialogue, compared with the gold call",
+    description="the next API call of a dialogue (level 3: all calls of a task), compared with the gold calls",
     tools=("tool_search",),
     protocol="deepagent",
-    reward={"accuracy": (right_call, 1.0), "right_calls": (right_call, 0.0)},
+    reward={"accuracy": (right_call, 1.0), "right_calls": (right_calls, 0.0)},
     scorer="em",
     max_turns=11,
     max_tool_calls=10,
     splits=(),
-    size="a folder",
+    levels=LEVELS,
+    size="526",
     licence="MIT",
 )
 

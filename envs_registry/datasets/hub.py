@@ -44,12 +44,12 @@ def hub_rows(
         try:
             table = datasets.load_dataset(hub, config or None, split=split)
         except Exception as error:  # the hub client raises many types; two explanations cover them
-            raise HubError(_explain(error, hub, split, source, gated)) from error
+            raise HubError(_explain(error, hub, f"split {split!r}", source, gated)) from error
         rows += table.select_columns([name for name in table.column_names if name in columns]).to_list()
     return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
-def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "") -> Path:
+def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "", revision: str | None = None) -> Path:
     """Download files of a data set's repository into the hub's cache, those that are not there yet.
 
     Args:
@@ -57,6 +57,7 @@ def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "") -> P
         paths: of the files, relative to the repository.
         source: name of the task source, for error messages.
         gated: URL of the page where the terms are accepted, or "".
+        revision: commit of the repository; None is its newest.
 
     Returns:
         The folder of the repository; it holds the files that exist.
@@ -73,12 +74,12 @@ def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "") -> P
     try:
         # Names are patterns there.
         escaped = [glob.escape(path) for path in paths]
-        return Path(snapshot_download(hub, repo_type="dataset", allow_patterns=escaped))
+        return Path(snapshot_download(hub, repo_type="dataset", allow_patterns=escaped, revision=revision))
     except Exception as error:  # as above
-        raise HubError(_explain(error, hub, "attached files", source, gated)) from error
+        raise HubError(_explain(error, hub, "its files", source, gated)) from error
 
 
-def _explain(error: Exception, hub: str, split: str, source: str, gated: str) -> str:
+def _explain(error: Exception, hub: str, what: str, source: str, gated: str) -> str:
     local = (
         f"Without the hub: give data='{source}.jsonl' (a file or folder), or set {variable(source)} to its path, "
         f"or {ROOT_VARIABLE} to a folder that holds {source!r}."
@@ -90,7 +91,7 @@ def _explain(error: Exception, hub: str, split: str, source: str, gated: str) ->
         )
     # A gated set may fail in other ways as well, such as without a token, so the cure is named in any case.
     terms = f" It is gated: accept its terms at {gated} and set HF_TOKEN." if gated else ""
-    return f"could not load {hub}, split {split!r}, from the hub ({type(error).__name__}: {error}).{terms} {local}"
+    return f"could not load {hub}, {what}, from the hub ({type(error).__name__}: {error}).{terms} {local}"
 
 
 def _is_gate(error: BaseException | None) -> bool:

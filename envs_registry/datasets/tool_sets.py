@@ -1,9 +1,9 @@
-"""Sets whose tools have to be found: ToolHop, RestBench (TMDB, Spotify) and ToolBench.
+"""Sets whose tools have to be found: RestBench (TMDB, Spotify) and ToolBench, and the specs of these and of ToolHop.
 
-ToolHop comes with Python functions, which run in the sandbox. The APIs of RestBench and ToolBench cost keys, change and
-break, so a model plays them (`tool_model`). Their questions have no gold answers but gold calls, which are checked
-without a judge: RestBench's "correct path" (the gold calls are a subsequence of those that were made), and for
-ToolBench whether all APIs that are named as relevant were called.
+The APIs of RestBench and ToolBench cost keys, change and break, so a model plays them (`tool_model`). Their questions
+have no gold answers but gold calls, which are checked without a judge: RestBench's "correct path" (the gold calls are a
+subsequence of those that were made), and for ToolBench whether all APIs that are named as relevant were called.
+ToolHop's tools are Python functions (`toolhop`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from envs_registry.datasets.data_files import READERS, DataFileError, Rows, read_rows
-from envs_registry.datasets.hub import HubError
+from envs_registry.datasets.hub import HubError, hub_rows
 from envs_registry.datasets.local_files import ROOT_VARIABLE, place_of, variable
 from envs_registry.datasets.tool_formats import openapi_functions, rapid_function, rapid_name
 from envs_registry.sources import ListSource, register_source
 from envs_registry.spec import EnvSpec, register
 from envs_registry.task import Task
 
+RESTBENCH = "https://github.com/Yifan-Song793/RestGPT"
+TOOLBENCH_HUB = "tuandunghcmut/toolbench-v1"  # a copy; ToolBench itself is on a drive
+TOOLBENCH_SPLITS = ("g1_instruction", "g1_category", "g1_tool", "g2_instruction", "g2_category", "g3_instruction")
 _BETWEEN = ", "  # of the names of gold calls in the answer of a task
 
 
@@ -63,28 +66,6 @@ def gold_calls(episode: Any) -> float:
     return float(sum(name in made for name in set(_wanted(episode))))
 
 
-def read_toolhop(rows: Rows) -> ToolSetSource:
-    """Return the tasks of rows with the columns question, answer, tools and functions.
-
-    `tools` maps sub-questions to documents, `functions` lists Python sources. Many tools of different rows share a
-    name; from the second on they get a number, so that each can be called.
-    """
-    tasks, documents, left_out = [], [], 0
-    functions: dict[str, tuple[tuple[str, ...], str]] = {}
-    for number, (_, row) in enumerate(rows):
-        tools, sources = row.get("tools"), row.get("functions")
-        question, answer = str(row.get("question") or "").strip(), str(row.get("answer") or "").strip()
-        if not question or not answer or not isinstance(tools, Mapping) or not isinstance(sources, list):
-            left_out += 1
-            continue
-        for document in filter(_is_document, tools.values()):
-            name = _free_name(document["name"], functions)
-            functions[name] = (tuple(map(str, sources)), document["name"])
-            documents.append({**document, "name": name})
-        tasks.append(Task(f"toolhop-{row.get('id', number)}", question, (answer,), source="toolhop"))
-    return ToolSetSource(tasks, documents, left_out, functions)
-
-
 def read_restbench(rows: Rows, spec: Mapping[str, Any], source: str) -> ToolSetSource:
     """Return the tasks of rows with the columns query and solution; the calls are operations of an OpenAPI document."""
     functions = openapi_functions(spec)
@@ -101,14 +82,17 @@ def read_restbench(rows: Rows, spec: Mapping[str, Any], source: str) -> ToolSetS
 
 
 def read_toolbench(rows: Rows) -> ToolSetSource:
-    """Return the tasks of rows with the columns query, api_list and "relevant APIs" (pairs of tool and API)."""
+    """Return the tasks of rows with the columns query, api_list and "relevant APIs" (pairs of tool and API).
+
+    The copy on the hub calls the last one `relevant_apis`, and has both lists as JSON texts.
+    """
     documents: dict[str, dict[str, Any]] = {}
     tasks, left_out = [], 0
     for number, (_, row) in enumerate(rows):
-        for document in _rapid_functions(row.get("api_list") or []):
+        for document in _rapid_functions(_listed(row.get("api_list"))):
             documents.setdefault(document["name"], document)
-        pairs = [pair for pair in row.get("relevant APIs") or [] if isinstance(pair, list) and len(pair) == 2]
-        names = [rapid_name(str(api), str(tool)) for tool, api in pairs]
+        pairs = filter(None, map(_pair, _listed(row.get("relevant APIs") or row.get("relevant_apis"))))
+        names = [rapid_name(api, tool) for tool, api in pairs]
         query = str(row.get("query") or "").strip()
         if not query or not names or not all(name in documents for name in names):
             left_out += 1
@@ -117,32 +101,32 @@ def read_toolbench(rows: Rows) -> ToolSetSource:
     return ToolSetSource(tasks, list(documents.values()), left_out)
 
 
-def load_toolhop(*, data: str | Path | None = None) -> ToolSetSource:
-    """Return ToolHop, from `data` (ToolHop.json), the variables of local files, or the hub."""
-    return _some(read_toolhop(read_rows(_file("toolhop", ("toolhop",), data) or _toolhop_from_hub())), "toolhop")
-
-
 def load_restbench(name: str, *, data: str | Path | None = None) -> ToolSetSource:
     """Return a scenario of RestBench from a folder with `NAME.json` and `NAME_oas.json`."""
     folder = place_of(name, (name, "restbench"), data)
     if folder is None:
-        raise HubError(_no_hub(name, f"a folder with {name}.json and {name}_oas.json", "RestBench"))
+        raise HubError(
+            f"{name} is not on the hub: `git clone {RESTBENCH}` (MIT) and give data='RestGPT', or any folder with "
+            f"{name}.json and {name}_oas.json; or set {variable(name)} to it, or {ROOT_VARIABLE} to a folder with it"
+        )
     folder = folder.parent if folder.is_file() else folder
     rows, spec = _within(folder, f"{name}.json"), _within(folder, f"{name}_oas.json")
     try:
         document = json.loads(spec.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataFileError(f"{spec}: is not JSON ({error})") from error
-    return _some(read_restbench(read_rows(rows), document, name), name)
+    return some_tasks(read_restbench(read_rows(rows), document, name), name)
 
 
 def load_toolbench(*, data: str | Path | None = None) -> ToolSetSource:
-    """Return instructions of ToolBench from a file such as G1_instruction.json, or a folder of such."""
+    """Return instructions of ToolBench from a file such as G1_instruction.json, a folder of such, or the hub."""
     place = place_of("toolbench", ("toolbench",), data)
     if place is None:
-        raise HubError(_no_hub("toolbench", "a file such as G1_instruction.json, or a folder of such", "ToolBench"))
+        columns = ("query", "query_id", "api_list", "relevant_apis")
+        rows = hub_rows(TOOLBENCH_HUB, ("benchmark",), "+".join(TOOLBENCH_SPLITS), columns, "toolbench")
+        return some_tasks(read_toolbench(rows), "toolbench")
     files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.suffix in READERS)
-    return _some(read_toolbench([row for file in files for row in read_rows(file)]), "toolbench")
+    return some_tasks(read_toolbench([row for file in files for row in read_rows(file)]), "toolbench")
 
 
 def _by_calls(name: str, query: str, calls: Iterable[str], source: str) -> Task:
@@ -158,22 +142,26 @@ def _made(episode: Any) -> list[str]:
     return [call.name for turn in episode.turns for call in turn.calls if call.status == "ok"]
 
 
-def _is_document(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("name"), str) and bool(value["name"])
+def _listed(value: Any) -> list[Any]:
+    """Return a list, or the list that a JSON text holds; an empty one for anything else."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return []
+    return value if isinstance(value, list) else []
 
 
-def _free_name(name: str, taken: Mapping[str, Any]) -> str:
-    """Return the name, with the first free number behind it if it is taken."""
-    free, number = name, 1
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free
+def _pair(value: Any) -> tuple[str, str] | None:
+    """Return the names of a tool and of one of its APIs; None if it has another form."""
+    if isinstance(value, Mapping):
+        value = [value.get("tool_name"), value.get("api_name")]
+    return (str(value[0]), str(value[1])) if isinstance(value, list) and len(value) == 2 else None
 
 
-def _rapid_functions(rows: Any) -> list[dict[str, Any]]:
+def _rapid_functions(rows: list[Any]) -> list[dict[str, Any]]:
     found = []
-    for row in rows if isinstance(rows, list) else []:
+    for row in rows:
         try:
             found.append(rapid_function(row))
         except (ValueError, AttributeError):
@@ -181,20 +169,11 @@ def _rapid_functions(rows: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _some(source: ToolSetSource, name: str) -> ToolSetSource:
+def some_tasks(source: ToolSetSource, name: str) -> ToolSetSource:
+    """Return the source, or raise `DataFileError` if it has no task."""
     if not source.tasks:
         raise DataFileError(f"{name}: none of {source.left_out} rows has a question, a gold answer or path, and tools")
     return source
-
-
-def _file(source: str, names: tuple[str, ...], data: str | Path | None) -> Path | None:
-    place = place_of(source, names, data)
-    if place is None or place.is_file():
-        return place
-    files = sorted(path for path in place.rglob("*") if path.suffix in READERS and path.stem.casefold() in names)
-    if not files:
-        raise DataFileError(f"{place}: no file named {names[0]} ({', '.join(READERS)})")
-    return files[0]
 
 
 def _within(folder: Path, name: str) -> Path:
@@ -202,25 +181,6 @@ def _within(folder: Path, name: str) -> Path:
     if not found:
         raise DataFileError(f"{folder}: no file {name}")
     return found[0]
-
-
-def _toolhop_from_hub() -> Path:
-    try:
-        from huggingface_hub import hf_hub_download
-
-        return Path(hf_hub_download("bytedance-research/ToolHop", "data/ToolHop.json", repo_type="dataset"))
-    except Exception as error:  # the hub client raises many types
-        raise HubError(
-            f"could not load bytedance-research/ToolHop from the hub ({type(error).__name__}: {error}). Without the "
-            f"hub: give data='ToolHop.json', or set {variable('toolhop')} to its path"
-        ) from error
-
-
-def _no_hub(source: str, what: str, folder: str) -> str:
-    return (
-        f"{source} is not loaded from the hub: give data=, {what} (as in data/{folder} of github.com/RUC-NLPIR/"
-        f"DeepAgent), or set {variable(source)}, or {ROOT_VARIABLE} to a folder that holds it"
-    )
 
 
 def _spec(name: str, description: str, size: str, licence: str, **fields: Any) -> EnvSpec:
@@ -246,27 +206,15 @@ TOOL_SETS = (
         "ToolHop",
         "questions of three to seven hops over Python tools",
         "995",
-        "see its repository",
+        "CC BY 4.0; code Apache-2.0",
         scorer="qa",
         tool_timeout=10.0,
     ),
     _spec("TMDB", "RestBench: instructions for a movie database, by gold paths of calls", "100", "MIT", reward=_PATH),
     _spec("Spotify", "RestBench: instructions for a music player, by gold paths of calls", "57", "MIT", reward=_PATH),
-    _spec(
-        "ToolBench", "instructions for APIs of RapidAPI, by the relevant ones", "a file", "Apache-2.0", reward=_TOOLS
-    ),
+    _spec("ToolBench", "instructions for APIs of RapidAPI, by the relevant ones", "1,100", "Apache-2.0", reward=_TOOLS),
 )
-COLUMNS: dict[str, tuple[str, str]] = {
-    "ToolHop": ("bytedance-research/ToolHop", "question, answer, id, tools, functions"),
-    "TMDB": ("", "query, solution; beside it tmdb_oas.json"),
-    "Spotify": ("", "query, solution; beside it spotify_oas.json"),
-    "ToolBench": ("", 'query, query_id, api_list, "relevant APIs"'),
-    "APIBank": ("", "role, text, api_name, param_dict, result; beside the dialogues the Python files of the APIs"),
-}
-"""For tables: the id on the hub, and the columns that are read, of each set."""
-
 _LOADERS: dict[str, Callable[..., ToolSetSource]] = {
-    "toolhop": load_toolhop,
     "tmdb": functools.partial(load_restbench, "tmdb"),
     "spotify": functools.partial(load_restbench, "spotify"),
     "toolbench": load_toolbench,

@@ -11,7 +11,7 @@ from envs_registry.datasets.api_bank import API_BANK
 from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
 from envs_registry.datasets.math_sets import MATH_SETS
 from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
-from envs_registry.datasets.tool_sets import COLUMNS, TOOL_SETS
+from envs_registry.datasets.tool_sets import TOOL_SETS
 from envs_registry.datasets.training_sets import TRAINING_SETS
 from scripts.site.markdown import anchor, code, table
 
@@ -63,11 +63,6 @@ def family(name: str) -> str:
             for s in specs
         ],
     )
-    if name == "tool-sets":
-        rows = [
-            (code(f"arpo/{key}-v0"), code(hub) if hub else "none", columns) for key, (hub, columns) in COLUMNS.items()
-        ]
-        return f"{text}\n## Columns of the data\n\n" + table(("id", "on the hub", "columns"), rows)
     return text + (_columns(DATA_SETS[name]) if name in DATA_SETS else "")
 
 

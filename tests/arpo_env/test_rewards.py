@@ -96,6 +96,47 @@ def test_deepagents_reward_adds_right_calls_to_success_whatever_the_format() -> 
     assert graded(episode(None), "deepagent").reward == 0.0
 
 
+def test_deepagents_reward_takes_its_settings_from_a_file() -> None:
+    turn = Turn("", calls=[Call("python", "ok", arguments={"code": code}) for code in "12"])
+    own = {"accuracy": 1.0, "right_calls": (lambda one: 1.0, 0.0)}
+    for correct, action in (("executed", 2.0), ("gold", 1.0), (f"{__name__}:all_wrong", 0.0)):
+        rewards = Rewards.of({"deepagent": {"correct": correct, "call_weight": 0.5, "fold_weight": 2}}, own)
+        assert isinstance(rewards, DeepAgentRewards)
+        assert (graded(episode("1204", turn), rewards).components["action"], rewards.fold_weight) == (action / 2, 2)
+    assert graded(episode("1204", turn), Rewards.of({"deepagent": None})).components["action"] == 2.0
+
+
+def all_wrong(episode: Episode) -> list[float]:
+    return [0.0 for turn in episode.turns for _ in turn.calls]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"corect": "gold"}, "did you mean 'correct'"),
+        ({"fold_weight": "much"}, "fold_weight .* finite number"),
+        ({"correct": "gold"}, "arpo/ToolWorld-v0"),
+        ({"correct": "golden"}, "executed, gold or MODULE:NAME, not 'golden'"),
+        ({"correct": f"{__name__}:all_wrongs"}, "did you mean 'all_wrong'"),
+        ({"correct": 1}, "executed, gold or a function"),
+    ],
+)
+def test_wrong_settings_of_deepagents_reward_name_the_cure(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Rewards.of({"deepagent": settings}, {"accuracy": 1.0})
+
+
+def test_a_term_is_named_by_its_module_in_a_file() -> None:
+    rewards = Rewards.of({"accuracy": 1.0, "turns": [f"{__name__}:how_many_turns", 0.25]})
+    assert graded(episode("1204", Turn(""), Turn("")), rewards).components["turns"] == 3.0
+    with pytest.raises(ValueError, match=r"reward turns: .*no module 'own_nowhere'"):
+        Rewards.of({"turns": ["own_nowhere:x", 1.0]})
+
+
+def how_many_turns(episode: Episode) -> float:
+    return float(len(episode.turns))
+
+
 def test_a_weighted_sum_with_sync_and_async_terms_of_ones_own() -> None:
     async def short(episode: Episode) -> float:
         return float(len(episode.turns) < 3)

@@ -12,7 +12,7 @@ from arpo_env import ToolEnv
 from arpo_env.episode import Call, Episode, Turn
 from arpo_env.tools.tool import Status
 from envs_registry import Task, load_source
-from envs_registry.datasets.api_bank import right_call
+from envs_registry.datasets.api_bank_calls import right_call
 from envs_registry.datasets.data_files import DataFileError
 from envs_registry.datasets.hub import HubError
 from envs_registry.datasets.tool_formats import openapi_functions
@@ -146,9 +146,13 @@ def test_toolhop_runs_its_functions_in_the_sandbox(tmp_path: Path, isolation: st
     env.reset(options={"index": 1})
     shown = env.step("<tool_search>founder of a town, count letters</tool_search>")[0]
     assert '"name": "town_lookup_2"' in shown  # equal names of other rows are told apart
-    assert "AAAAAAAA\n" in call(env, "town_lookup_2", town="Oberland 1")
+    looked_up = call(env, "town_lookup_2", town="Oberland 1")
+    assert "AAAAAAAA\n" in looked_up
+    assert "example" not in looked_up  # what a source prints when it is defined could be the answer
     assert '{"letters": 3}' in call(env, "count_letters_2", text="abc")
     assert "error: ZeroDivisionError: division by zero" in call(env, "town_lookup_2", town="elsewhere")
+    env.step("<tool_search>counts words</tool_search>")
+    assert "No module named 'nowhere_to_be_found'" in call(env, "count_words_2")
     assert env.step("\\boxed{8}")[1] == 1.0
     env.close()
 
@@ -231,10 +235,131 @@ def test_dialogues_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert (len(source.tasks), source.left_out) == (1, 4)
 
 
-@pytest.mark.parametrize("name", ["tmdb", "spotify", "toolbench", "apibank"])
-def test_sets_that_are_not_on_the_hub_say_where_they_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+DESCRIBED = {
+    "name": "AddReminder",
+    "description": "Adds a reminder.",
+    "input_parameters": {"content": {"type": "str", "description": "What."}, "hour": {"type": "int"}},
+    "output_parameters": {},
+}
+PROMPT = "Generate an API request.\n\nAPI descriptions:\n" + json.dumps(DESCRIBED)
+
+
+def request_row(dialogue: str, expected: str, number: int = 0) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "instruction": PROMPT,
+        "input": f"{dialogue}\nGenerate API Request:\n",
+        "expected_output": expected,
+    }
+    return {"file": "AddReminder-level-1-1.jsonl", "id": number, **shown}
+
+
+ADD = "API-Request: [AddReminder(content='the team's ['tea', 'cake']', hour='5')]"  # quotes within quotes, as there are
+HUB_ROWS = {
+    "level-1-api.json": [
+        request_row("User: Remind me.", ADD),
+        request_row("User: Remind me.", "API-Request: [Nowhere(a='1')]"),
+        request_row("User: Remind me.", "API-Request: [AddReminder(5)]"),
+        request_row("User: Remind me.", "API-Request: [ToolSearcher(keywords='reminder')]"),
+    ],
+    "level-1-response.json": [{**request_row(f"User: Remind me.\n{ADD}->success", "AI: Done."), "id": 1}],
+    "level-3.json": [
+        {
+            "requirement": "Remind me of tea twice.",
+            "response": "Done.",
+            "apis": [
+                {"api_name": "ToolSearcher", "input": {"keywords": "x"}, "output": {"output": DESCRIBED}},
+                {"api_name": "AddReminder", "input": {"hour": 5}, "output": {"output": {"id": 1}, "exception": None}},
+                {"api_name": "AddReminder", "input": {"hour": 6}, "output": {"output": {"id": 2}, "exception": None}},
+            ],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in the form of API-Bank's repository on the hub, in its place."""
     monkeypatch.delenv("ARPO_DATA", raising=False)
-    with pytest.raises(HubError, match="RUC-NLPIR/DeepAgent"):
+    monkeypatch.setattr("envs_registry.datasets.api_bank_rows.HUB", str(tmp_path))
+    (tmp_path / "test-data").mkdir()
+    for name, rows in HUB_ROWS.items():
+        (tmp_path / "test-data" / name).write_text(json.dumps(rows))
+    return tmp_path
+
+
+def test_api_bank_of_the_hub_is_played_by_its_rows(hub_copy: Path) -> None:
+    env = ToolEnv("arpo/APIBank-v0")
+    assert (len(env.tasks.tasks), env.tasks.left_out) == (2, 2)
+    question, _ = env.reset(options={"index": 0})
+    assert question.endswith("\n\nUser: Remind me.")
+    env.step("<tool_search>add a reminder</tool_search>")
+    assert "success" in call(env, "AddReminder", content="the team's ['tea', 'cake']", hour=5)
+    assert env.step("\\boxed{done}")[1] == 1.0
+    env.close()
+
+
+@pytest.mark.parametrize(("hours", "right", "made"), [((5, 6), 1.0, 2), ((6, 5), 0.0, 2), ((6,), 0.0, 1)])
+def test_level_3_of_api_bank_takes_all_calls_in_order(hub_copy: Path, hours: Any, right: float, made: int) -> None:
+    env = ToolEnv("arpo/APIBank-v0", level=3)
+    env.reset()
+    env.step("<tool_search>add a reminder</tool_search>")
+    for hour in hours:
+        call(env, "AddReminder", hour=hour)
+    *_, info = env.step("\\boxed{done}")
+    assert (info["reward_components"]["accuracy"], info["reward_components"]["right_calls"]) == (right, made)
+    env.close()
+
+
+def test_levels_of_api_bank_that_do_not_exist_are_refused(hub_copy: Path) -> None:
+    with pytest.raises(ValueError, match="not '4'"):
+        load_source("apibank", level="1,4")
+    with pytest.raises(DataFileError, match=r"no row of level 2 .*level-1-api\.json"):
+        load_source("apibank", level=2)
+    (hub_copy / "dialogue.jsonl").write_text("{}")
+    with pytest.raises(ValueError, match="dialogues have no levels"):
+        load_source("apibank", level=2)
+
+
+def test_toolbench_of_the_hub_has_its_lists_as_json_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.delenv("ARPO_DATA", raising=False)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("envs_registry.datasets.tool_sets.TOOLBENCH_HUB", str(tmp_path / "hub"))
+    monkeypatch.setattr("envs_registry.datasets.tool_sets.TOOLBENCH_SPLITS", ("g1_tool", "g3_instruction"))
+    folder = tmp_path / "hub" / "benchmark"
+    folder.mkdir(parents=True)
+    row = {
+        "query_id": "7",
+        "query": "Who is mayor?",
+        "api_list": json.dumps([API]),
+        "relevant_apis": json.dumps(INSTRUCTION["relevant APIs"]),
+    }
+    configs = "configs:\n- config_name: benchmark\n  data_files:"
+    for split in ("g1_tool", "g2_tool", "g3_instruction"):
+        (folder / f"{split}-0.jsonl").write_text(json.dumps(row))
+        configs += f"\n  - split: {split}\n    path: benchmark/{split}-0.jsonl"
+    (tmp_path / "hub" / "README.md").write_text(f"---\n{configs}\n---\n")
+    source: Any = load_source("toolbench")
+    assert (len(source.tasks), source.left_out) == (2, 0)
+    assert source.tasks[0].answers == ("mayor_of_for_town_facts",)
+
+
+@pytest.mark.parametrize("name", ["tmdb", "spotify"])
+def test_restbench_says_where_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARPO_DATA", raising=False)
+    with pytest.raises(HubError, match=r"git clone https://github\.com/Yifan-Song793/RestGPT.*data='RestGPT'"):
+        load_source(name)
+
+
+@pytest.mark.parametrize("name", ["toolhop", "apibank"])
+def test_without_a_network_the_error_names_the_local_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **given: Any) -> None:
+        assert len(given["revision"]) == 40  # a commit, so that the data does not change
+        raise ConnectionError("no network")
+
+    monkeypatch.delenv("ARPO_DATA", raising=False)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(HubError, match=f"no network.*data='{name}"):
         load_source(name)
 
 

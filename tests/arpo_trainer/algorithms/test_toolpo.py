@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arpo_env import ToolEnv
 from arpo_trainer import RolloutTree
@@ -17,6 +19,7 @@ from arpo_trainer.algorithms.toolpo import (
     action_rewards,
     call_marks,
     fold_preference,
+    fold_preferences,
     success_rewards,
     toolpo_advantages,
 )
@@ -132,6 +135,24 @@ def test_the_action_s_reward_is_read_from_the_components() -> None:
     assert success_rewards(tree, [4.0]) == [1.0]
     tree.trajectories[0].reward = None
     assert action_rewards(tree) == success_rewards(tree, [None]) == [None]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.booleans()), min_size=1, max_size=6))
+def test_folding_is_preferred_where_it_is_shorter_than_the_groups_others(group: list[tuple[int, int, bool]]) -> None:
+    tree = RolloutTree([1])
+    for before, after, valid in group:  # `after` tokens follow a fold; 0 is no fold
+        last = tree.add_span(None, "model", [5] * before, logprobs=[-0.1] * before, entropies=[0.1] * before)
+        if after:
+            last = tree.add_span(last.index, "fold", [1, 2, 3])  # a new prompt counts nothing
+            last = tree.add_span(last.index, "model", [5] * after, logprobs=[-0.1] * after, entropies=[0.1] * after)
+        parts = {"right_calls": 1.0}
+        tree.trajectories.append(Trajectory(last.index, reward=0.0 if valid else None, components=parts))
+    direct = [before for before, after, valid in group if valid and not after]
+    mean = sum(direct) / len(direct) if direct else None
+    wanted = [fold_preference(mean, before + after) if mean and after else 0.0 for before, after, _ in group]
+    assert fold_preferences(tree) == pytest.approx(wanted)
+    for one, reward, (*_, valid) in zip(wanted, action_rewards(tree, fold_weight=2.0), group, strict=True):
+        assert reward == (pytest.approx(1.0 + 2.0 * one) if valid else None)
 
 
 def test_a_reward_without_right_calls_is_refused_with_the_cure() -> None:

@@ -14,6 +14,7 @@ from arpo_env import EnvFactory, Rewards
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.hosted_episodes import HostedEpisodes
 from arpo_env.adapters.task_rows import task_rows
+from arpo_env.memory_folding.memory import memory_text
 from arpo_trainer import tree_svg
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
@@ -78,11 +79,11 @@ def test_a_stored_episode_is_graded_again_with_its_memory(run: EvalRun) -> None:
     assert score.value == stored.entry.reward
 
 
-def test_folded_traces_are_dropped_and_counted_in_a_cold_start(run: EvalRun) -> None:
+def test_a_folded_episode_of_an_endpoint_is_two_rows_of_a_cold_start(run: EvalRun) -> None:
     row = json.loads(run.tree(run.rows[0]).to_json())
     data = read_traces_of([("here", row)], TraceSettings(min_reward=-1.0))
-    assert not data.traces
-    assert dict(data.dropped) == {"memory folded": 1}
+    assert (len(data.traces), dict(data.dropped)) == (2, {})
+    assert data.traces[1].question == f"{data.traces[0].question}\n\n{memory_text(MEMORY)}"
 
 
 def test_play_goes_on_from_the_memories() -> None:

@@ -20,12 +20,12 @@ from arpo_trainer.evaluation.stored_episodes import (
     StoredEpisode,
     function_scorer,
     grader_scorer,
-    load_object,
     read_reward,
     reward_scorer,
     stored_episodes,
 )
 from envs_registry import Task
+from envs_registry.module_ids import load_object
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation.made_rows import play
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from arpo_env import ToolEnv
+from arpo_env.rewards import DeepAgentRewards
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.run.arguments import RunArguments, batch_settings, split_settings
@@ -21,6 +23,7 @@ from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 ON_CPU = ("arithmetic-cpu", "multihop-cpu")
+OURS = ("arpo-qwen2.5-3b-math-lora", "arpo-qwen3-8b-multihop-lora", "toolpo-qwq-32b-toolworld")
 # name: processes, algorithm, M, prompts a rollout, prompts an update, tokens, tool calls, epochs
 PUBLISHED: dict[str, tuple[int, str, int, int, int, int, int, int]] = {
     "arpo-qwen2.5-3b-reasoning": (8, "arpo", 16, 128, 16, 4096, 3, 2),
@@ -127,7 +130,20 @@ def test_a_published_run_has_its_numbers(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_every_recipe_is_of_a_published_run_or_ours() -> None:
-    assert set(NAMES) == {*PUBLISHED, *ON_CPU, "arpo-qwen2.5-3b-math-lora", "arpo-qwen3-8b-multihop-lora"}
+    assert set(NAMES) == {*PUBLISHED, *ON_CPU, *OURS}
+
+
+def test_the_toolpo_recipe_takes_its_right_calls_from_the_tasks() -> None:
+    run = split_settings(read_settings("toolpo-qwq-32b-toolworld", []))[0]
+    env = ToolEnv(run.env, **run.env_kwargs)
+    assert isinstance(env.rewards, DeepAgentRewards)
+    env.reset(options={"index": 0})
+    [first, *_] = env.tasks.steps(0)
+    env.step(f"<tool_search>{first.query}</tool_search>")  # finding a tool is no right call
+    env.step(f"<tool_call>{json.dumps({'name': first.tool, 'arguments': first.arguments})}</tool_call>")
+    parts = env.step("\\boxed{nothing}")[-1]["reward_components"]
+    assert (parts["success"], parts["action"]) == (0.0, 1.0)
+    env.close()
 
 
 @pytest.mark.parametrize("name", NAMES)

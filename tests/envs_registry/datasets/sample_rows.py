@@ -89,6 +89,7 @@ def _toolhop(number: int) -> dict[str, Any]:
             "description": "Counts the letters of a text.",
             "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
         },
+        "How many words has the name?": {"name": "count_words", "description": "Counts words.", "parameters": {}},
     }
     return {
         "id": number,
@@ -97,9 +98,14 @@ def _toolhop(number: int) -> dict[str, Any]:
         "sub_task": {"Who founded the town?": "A" * (number + 7)},
         "tools": tools,
         "functions": [
-            f"def town_lookup(town):\n    return 'A' * {number + 7} if 'Oberland' in town else 1 / 0",
+            f"def town_lookup(town):\n    return 'A' * {number + 7} if 'Oberland' in town else 1 / 0\n\n"
+            f"# Example usage\nprint(town_lookup(town='Oberland {number}'), 'is the example')",
+            "import nowhere_to_be_found\n\ndef count_words(text):\n    return 1",
             "def count_letters(text):\n    return {'letters': len(text)}",
         ],
+        "domain": "Geography",
+        "answer_type": "number",
+        "previous_answer_type": "person",
     }
 
 

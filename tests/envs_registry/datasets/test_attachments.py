@@ -68,8 +68,9 @@ def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(
     assert second.files == ()
     patterns = {
         "repo_type": "dataset",
-        "allow_patterns": ["2023/a [[]b].xlsx"],
-    }  # as a pattern, in which brackets are escaped
+        "allow_patterns": ["2023/a [[]b].xlsx"],  # as a pattern, in which brackets are escaped
+        "revision": None,
+    }
     assert asked == [("gaia-benchmark/GAIA", patterns)]
 
 
