@@ -94,7 +94,7 @@ class EvalSettings:
         if self.inference and not self.inference_settings:
             raise ValueError(f"no tool at inference time for {self.inference}: name them with --with debugger,...")
         temperature = {**PAPER_SAMPLING, **self.rollout}["temperature"]
-        self.inference_settings.check(temperature, self.branches)
+        self.inference_settings.check(temperature)
 
     @property
     def branches(self) -> bool:

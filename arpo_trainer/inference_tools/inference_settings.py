@@ -61,21 +61,15 @@ class InferenceSettings:
         most: int = getattr(self, tool)
         return used.count(tool) < most
 
-    def check(self, temperature: float, branches: bool) -> None:
+    def check(self, temperature: float) -> None:
         """Refuse rollouts in which these tools cannot work.
 
         Args:
             temperature: of the policy.
-            branches: whether trajectories of a group branch.
 
         Raises:
             ValueError: names what to change.
         """
-        if self and branches:
-            raise ValueError(
-                "tools at inference time change single samples, and not those of a tree that branches: take algorithm "
-                "'grpo', or leave them out"
-            )
         if self.backtracer and temperature == 0:
             raise ValueError(
                 "the backtracer generates a turn again, and at temperature 0 it would be the same turn: set a "

@@ -67,7 +67,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.inference is not None:
-            self.inference.settings.check(self.settings.temperature, self.settings.parts.method is not None)
+            self.inference.settings.check(self.settings.temperature)
         # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)
         check_limits(self.limits, list(self.env.tools))

@@ -69,7 +69,6 @@ def test_uses_and_failures_are_counted_drawn_and_replayed(
         (["--with", "debuger"], "did you mean 'debugger'"),
         (["--with-model", "x"], "name them with --with"),
         (["--with", "backtracer", "--temperature", "0"], "temperature above 0"),
-        (["--with", "refiner", "--algorithm", "arpo"], "take algorithm 'grpo'"),
     ],
 )
 def test_what_cannot_work_is_refused(
