@@ -183,7 +183,7 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     models = {
         label: {name: model.get(name) for name in ("path", "name")} for label, model in settings["models"].items()
     }
-    # a default that is given differs in nothing; where the helping model runs decides nothing
-    inference = {name: value for name, value in settings.get("inference", {}).items() if name != "url"}
+    # a default that is given differs in nothing; where the helping model runs, and what it costs, decides nothing
+    inference = {name: value for name, value in settings.get("inference", {}).items() if name not in ("url", "price")}
     rollout = {**PAPER_SAMPLING, **settings["rollout"]}
     return {**settings, "models": models, "rollout": rollout, "inference": inference}

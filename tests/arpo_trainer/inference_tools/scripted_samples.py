@@ -12,7 +12,7 @@ import gymnasium as gym
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.inference_tools.helper_model import HelperFailed, InferenceTools, Messages
+from arpo_trainer.inference_tools.helper_model import HelperFailed, InferenceTools, Messages, Spent
 from arpo_trainer.inference_tools.inference_settings import InferenceSettings
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.timeline import Stopwatch
@@ -79,7 +79,9 @@ class ScriptedHelper:
     prompts: list[str] = field(default_factory=list)
     name: str = "scripted"
 
-    async def complete(self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None) -> str:
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
         self.prompts.append(messages[-1]["content"])
         await asyncio.sleep(0)
         said = self.reply(messages[-1]["content"], seed)
