@@ -167,7 +167,7 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
     known_id(run.env)
     if not torch.cuda.is_available():
         values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
-    values = {"report_to": [], "output_dir": "runs/dpo", "max_length": None} | values
+    values = {"report_to": [], "output_dir": "runs/dpo", "max_length": None, "logging_steps": 1} | values
     if values.get("remove_unused_columns"):
         raise ValueError("remove_unused_columns=true would remove the masks of tool results: leave it out")
     args = DPOConfig(**{**values, "remove_unused_columns": False})

@@ -175,7 +175,7 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
     run, values = split_rows_settings(settings, SFTArguments, SFTConfig, "sft")
     if not torch.cuda.is_available():
         values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
-    values = {"report_to": [], "output_dir": "runs/sft", "max_length": None} | values
+    values = {"report_to": [], "output_dir": "runs/sft", "max_length": None, "logging_steps": 1} | values
     args = SFTConfig(**values)
     if args.packing and args.max_length is None:
         raise ValueError("packing=true needs max_length: the length of the packed rows")

@@ -17,7 +17,6 @@ from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation import made_rows
 
-
 USAGE = {"prompt_tokens": 40, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 30}}
 
 
@@ -32,7 +31,9 @@ def fails_once(body: dict[str, Any]) -> tuple[int, Any]:
 def mends_even(body: dict[str, Any]) -> tuple[int, Any]:
     """A helper that answers every second question."""
     mends_even.asked += 1  # type: ignore[attr-defined]
-    return (200, {**reply("```python\nprint(6 * 7)\n```"), "usage": USAGE}) if mends_even.asked % 2 else (400, {"error": "no"})  # type: ignore[attr-defined]
+    if mends_even.asked % 2:  # type: ignore[attr-defined]
+        return 200, {**reply("```python\nprint(6 * 7)\n```"), "usage": USAGE}
+    return 400, {"error": "no"}
 
 
 def command(folder: Path, model: Path, *more: str) -> list[str]:
@@ -128,7 +129,8 @@ def test_a_tree_is_helped_and_a_retry_has_the_same_tools(model_folder: Path, tmp
         assert load_eval_run(folder).rows[0].broken
         down.clear()
         down.append(False)
-        assert main(["eval", "retry", str(folder), "--with", "refiner", "--plain"]) == 1  # other tools are another evaluation
+        # with other tools it would be another evaluation
+        assert main(["eval", "retry", str(folder), "--with", "refiner", "--plain"]) == 1
         assert main(["eval", "retry", str(folder), "--with-url", helper.address, "--plain"]) == 0
     [row] = load_eval_run(folder).rows
     assert len(row.episodes) == 3
