@@ -78,6 +78,7 @@ async def _call(
         tool.earlier_calls = [past for each in episode.turns for past in each.calls if past.status != "refused"]
         result, state = await call_tool(tool, call.arguments, timeout), tool.shared_state
     turn.calls.append(Call(call.name, result.status, result.seconds, call.arguments, state))
+    turn.images += result.images
     return result.text
 
 

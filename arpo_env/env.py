@@ -360,7 +360,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     def withhold_result(self) -> list[str]:
         """Replace the last results, which do not fit into the context, by a short notice, and return the notices."""
         turn = self.episode.turns[-1]
-        turn.results = [undo_fold(turn) or self.budget.no_room(self.episode)] * len(turn.results)
+        turn.results, turn.images = [undo_fold(turn) or self.budget.no_room(self.episode)] * len(turn.results), []
         turn.result = self.protocol.render_result(turn.results, self.schemas)
         return turn.results
 
@@ -384,10 +384,10 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
 
     def _info(self, episode: Episode) -> dict[str, Any]:
         last = episode.turns[-1]
-        # omitted rather than None, since vector environments batch infos by key
-        tool = {} if last.tool is None else {"tool": last.tool}
+        # omitted rather than None or empty, since vector environments batch infos by key
+        present = {name: value for name in ("tool", "images") if (value := getattr(last, name))}
         return {
-            **tool,
+            **present,
             "outcome": episode.outcome,
             "results": last.results,
             "tool_calls": len(episode.tools_used),

@@ -36,7 +36,8 @@ class Call:
 class Turn:
     """One step: the model's text, its calls, and the text that the environment appended ("" after the last step).
 
-    `memory` is set if the step folded the history: the next one goes on from the question and this memory.
+    `memory` is set if the step folded the history: the next one goes on from the question and this memory. `images` are
+    the pictures that came with the results, as data URLs.
     """
 
     text: str
@@ -44,6 +45,14 @@ class Turn:
     calls: list[Call] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     memory: dict[str, Any] | None = None
+    images: list[str] = field(default_factory=list)
+
+    def content(self, text: str) -> str | list[dict[str, Any]]:
+        """Return a text about the results as the content of a chat message: in OpenAI's parts if there are pictures."""
+        if not self.images:
+            return text
+        pictures = [{"type": "image_url", "image_url": {"url": url}} for url in self.images]
+        return [{"type": "text", "text": text}, *pictures]
 
     @property
     def tool(self) -> dict[str, str | float] | None:

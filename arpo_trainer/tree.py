@@ -85,7 +85,8 @@ class Span:
         text: the decoded ids, for people.
         finish: how a model span ended: "stop" (a stop string), "eos" or "length".
         tool: of an environment span: {"name", "status", "seconds"} of the call it answers; "withheld" if its result did
-            not fit and the model was only told so. A fold has the "memory", too.
+            not fit and the model was only told so; "images" (data URLs) if pictures came with it. A fold has the
+            "memory", too.
         decision: of an environment span: the branching decision taken after it.
         interventions: what tools at inference time did here: {"tool", "outcome", "detail"}, with "outcome" "worked",
             "failed", "abandoned" (the sample went on elsewhere: no trajectory passes) or "rewritten" (a turn of a

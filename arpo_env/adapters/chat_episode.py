@@ -25,6 +25,7 @@ from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.toolbox import usable_schemas
 
 Message = dict[str, Any]
+_PICTURES = "The attached pictures of the results above."
 
 
 class ChatEpisode:
@@ -32,10 +33,11 @@ class ChatEpisode:
 
     Args:
         env: the environment; this object uses it alone.
-        folds: whether the caller goes on from `env.context()` after a turn whose info says "folded".
+        folds: whether the caller goes on from `env.context()` after a turn whose info says "folded", and passes on
+            pictures, which are parts of a message's content in OpenAI's form.
 
     Raises:
-        ValueError: the environment may fold, and the caller does not do that.
+        ValueError: the environment may fold or shows pictures, and the caller does not do that.
 
     Attributes:
         env: the environment.
@@ -97,13 +99,15 @@ class ChatEpisode:
                 return []
             turn = self.env.episode.turns[-1]
         if not calls:
-            return [{"role": "user", "content": turn.result.strip("\n")}]
+            return [{"role": "user", "content": turn.content(turn.result.strip("\n"))}]
         # One unreadable call spoils the whole turn, which then has a single text for all calls.
         texts = turn.results if len(turn.results) == len(calls) else turn.results[:1] * len(calls)
-        return [
+        results: list[Message] = [
             {"role": "tool", "tool_call_id": call.get("id") or "", "content": self.env.protocol.defuse(text)}
             for call, text in zip(calls, texts, strict=True)
         ]
+        # OpenAI takes pictures in messages of the user alone
+        return [*results, {"role": "user", "content": turn.content(_PICTURES)}] if turn.images else results
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str) -> str:
         """Execute one tool call as a turn of its own and return the text of its result.

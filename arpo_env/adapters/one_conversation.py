@@ -1,4 +1,4 @@
-"""Refuses folds where a framework holds one conversation that only grows, and could not go on from a new prompt."""
+"""Refuses folds and pictures where a framework holds one conversation of text that only grows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from arpo_env.env import ToolEnv
 
 
 def check_one_conversation(env: ToolEnv | Mapping[str, Any]) -> None:
-    """Refuse an environment that may fold.
+    """Refuse an environment that may fold or shows pictures.
 
     Args:
         env: the environment, or its options.
 
     Raises:
-        ValueError: it may; says where folds can be played.
+        ValueError: it does; says where it can be played.
     """
     folds = env.budget.folds if isinstance(env, ToolEnv) else env.get("folds", 0)
+    images = env.services.images if isinstance(env, ToolEnv) else env.get("images", False)
+    if images:
+        raise ValueError(
+            "images=True: this adapter passes on text alone. Leave images out, or play with `arpo eval --endpoint` or "
+            "arpo_env.play (without in_place)"
+        )
     if folds:
         raise ValueError(
             f"folds={folds}: this adapter holds one conversation that only grows, and a fold starts another one. Leave "

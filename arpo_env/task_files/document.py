@@ -21,12 +21,14 @@ class Document:
         lines: returns the lines of part number i, from 0; called only for the parts that are shown.
         names: names of the parts: sheets by their names, pages and slides by their numbers; one "" for a single part.
         unit: what a part is, "page", "slide" or "sheet"; "" if there is only one.
+        picture: the picture as a data URL, for models that see; "" if it is none.
     """
 
     label: str
     lines: Callable[[int], Iterable[str]]
     names: Sequence[str] = ("",)
     unit: str = ""
+    picture: str = ""
 
 
 @dataclass(frozen=True)

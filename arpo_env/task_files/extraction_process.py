@@ -2,8 +2,8 @@
 
 Files of tasks come from elsewhere: they may be broken, locked, or made so that a reader never ends or takes all memory.
 Here only a process is lost that has no keys and writes no files. Jobs arrive as `arpo_env.worker_pool` sends them: JSON
-{path, inside, part, line, characters}. A reply is JSON {label, text, part, line, note}, or {fault} for what the model
-reads, or {lacks} and {lost} for a library and a file that are not there.
+{path, inside, part, line, characters, seen}. A reply is JSON {label, text, part, line, note, picture}, or {fault} for
+what the model reads, or {lacks} and {lost} for a library and a file that are not there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ _READERS: dict[str, Callable[[bytes], Document]] = {
     "docx": word_document,
     "xlsx": sheet_document,
     "pptx": slide_document,
-    "image": image_document,
     "mp3": mp3_document,
     "wav": wav_document,
     "text": text_document,
@@ -88,12 +87,13 @@ def _extract(name: str, data: bytes, job: dict[str, Any]) -> dict[str, Any]:
         full, inside, kind = f"{full}/{name}", rest, kind_of(data)
     if inside:
         raise UnreadableFile(f"archives within each other are read {DEEPEST} deep; unpack it with Python")
-    document = _document(kind, data, full)
+    document = image_document(data, job["seen"]) if kind == "image" else _document(kind, data, full)
     label, room = document.label[:_LONGEST_LABEL], job["characters"]
     shown = view(document, job["part"], job["line"], max(room - len(label), min(room, _LEAST_ROOM)))
     # PDFs may name halves of surrogate pairs as their letters, which no text for a model may hold.
     label, text = (each.encode("utf-8", "replace").decode() for each in (label, shown.text))
-    return {"label": label, "text": text, "part": shown.part, "line": shown.line, "note": contradiction(name, kind)}
+    facts = {"note": contradiction(name, kind), "picture": document.picture}
+    return {"label": label, "text": text, "part": shown.part, "line": shown.line, **facts}
 
 
 def _document(kind: str, data: bytes, name: str) -> Document:

@@ -53,6 +53,7 @@ class Extract:
         part: page, slide or sheet at which to go on, or "".
         line: line at which to go on, from 1; 0 at the end of the file.
         note: what contradicts the name, or "".
+        picture: the picture as a data URL, or "".
     """
 
     label: str
@@ -60,6 +61,7 @@ class Extract:
     part: str
     line: int
     note: str
+    picture: str = ""
 
 
 def check_libraries() -> None:
@@ -99,7 +101,7 @@ class FileExtractor:
         )
 
     async def extract(
-        self, path: str, inside: str = "", part: str = "", line: int = 1, characters: int = 8000
+        self, path: str, inside: str = "", part: str = "", line: int = 1, characters: int = 8000, seen: bool = False
     ) -> Extract:
         """Return a piece of a file.
 
@@ -109,6 +111,7 @@ class FileExtractor:
             part: page, slide or sheet to begin with; "" for the first.
             line: line to begin with, from 1.
             characters: most characters.
+            seen: return pictures, too.
 
         Raises:
             ExtractionFailed: the file cannot be read, or has no such part.
@@ -116,7 +119,7 @@ class FileExtractor:
             ServiceError: the file is not there any more, no process could be started, too many files wait for one, or
                 the machine is too busy.
         """
-        job = {"path": path, "inside": inside, "part": part, "line": line, "characters": characters}
+        job = {"path": path, "inside": inside, "part": part, "line": line, "characters": characters, "seen": seen}
         reply = await self._reply(json.dumps(job).encode())
         if "lacks" in reply:
             raise _missing(reply["lacks"])

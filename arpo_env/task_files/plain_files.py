@@ -1,6 +1,6 @@
 """Text files, ZIP archives, pictures and sounds as documents. Runs in the child process.
 
-Of pictures and sounds only the facts are told (format, size, length): observations of the environments are text.
+Of sounds only the facts are told (format, length). So it is with pictures, unless the model sees them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import zipfile
 
 from arpo_env.task_files.document import Document
 from arpo_env.task_files.file_kinds import UnreadableFile, decoded
+from arpo_env.task_files.shown_picture import shown_picture
 
 MOST_BYTES = 64 << 20  # of a member of an archive
 DEEPEST = 3  # archives within each other
@@ -115,21 +116,23 @@ def _one_line(name: str) -> str:
     return "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in name)
 
 
-def image_document(data: bytes) -> Document:
-    """Return format, size and colours of a picture, without decoding it."""
+def image_document(data: bytes, seen: bool = False) -> Document:
+    """Return format, size and colours of a picture; the picture itself, decoded, only if the model sees it."""
     from PIL import Image
 
     try:
-        # Only the header is read. The limit of pixels is for decoding, which does not happen.
+        # Without decoding only the header is read; `shown_picture` has a limit of its own.
         Image.MAX_IMAGE_PIXELS = None
         with Image.open(io.BytesIO(data)) as image:
             facts = f"{image.format} picture, {image.width} x {image.height} pixels, mode {image.mode}"
             frames = getattr(image, "n_frames", 1) if image.format in ("GIF", "TIFF") else 1
+            picture, said = shown_picture(image) if seen else ("", _TEXT_ONLY.format(what="the picture", done="seen"))
+    except (UnreadableFile, MemoryError):
+        raise
     except Exception as error:  # Pillow raises many types for broken files
         raise UnreadableFile("it is a picture that is broken or cut off") from error
-    lines = [f"{frames} frames"] if frames > 1 else []
-    lines.append(_TEXT_ONLY.format(what="the picture", done="seen"))
-    return Document(facts, lambda _: lines)
+    lines = [*([f"{frames} frames"] if frames > 1 else []), said]
+    return Document(facts, lambda _: lines, picture=picture)
 
 
 def wav_document(data: bytes) -> Document:

@@ -1,4 +1,4 @@
-"""The tool `read_file`: the files of the task as text, by pages, slides, sheets and lines.
+"""The tool `read_file`: the files of the task as text, by pages, slides, sheets and lines, and pictures as pictures.
 
 It reads the files that are attached to the task, and members of attached ZIP archives. Files that the model's code has
 made are read by code. Nothing changes between calls, so that copies of forks share everything.
@@ -21,6 +21,7 @@ MOST_CHARACTERS = 8000  # of one result; what follows is read by further calls
 _LAST_LINE = 10**9
 _MOST_PARTS = 50  # of a path
 _FRAME = 300  # characters kept for the lines around the text
+_SEES = "Read an attached file as text, or see a picture"
 
 
 def read_file(file: str, part: str | int = "", line: int = 1) -> str:
@@ -40,15 +41,22 @@ class ReadFileTool(Tool):
     Args:
         max_characters: most characters of a result; at most `MOST_CHARACTERS`.
         extractor: reads the files; None uses the one of this process.
+        images: show pictures, for models that see; otherwise only their facts are told.
     """
 
     name = "read_file"
     schema = function_schema(read_file)
     repeatable = voids = keeps_time = True
 
-    def __init__(self, max_characters: int = MOST_CHARACTERS, extractor: FileExtractor | None = None) -> None:
+    def __init__(
+        self, max_characters: int = MOST_CHARACTERS, extractor: FileExtractor | None = None, images: bool = False
+    ) -> None:
         self._characters = max(200, min(max_characters, MOST_CHARACTERS) - _FRAME)
-        self._extractor = extractor
+        self._extractor, self._images = extractor, images
+        if images:
+            function = self.schema["function"]
+            said = function["description"].replace("Read an attached file as text", _SEES)
+            self.schema = {**self.schema, "function": {**function, "description": said}}
 
     async def call(self, **arguments: Any) -> ToolResult:
         """Return a piece of `file`; a file that cannot be read is an error that the model reads.
@@ -64,10 +72,10 @@ class ReadFileTool(Tool):
             return ToolResult(self._unknown(wanted), "error")
         extractor = self._extractor or shared_extractor()
         try:
-            found = await extractor.extract(path, inside, part, max(1, line), self._characters)
+            found = await extractor.extract(path, inside, part, max(1, line), self._characters, self._images)
         except ExtractionFailed as fault:
             return ToolResult(f"Error: {wanted[:200]}: {fault}.", "error")
-        return ToolResult(_shown(wanted, found))
+        return ToolResult(_shown(wanted, found), images=(found.picture,) if found.picture else ())
 
     async def reset(self, setup: str) -> None:
         """Do nothing: the files are those of `task`."""

@@ -28,11 +28,13 @@ class ToolResult:
         text: text shown to the model.
         status: "ok", "error" (the call itself failed), "timeout", or "refused" (a limit was reached).
         seconds: wall time of the call.
+        images: pictures as data URLs, for models that see; those that read token ids get the text alone.
     """
 
     text: str
     status: Status = "ok"
     seconds: float = 0.0
+    images: tuple[str, ...] = ()
 
 
 class Tool(ABC):

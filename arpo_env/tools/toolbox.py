@@ -58,7 +58,7 @@ class Toolbox:
         """Return new tools by name.
 
         Raises:
-            ValueError: a name is unknown, two tools have the same name, or a search is given and no tool searches.
+            ValueError: a name is unknown, two tools have the same name, or an option is for a tool that is not there.
         """
         made: dict[str, Tool] = {}
         for entry in self.tools:
@@ -75,6 +75,11 @@ class Toolbox:
             raise ValueError(
                 f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
             )
+        if self.services.images and "read_file" not in made:
+            raise ValueError(
+                "images=True shows pictures among attached files, but there is no tool read_file: take tasks with "
+                "files (files=True for GAIA), or add tools=['read_file', ...]"
+            )
         return made
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:
@@ -87,7 +92,7 @@ class Toolbox:
         if entry == "read_file":
             from arpo_env.tools.read_file_tool import ReadFileTool
 
-            return [ReadFileTool(self.services.result_characters)]
+            return [ReadFileTool(self.services.result_characters, images=self.services.images)]
         if entry == "browse":
             return [self._browse()]
         if entry == "go":

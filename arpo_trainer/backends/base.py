@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from arpo_trainer.timeline import Stopwatch
 
@@ -36,7 +36,7 @@ class Request:
         window: number of entropies that `on_window` is told; 0 is none.
         group: requests with the same name share long prefixes; a backend with several caches sends them to one.
         messages: the conversation so far as chat messages, for endpoints that take nothing else; filled only for
-            backends that want it.
+            backends that want it. A content is a text, or a list of OpenAI's parts if it has pictures.
         top_p: keeps the most likely tokens whose probabilities add up to this; 1 keeps all.
         top_k: keeps this many most likely tokens; 0 keeps all.
         min_p: keeps tokens with at least this share of the most likely token's probability; 0 keeps all.
@@ -54,7 +54,7 @@ class Request:
     temperature: float = 1.0
     window: int = 0
     group: str = ""
-    messages: tuple[Mapping[str, str], ...] = ()
+    messages: tuple[Mapping[str, Any], ...] = ()
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0

@@ -34,6 +34,7 @@ _CURES = {
     "context length": "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
     "status 401": "Set OPENAI_API_KEY to a key of that endpoint",
     "status 403": "Set OPENAI_API_KEY to a key that may use this model",
+    "image": "Give a model that sees, and let vLLM take enough pictures (--limit-mm-per-prompt); or leave images out",
     "status 404": "The address ends in /v1 as a rule (--endpoint or OPENAI_BASE_URL); model names are at /models there",
 }
 _Token = tuple[str, float, list[float]]  # text, log-probability, and those of the most likely ones

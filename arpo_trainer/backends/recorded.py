@@ -11,6 +11,7 @@ the limits. Samples of one task have seeds of their own, so each has its own rec
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -49,7 +50,8 @@ class RecordedBackend:
             )
         self.backend, self.cache, self.model = backend if cache.mode != "replay" else None, cache, model
         self.time = backend.time if backend is not None else Stopwatch()
-        self.wants_messages = self.backend is not None and self.backend.wants_messages
+        # pictures are in the messages alone, and a replay has to find them as they were recorded
+        self.wants_messages = self.backend is None or self.backend.wants_messages
 
     async def begin(self) -> None:
         """Begin a rollout of the model, if there is one."""
@@ -83,11 +85,17 @@ class RecordedBackend:
 
 
 def _asked(request: Request) -> dict[str, Any]:
-    """Return what decides the answer. Chat messages are left out: the context ids are their rendering."""
+    """Return what decides the answer. Chat messages are left out, but for pictures: the ids are their rendering."""
     ids = ",".join(map(str, request.ids)).encode()
-    context = hashlib.blake2b(ids, digest_size=16).hexdigest()
+    context = _digest(ids)
     deciding = {name: getattr(request, name) for name in _DECIDING}
-    return {**deciding, "stop": list(request.stop), "prompt": context, "context_tokens": len(request.ids)}
+    asked = {**deciding, "stop": list(request.stop), "prompt": context, "context_tokens": len(request.ids)}
+    contents = [message["content"] for message in request.messages if isinstance(message["content"], list)]
+    return {**asked, "contents": _digest(json.dumps(contents).encode())} if contents else asked
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _as_json(made: Generation) -> dict[str, Any]:

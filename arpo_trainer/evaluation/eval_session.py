@@ -40,7 +40,7 @@ from arpo_trainer.evaluation.live_display import LiveDisplay
 from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
 from arpo_trainer.inference_tools.open_tools import open_inference_tools
 from arpo_trainer.report.run_data import read_facts, write_facts
-from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.engine import UNSEEN, Engine
 from arpo_trainer.run.recorder import versions
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def run_evaluation(
     with contextlib.ExitStack() as held:
         cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
         planned = held.enter_context(plan_environments(settings, cache))
+        _refuse_blind(models, planned)
         limits = share_limits(settings.limits, planned)
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write: one may have played while the environments were made
@@ -134,6 +135,13 @@ def run_evaluation(
         if cache:
             cache.close()
     return load_eval_run(folder)
+
+
+def _refuse_blind(models: Sequence[EvalModel], planned: Sequence[PlannedEnv]) -> None:
+    """Refuse pictures for models that cannot be shown any, before weights are loaded."""
+    blind = next((model for model in models if model.kind != "endpoint"), None)
+    if blind and any(one.env.services.images for one in planned):
+        raise ValueError(UNSEEN.format(model=f"{blind.label!r} (a model of kind {blind.kind!r})"))
 
 
 def shard_folder(output: str | Path, shard: EvalShard | None) -> Path:

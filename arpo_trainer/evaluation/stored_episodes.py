@@ -73,6 +73,7 @@ class StoredEpisode:
                 turns[-1].result += memory_text(tool["memory"]) if span.kind == "fold" else span.text
                 # several calls of one turn are stored as "search+python", with the worst state among them
                 names = [name for name in tool.get("name", "").split("+") if name]
+                turns[-1].images += tool.get("images", ())
                 turns[-1].calls += [Call(name, tool.get("status", ""), tool.get("seconds", 0.0)) for name in names]
         outcome: Any = self.entry.outcome
         ended: Outcome = outcome

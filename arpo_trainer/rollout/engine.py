@@ -27,6 +27,11 @@ from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
 __all__ = ["Engine", "RolloutSettings"]
+UNSEEN = (
+    "images=True shows pictures to the model, and {model} reads token ids of text alone. Serve a model that sees, for "
+    "instance with `vllm serve`, and evaluate it as a chat endpoint (--endpoint http://HOST:8000/v1 --endpoint-model "
+    "NAME, or EndpointBackend), or leave images out"
+)
 
 
 @dataclass
@@ -50,7 +55,8 @@ class Engine:
 
     Raises:
         ValueError: a limit names an unknown kind, is below 1, or allows fewer trajectories than a group that branches
-            has; or the tools at inference time cannot work with the settings.
+            has; the tools at inference time cannot work with the settings; or the environment shows pictures, and the
+            backend passes on text alone.
     """
 
     backend: Backend
@@ -68,6 +74,8 @@ class Engine:
     def __post_init__(self) -> None:
         if self.inference is not None:
             self.inference.settings.check(self.settings.temperature)
+        if self.env.services.images and not self.backend.wants_messages:
+            raise ValueError(UNSEEN.format(model=type(self.backend).__name__))
         # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)
         check_limits(self.limits, list(self.env.tools))

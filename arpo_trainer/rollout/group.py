@@ -392,7 +392,10 @@ class Group:
 
 def _tool(info: dict[str, Any], withheld: bool) -> dict[str, Any] | None:
     tool: dict[str, Any] | None = info.get("tool")
-    return {**tool, "withheld": True} if tool and withheld else tool
+    if tool is None:
+        return None
+    shown = {"images": info["images"]} if info.get("images") else {}
+    return {**tool, "withheld": True} if withheld else {**tool, **shown}
 
 
 def _message(error: BaseException) -> str:

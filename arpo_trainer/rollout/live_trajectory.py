@@ -11,6 +11,7 @@ shown. If one differs, the new environment is not in the state that the model wa
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from arpo_env import ServiceError, ToolEnv
 from arpo_env.protocols.protocol import ToolCalls
@@ -121,11 +122,12 @@ class LiveTrajectory:
         episode = self.env.episode
         return self.env.budget.results_left(len(episode.tools_used), len(episode.turns))
 
-    def messages(self, renderer: Renderer) -> tuple[dict[str, str], ...]:
-        """Return what the model goes on from as chat messages."""
-        messages = self.env.context()
+    def messages(self, renderer: Renderer) -> tuple[dict[str, Any], ...]:
+        """Return what the model goes on from as chat messages; pictures are parts of a content, as OpenAI has them."""
+        messages: list[dict[str, Any]] = [*self.env.context()]
         for turn in self.env.episode.since_fold:
-            messages += [{"role": "assistant", "content": turn.text}, {"role": "user", "content": turn.result}]
+            shown = {"role": "user", "content": turn.content(turn.result)}
+            messages += [{"role": "assistant", "content": turn.text}, shown]
         if self.opening:
             messages.append({"role": "assistant", "content": renderer.turn_text(self.opening, first=True)})
         return tuple(messages)

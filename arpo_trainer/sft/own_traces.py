@@ -42,12 +42,15 @@ class RejectionSampling:
         """Check a trajectory against those that are kept already.
 
         Raises:
-            DroppedRow: it scored too little or failed, was folded, is a duplicate, or its task has enough of them.
+            DroppedRow: it scored too little or failed, was folded, saw pictures, is a duplicate, or its task has enough
+                of them.
         """
         if trace.reward is None or trace.reward < self.min_reward:
             raise DroppedRow("reward too low", f"{trace.reward} is less than min_reward={self.min_reward}")
         if trace.folded:
             raise DroppedRow("memory folded")
+        if trace.pictures:
+            raise DroppedRow("pictures seen")
         if (trace.task, trace.question, trace.turns) in self._seen:
             raise DroppedRow("duplicate")
         if self.max_per_task and self._count[trace.task, trace.question] >= self.max_per_task:
@@ -107,7 +110,8 @@ def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
         turns = tuple(_turn(span) for span in path)
         cut = bool(path) and path[-1].finish == "length"
         folded, task = tree.folds(number) > 0, str(tree.task.get("id", ""))
-        yield Trace(None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut, folded, task)
+        seen = any((span.tool or {}).get("images") for span in path)
+        yield Trace(None, question, turns, _protocol_of(path), None, ids, trajectory.reward, cut, folded, seen, task)
 
 
 def _turn(span: Span) -> Turn:

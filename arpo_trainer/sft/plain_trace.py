@@ -28,6 +28,7 @@ CAUSES = {
     "answer before the end": "a turn that is not the last one answers",
     "too long": "more tokens than max_length",
     "other protocol": "the turns cannot be written in the protocol without changing their calls or the answer",
+    "pictures seen": "an answer that needed pictures cannot be learnt from text alone",
     "memory folded": "a trajectory that folded its history has several prompts, and a row has one",
     "reward too low": "a trajectory that scored less than min_reward, or that failed",
     "duplicate": "the same turns for the same task as in a row before",
@@ -100,6 +101,7 @@ class Trace:
         reward: what the trajectory earned, if the trace comes from a rollout; None if it failed.
         cut: whether the last turn of a rollout ended at its limit of tokens.
         folded: whether the history was folded on the way.
+        pictures: whether the model was shown pictures on the way.
         task: the id of the task, if the trace comes from a rollout: several tasks may have one question.
     """
 
@@ -112,6 +114,7 @@ class Trace:
     reward: float | None = None
     cut: bool = False
     folded: bool = False
+    pictures: bool = False
     task: str = field(default="", compare=False)
 
     @property

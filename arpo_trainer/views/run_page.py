@@ -92,6 +92,7 @@ def render(data: dict[str, Any], *, policy: str = "") -> str:
     scripts = [f"{name}.js" for name in _SCRIPTS]
     styles = ["style.css", "view.css"]
     extra = {"pieces": _MARK}
+    policy = f"img-src data:; {policy}".rstrip("; ")  # pictures that a tool has shown to the model
     return make_page("view.html", title, styles, scripts, data, packages=_PACKAGES, extra=extra, policy=policy)
 
 

@@ -186,6 +186,7 @@ def _span_lines(span: Span) -> Iterator[str]:
     if span.kind == "environment":
         tool = span.tool or {}
         about = " ".join(str(tool[name]) for name in ("name", "status") if tool.get(name))
+        about += f", pictures: {len(tool['images'])}" if tool.get("images") else ""
         yield from _box("result", f"{about}, {len(span.ids)} tokens".lstrip(", "), span.text)
         return
     mean = sum(span.entropies) / len(span.entropies) if span.entropies else 0.0

@@ -41,8 +41,10 @@ function result(span) {
   return h("section", { class: `part result${bad ? " bad" : ""}`, "aria-label": `result after turn ${span.turn}` },
     h("h4", {}, h("span", { class: "kind" }, "result"), h("bdi", { class: "tool-name" }, ` ${toolName(span)}`),
       h("span", { class: "about" }, [bad ? `! ${status}` : status, `${num(span.n)} tokens`, span.tool && known(span.tool.seconds) ? `${num(span.tool.seconds)} s` : null].filter(Boolean).join(" · "))),
-    textBox("result", (span.inner && !reading.raw ? span.text.slice(...span.inner) : span.text) || "(empty)"));
+    textBox("result", (span.inner && !reading.raw ? span.text.slice(...span.inner) : span.text) || "(empty)"),
+    imagesOf(span).map((url) => h("img", { class: "seen", src: url, alt: "picture that was shown to the model" })));
 }
+const imagesOf = (span) => (span.tool && Array.isArray(span.tool.images) ? span.tool.images : []).filter((url) => typeof url === "string" && url.startsWith("data:image/"));
 
 /* What was taken back, or written longer before, where the conversation left it. */
 function abandonedAt(tree, parent) {

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +20,12 @@ from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
-from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor
+from arpo_env.task_files.file_extractor import ExtractionFailed, FileExtractor
 from arpo_env.task_files.file_kinds import contradiction
 from arpo_env.tools.read_file_tool import ReadFileTool
 from envs_registry import Task
 from tests.arpo_env.task_files import sample_files
 from tests.arpo_env.task_files.sample_files import FILES, archive_of, zipped
-
-
-@pytest.fixture(scope="module")
-def extractor() -> Iterator[FileExtractor]:
-    made = FileExtractor(processes=1, seconds=10)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def read(extractor: FileExtractor, tmp_path: Path) -> Any:
-    """Reads a file of this content; the arguments are those of `extract`."""
-
-    def once(content: bytes, name: str = "file", **arguments: Any) -> Extract:
-        (tmp_path / name).write_bytes(content)
-        return asyncio.run(extractor.extract(str(tmp_path / name), **arguments))
-
-    return once
 
 
 def fault(read: Any, content: bytes, name: str = "file", **arguments: Any) -> str:

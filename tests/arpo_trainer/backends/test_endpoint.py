@@ -176,6 +176,7 @@ REFUSALS = [
     (404, "no such model", "OPENAI_BASE_URL"),
     (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
     (400, "maximum context length is 8192", "fewer tokens"),
+    (404, "No endpoints found that support image input", "Give a model that sees"),
 ]
 
 
