@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,6 +86,7 @@ class ChatModel:
         temperature: float | None = 0.0,
         max_tokens: int | None = None,
         json_schema: Mapping[str, Any] | None = None,
+        spent: Counter[str] | None = None,
     ) -> str:
         """Return the reply without its reasoning.
 
@@ -94,6 +96,9 @@ class ChatModel:
             max_tokens: limit of the reply, including reasoning; None uses the server's default.
             json_schema: schema of the object that the reply should be. If the server does not support schemas, it is
                 asked for any JSON, or for no format at all, so check the reply.
+            spent: the tokens that the server counts are added to it, also where no reply is usable: "context",
+                "cached" (those of the context that were in the server's cache) and "tokens" (of the reply). A recorded
+                reply adds nothing.
 
         Raises:
             ServiceError: there is no usable reply.
@@ -102,16 +107,22 @@ class ChatModel:
         body |= {"temperature": temperature, "max_tokens": max_tokens} | self._extra
         body = {name: value for name, value in body.items() if value is not None}
         if self._cache is None:
-            return await self._reply(body, json_schema)
+            return await self._reply(body, json_schema, spent)
+
+        async def ask() -> str:
+            return await self._reply(body, json_schema, spent)
+
         request = {"body": body, "json_schema": json_schema, SERVER: canonical_address(self.base_url)}
-        reply = await self._cache.through(self._kind, self.model, 1, request, lambda: self._reply(body, json_schema))
+        reply = await self._cache.through(self._kind, self.model, 1, request, ask)
         return str(reply)
 
-    async def _reply(self, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> str:
+    async def _reply(
+        self, body: Mapping[str, Any], schema: Mapping[str, Any] | None, spent: Counter[str] | None
+    ) -> str:
         forms = self._forms if schema else ("",)
         for form in forms:
             try:
-                text = await self._once({**body, **_response_format(form, schema)})
+                text = await self._once({**body, **_response_format(form, schema)}, spent)
             except ServiceError as error:
                 # The server may not know this form; the last one is no form at all and has no successor.
                 if form and error.status in (400, 422):
@@ -122,13 +133,16 @@ class ChatModel:
             return text
         raise AssertionError("unreachable")
 
-    async def _once(self, body: Mapping[str, Any]) -> str:
+    async def _once(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
         # Checked only when a request is made, so that a replay needs no key.
         if not self._key and self.base_url == _OPENAI:
             message = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
             raise ServiceError(self._http.service, message)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        return self._text((await run_on_loop(self._post(body, headers))).json())
+        reply = (await run_on_loop(self._post(body, headers))).json()
+        if spent is not None:
+            spent.update(_tokens_of(reply))
+        return self._text(reply)
 
     async def _post(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
         """Send a request, at most `concurrency` at a time; the wait for that is not part of the time limit."""
@@ -153,6 +167,19 @@ class ChatModel:
 def without_thoughts(text: str) -> str:
     """Return a reply without the thought at its beginning."""
     return _THOUGHT.sub("", text, count=1).strip()
+
+
+def _tokens_of(reply: Any) -> dict[str, int]:
+    """Return the tokens of a request as its server counts them; what it does not say is 0."""
+    usage = reply.get("usage") if isinstance(reply, dict) else None
+    usage = usage if isinstance(usage, dict) else {}
+    details = usage.get("prompt_tokens_details")
+    counts = {
+        "context": usage.get("prompt_tokens"),
+        "cached": details.get("cached_tokens") if isinstance(details, dict) else 0,
+        "tokens": usage.get("completion_tokens"),
+    }
+    return {name: count if isinstance(count, int) else 0 for name, count in counts.items()}
 
 
 def _why_empty(choice: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import logging
 import time
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ def lock_folder(folder: Path) -> IO[bytes]:
 def only_writer(folder: Path, needed: bool = True) -> Iterator[None]:
     """Hold the lock of a folder, which is created if it is missing.
 
+    If the block fails and has written nothing into a folder that was created here, the folder is removed.
+
     On a file system without locks this warns and goes on, as training there works all the same.
 
     Args:
@@ -48,6 +51,8 @@ def only_writer(folder: Path, needed: bool = True) -> Iterator[None]:
     """
     with contextlib.ExitStack() as held:
         if needed:
+            if not folder.exists():
+                held.push(functools.partial(_remove_unused, folder))  # runs last, when the lock is free
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 held.enter_context(lock_folder(folder))
@@ -56,6 +61,14 @@ def only_writer(folder: Path, needed: bool = True) -> Iterator[None]:
             except OSError as error:
                 logger.warning("%s cannot be locked (%s): do not start a second run in it", folder, error)
         yield
+
+
+def _remove_unused(folder: Path, kind: type[BaseException] | None, *_: object) -> None:
+    if kind is None or kind is BlockingIOError or [path.name for path in folder.glob("*")] != [LOCK]:
+        return
+    with contextlib.suppress(OSError):  # another process may have begun to write
+        (folder / LOCK).unlink()
+        folder.rmdir()
 
 
 def _take(file: IO[bytes]) -> None:

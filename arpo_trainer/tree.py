@@ -288,10 +288,9 @@ class RolloutTree:
         place = {old: new for new, old in enumerate(order)}
         self.trajectories = [self.trajectories[old] for old in order]
         walked = [span.index for number in range(len(order)) for span in self.path(number)]
-        # no trajectory reaches what was abandoned; its parents were made before it
-        walked += [span.index for span in self.spans if span.has_outcome(ABANDONED)]
         # a shared span is reached several times; `dict.fromkeys` keeps the place of the first time
         spans = {old: new for new, old in enumerate(dict.fromkeys(walked))}
+        self._place_abandoned(spans)
         self.spans = [self.spans[old] for old in spans]
         for span in self.spans:
             span.index, span.parent = spans[span.index], None if span.parent is None else spans[span.parent]
@@ -301,6 +300,18 @@ class RolloutTree:
             trajectory.fork_span = None if trajectory.fork_span is None else spans[trajectory.fork_span]
         for event in self.timeline:
             event.trajectory = place[event.trajectory]
+
+    def _place_abandoned(self, places: dict[int, int]) -> None:
+        """Give places to abandoned spans, which no trajectory reaches, in an order that is not that of time.
+
+        Args:
+            places: old index -> new index of the spans that trajectories reach; the abandoned ones are added.
+        """
+        left = [span for span in self.spans if span.has_outcome(ABANDONED) and span.index not in places]
+        while ready := [span for span in left if span.parent is None or span.parent in places]:
+            for span in sorted(ready, key=lambda one: (-1 if one.parent is None else places[one.parent], one.ids)):
+                places[span.index] = len(places)
+            left = [span for span in left if span.index not in places]
 
     @property
     def rewards(self) -> list[float | None]:

@@ -70,6 +70,7 @@ def add_eval_command(commands: Any) -> None:
     retry.add_argument("folder", type=Path, metavar="RUN", help="the folder of an evaluation")
     add_model_options(retry)
     _add_own(retry)
+    add_inference_options(retry)
     add_running_options(retry)
 
 

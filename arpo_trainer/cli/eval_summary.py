@@ -60,7 +60,7 @@ def eval_table(results: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], list[
                 f"{entry['tokens']:,.0f}" if entry["tokens"] is not None else "-",
             )
         )
-        helped = _inference_tools(entry.get("inference_tools", {}), entry["scored"])
+        helped = _inference_tools(entry.get("inference_tools", {}), entry["scored"]) + _helper(entry.get("helper", {}))
         notes.append("; ".join([*_passes(entry["pass"]), *helped, *_published(entry["published"])]))
     return rows, notes
 
@@ -84,6 +84,14 @@ def _inference_tools(tools: Mapping[str, Mapping[str, int]], scored: int) -> lis
         f"{name} in {each['episodes']} of {scored} episodes" + (f", failed {each['failed']}x" if each["failed"] else "")
         for name, each in tools.items()
     ]
+
+
+def _helper(helper: Mapping[str, float | None]) -> list[str]:
+    """Return what the model that helps these tools has used; it is not in the columns, which are of the policy."""
+    if not helper:
+        return []
+    cost = "" if helper["cost"] is None else f", {helper['cost']:.4g} USD"
+    return [f"helper: {helper['requests']} requests, {helper['context']:,} tokens in, {helper['tokens']:,} out{cost}"]
 
 
 def _published(published: Mapping[str, Any]) -> list[str]:

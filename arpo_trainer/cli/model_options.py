@@ -101,7 +101,7 @@ def moved_model(model: EvalModel, arguments: argparse.Namespace) -> EvalModel:
     """Return a stored model where it runs now, and at the price that is given."""
     from dataclasses import replace
 
-    model = replace(model, price=_price(arguments.price) or model.price)
+    model = replace(model, price=read_price(arguments.price) or model.price)
     if arguments.endpoint:
         return replace(model, kind="endpoint", urls=(arguments.endpoint,))
     if not (arguments.vllm or arguments.vllm_server):
@@ -120,7 +120,7 @@ def read_models(arguments: argparse.Namespace) -> list[EvalModel]:
     """
     from arpo_trainer.evaluation.eval_models import EvalModel, checkpoints, model_label
 
-    price = _price(arguments.price)
+    price = read_price(arguments.price)
     if bool(arguments.endpoint) != bool(arguments.endpoint_model):
         raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
     if arguments.endpoint:
@@ -138,7 +138,8 @@ def read_models(arguments: argparse.Namespace) -> list[EvalModel]:
     return [EvalModel(model_label(path), kind, path, urls, price=price) for path in paths]
 
 
-def _price(given: list[float] | None) -> tuple[float, float, float] | None:
+def read_price(given: list[float] | None) -> tuple[float, float, float] | None:
+    """Return the prices of input, output and cached input from the amounts that were given."""
     if given is None:
         return None
     if len(given) not in (2, 3) or any(not price >= 0 for price in given):

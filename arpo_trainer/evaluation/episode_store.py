@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from arpo_env.net.redaction import redact_urls
 from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow, unit_row
 from arpo_trainer.folder_lock import lock_folder
 from arpo_trainer.report.run_data import read_facts
@@ -223,15 +222,6 @@ def rows_of(path: Path) -> Iterator[UnitRow]:
                 yield UnitRow.from_dict(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}: not an episode ({error}); delete the line") from error
-
-
-def write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """Write run.json."""
-    # settings may hold URLs with passwords or keys, and run.json is meant to be shown
-    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
-    scratch = folder / f"{FACTS}.unfinished"
-    scratch.write_text(text + "\n", encoding="utf-8")
-    scratch.replace(folder / FACTS)  # a reader sees the old file or the new one
 
 
 def _line(row: UnitRow) -> bytes:

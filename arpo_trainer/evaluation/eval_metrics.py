@@ -97,7 +97,7 @@ def _entry(rows: Sequence[UnitRow], model: str, env: str, facts: Mapping[str, An
     episodes = [entry for each in scored_episodes(rows).values() for entry in each]
     values = values_of(rows, metric)
     score = interval_of(values)
-    cost = usage_of(facts, rows).usd
+    usage = usage_of(facts, rows)
     return {
         "model": model,
         "env": env,
@@ -111,12 +111,17 @@ def _entry(rows: Sequence[UnitRow], model: str, env: str, facts: Mapping[str, An
         "tokens": _mean(entry.tokens for entry in episodes),
         "turns": _mean(entry.turns for entry in episodes),
         "outcomes": dict(sorted(Counter(e.outcome for row in rows for e in row.episodes).items())),
-        "cost": None if cost is None else _rounded(cost),
+        "cost": _cost(usage.usd),
+        "helper": {**usage.helper, "cost": _cost(usage.helper_usd)} if usage.helper else {},
         "broken": dict(sorted(broken_causes(rows).items())),
         "episodes": sum(len(row.episodes) for row in rows),
         "scored": len(episodes),
         "published": published_for(about.get("id", env), metric, about),
     }
+
+
+def _cost(usd: float | None) -> float | None:
+    return None if usd is None else _rounded(usd)
 
 
 def _metric_names(rows: Sequence[UnitRow]) -> list[str]:

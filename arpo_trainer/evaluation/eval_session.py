@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
-from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run, write_facts
+from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import write_results
 from arpo_trainer.evaluation.eval_models import (
     EvalModel,
@@ -39,7 +39,7 @@ from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.live_display import LiveDisplay
 from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
 from arpo_trainer.inference_tools.open_tools import open_inference_tools
-from arpo_trainer.report.run_data import read_facts
+from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.engine import UNSEEN, Engine
 from arpo_trainer.run.recorder import versions
 
@@ -262,7 +262,7 @@ def _facts(
 def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iterator[None]:
     """Keep run.json true: running, then how it ended. Results are written in each case."""
     began, before, status = time.time(), facts["seconds"], "failed"
-    write_facts(folder, facts)
+    write_facts(folder / FACTS, facts)
     try:
         yield
         status = "finished"
@@ -273,5 +273,5 @@ def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iter
         rows = list(store.rows.values())
         usage = usage_of(facts, rows).as_dict()
         facts |= {"status": status, "seconds": round(before + time.time() - began, 1), "usage": usage}
-        write_facts(folder, facts)
+        write_facts(folder / FACTS, facts)
         write_results(folder, rows, facts)

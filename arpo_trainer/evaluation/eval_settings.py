@@ -94,7 +94,7 @@ class EvalSettings:
         if self.inference and not self.inference_settings:
             raise ValueError(f"no tool at inference time for {self.inference}: name them with --with debugger,...")
         temperature = {**PAPER_SAMPLING, **self.rollout}["temperature"]
-        self.inference_settings.check(temperature, self.branches)
+        self.inference_settings.check(temperature)
 
     @property
     def branches(self) -> bool:
@@ -183,7 +183,7 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     models = {
         label: {name: model.get(name) for name in ("path", "name")} for label, model in settings["models"].items()
     }
-    # a default that is given differs in nothing; where the helping model runs decides nothing
-    inference = {name: value for name, value in settings.get("inference", {}).items() if name != "url"}
+    # a default that is given differs in nothing; where the helping model runs, and what it costs, decides nothing
+    inference = {name: value for name, value in settings.get("inference", {}).items() if name not in ("url", "price")}
     rollout = {**PAPER_SAMPLING, **settings["rollout"]}
     return {**settings, "models": models, "rollout": rollout, "inference": inference}

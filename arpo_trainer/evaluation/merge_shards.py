@@ -26,7 +26,6 @@ from arpo_trainer.evaluation.episode_store import (
     EvalRun,
     in_order,
     load_eval_run,
-    write_facts,
 )
 from arpo_trainer.evaluation.eval_metrics import write_results
 from arpo_trainer.evaluation.eval_settings import differing_settings
@@ -34,6 +33,7 @@ from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, shard_fol
 from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.folder_lock import lock_folder
+from arpo_trainer.report.run_data import write_facts
 
 logger = logging.getLogger(__name__)
 _SCRATCH = ".merging"
@@ -208,7 +208,7 @@ def _write(target: Path, shards: Shards, status: str) -> None:
                 store.copy(row, _whole_line(run, row))
             rows = list(store.rows.values())
         facts["usage"] = usage_of(facts, rows).as_dict()
-        write_facts(scratch, facts)
+        write_facts(scratch / FACTS, facts)
         if facts["kind"] == KIND:
             write_results(scratch, rows, facts)
         for name in (RESULTS, TRACES, ROWS, FACTS):

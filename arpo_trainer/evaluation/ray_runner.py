@@ -51,7 +51,8 @@ class RayEvalRunner(EvalRunner):
         engines = [self.engines[label] for label in labels]
         first = engines[0]
         envs = tuple(engine.env for engine in engines)
-        parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs)
+        tools = first.inference.settings if first.inference else None
+        parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, tools)
         places = max(self.concurrency // self.workers.actors.count, self.per_unit)
         jobs = [GroupJob(u.task, u.key.sample, u.index, labels.index(u.key.env), u.opening) for u in units]
 
@@ -74,7 +75,7 @@ def check_for_workers(settings: EvalSettings, models: Sequence[EvalModel]) -> No
     """Refuse what rollout workers cannot play.
 
     Raises:
-        ValueError: a model is in this process, there are tools at inference time, or everything is to be recorded.
+        ValueError: a model is in this process, or everything is to be recorded.
     """
     for model in models:
         if model.kind not in SERVED:
@@ -82,10 +83,6 @@ def check_for_workers(settings: EvalSettings, models: Sequence[EvalModel]) -> No
                 f"rollout workers (--ray, --rollout-workers) reach no model of this process, and {model.label!r} would "
                 f"be one ({model.kind}): serve it with vLLM and give --vllm-server URL, or give an --endpoint"
             )
-    if settings.inference_settings:
-        raise ValueError(
-            "rollout workers have no tools at inference time: leave out --with, or --ray and --rollout-workers"
-        )
     if settings.cache:
         raise ValueError(
             f"rollout workers cannot share the recording {settings.cache!r}, which is a file of one machine: leave out "

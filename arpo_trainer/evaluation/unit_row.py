@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from arpo_env.episode import FOLD
+from arpo_trainer.timeline import Event
 from arpo_trainer.tree import FAILED, WORKED, RolloutTree, Span
 
+HELPER_TOKENS = ("context", "cached", "tokens")
 # by the name of the error's class; what is not listed has its own name as its cause
 _CAUSES = {
     **dict.fromkeys(("SandboxError", "SandboxUnavailable", "SandboxFull", "PythonExiting"), "sandbox"),
@@ -59,6 +61,7 @@ class EpisodeEntry:
         cached: of them, tokens that came from a cache.
         seconds: from its start to its end.
         inference: uses of tools at inference time by name, and failures of them, as in "debugger failed".
+        helper: of the model that helps these tools: "requests", and tokens as "context", "cached" (of it) and "tokens".
     """
 
     reward: float | None
@@ -73,6 +76,7 @@ class EpisodeEntry:
     cached: int = 0
     seconds: float = 0.0
     inference: dict[str, int] = field(default_factory=dict)
+    helper: dict[str, int] = field(default_factory=dict)
 
     @property
     def cause(self) -> str:
@@ -186,7 +190,14 @@ def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
         sum(event.cached for event in requests),
         round(max((e.end for e in events), default=0.0) - min((e.start for e in events), default=0.0), 3),
         _interventions(turns),
+        _helper([event for event in events if event.kind == "helper"]),
     )
+
+
+def _helper(events: Sequence[Event]) -> dict[str, int]:
+    if not events:
+        return {}
+    return {"requests": len(events), **{name: sum(getattr(e, name) for e in events) for name in HELPER_TOKENS}}
 
 
 def _interventions(turns: Sequence[Span]) -> dict[str, int]:

@@ -6,8 +6,9 @@ replays either, failures included, so that a replay shows the policy what it saw
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from arpo_env.cache.cache import Cache
@@ -18,6 +19,7 @@ from arpo_trainer.backends.base import Backend, Request
 from arpo_trainer.inference_tools.inference_settings import InferenceSettings
 
 Messages = Sequence[Mapping[str, str]]
+Spent = Counter[str]  # tokens of requests: "context", "cached" (of the context) and "tokens" (of the replies)
 _VERSION = 1  # of the record
 
 
@@ -32,13 +34,16 @@ class Helper(Protocol):
     def name(self) -> str:
         """The name of the model, for recordings."""
 
-    async def complete(self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None) -> str:
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
         """Return the reply without its reasoning.
 
         Args:
             messages: {"role", "content"}, in order.
             seed: of the sample.
             schema: JSON schema that the reply should follow; it may not, so check the reply.
+            spent: the tokens of the request are added to it, also where it fails.
 
         Raises:
             HelperFailed: there is no usable reply.
@@ -62,10 +67,12 @@ class ChatHelper:
         """The name of the model at its server."""
         return self.chat.model
 
-    async def complete(self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None) -> str:
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
         """Ask the server; see `Helper.complete`."""
         try:
-            return await self.chat.complete(messages, max_tokens=self.max_tokens, json_schema=schema)
+            return await self.chat.complete(messages, max_tokens=self.max_tokens, json_schema=schema, spent=spent)
         except ServiceError as error:
             raise HelperFailed(str(error)) from error
 
@@ -87,16 +94,21 @@ class PolicyHelper:
     max_tokens: int = 4096
     name: str = "policy"
 
-    async def complete(self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None) -> str:
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
         """Ask the policy; see `Helper.complete`."""
         asked = tuple(messages) if self.backend.wants_messages else ()
-        request = Request(tuple(self.render(messages)), self.max_tokens, seed=seed, temperature=0.0, messages=asked)
+        ids = tuple(self.render(messages))
+        request = Request(ids, self.max_tokens, seed=seed, temperature=0.0, messages=asked)
         try:
             made = await self.backend.generate(request)
         except CacheError:
             raise
         except Exception as error:  # if the policy is down, its own next turn says so
             raise HelperFailed(f"{type(error).__name__}: {error}") from error
+        if spent is not None:
+            spent.update(context=len(ids), cached=made.cached, tokens=len(made.ids))
         text = without_thoughts(self.tokenizer.decode(made.ids, skip_special_tokens=True))
         if not text:
             raise HelperFailed("the policy gave an empty reply")
@@ -120,7 +132,9 @@ class RecordedHelper:
         """The name of the model."""
         return self.helper.name
 
-    async def complete(self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None) -> str:
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
         """Reply from the file or from the helper; see `Helper.complete`.
 
         Raises:
@@ -128,18 +142,46 @@ class RecordedHelper:
             HelperFailed: also where that was recorded.
         """
         request = {"messages": [dict(message) for message in messages], "seed": seed, "schema": schema}
+        asked = Spent()
 
-        async def ask() -> dict[str, str]:
-            return {"reply": await self.helper.complete(messages, seed, schema)}
+        async def ask() -> dict[str, Any]:
+            reply = await self.helper.complete(messages, seed, schema, asked)
+            return {"reply": reply, "spent": dict(asked)}
 
         try:
             found = await self.cache.through("chat", self.name, _VERSION, request, ask)
         except HelperFailed as error:
-            await self.cache.note("chat", self.name, _VERSION, request, {"failed": str(error)})
-            raise
+            found = {"failed": str(error), "spent": dict(asked)}
+            await self.cache.note("chat", self.name, _VERSION, request, found)
+        if spent is not None:
+            spent.update(found.get("spent", {}))  # older recordings do not have it
         if "failed" in found:
             raise HelperFailed(found["failed"])
         return str(found["reply"])
+
+
+@dataclass(frozen=True)
+class CountedHelper:
+    """A helper whose tokens are counted, whatever becomes of its replies.
+
+    Attributes:
+        helper: is asked.
+        spent: what its requests have used.
+    """
+
+    helper: Helper
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.helper.name
+
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
+        """Ask the helper; see `Helper.complete`."""
+        return await self.helper.complete(messages, seed, schema, self.spent)
 
 
 @dataclass(frozen=True)

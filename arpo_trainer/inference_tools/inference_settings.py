@@ -17,6 +17,7 @@ from typing import Any
 from arpo_trainer.validation import check_name, check_types
 
 DEBUGGER, BACKTRACER, REFINER = TOOLS = ("debugger", "backtracer", "refiner")
+PRICES = ("input", "output", "cached")
 PUBLISHED_LENGTH = 8192  # tokens from which the published code refines a sequence
 
 
@@ -32,9 +33,11 @@ class InferenceSettings:
         url: of the server; None is OPENAI_BASE_URL.
         refine_above: tokens after the prompt from which the thoughts are shortened before the next turn.
         helper_tokens: most tokens of a reply of the helping model.
+        price: of that model, in US dollars for a million tokens: {"input", "output", "cached"}; None if not known. The
+            policy has its own.
 
     Raises:
-        ValueError: a number is below its lowest value, or there is an address without a model.
+        ValueError: a number is below its lowest value, or there is an address or a price without a model.
     """
 
     debugger: int = 0
@@ -44,6 +47,7 @@ class InferenceSettings:
     url: str | None = None
     refine_above: int = PUBLISHED_LENGTH
     helper_tokens: int = 4096
+    price: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
@@ -52,6 +56,8 @@ class InferenceSettings:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         if self.url and not self.model:
             raise ValueError(f"the address {self.url!r} of the helping model needs its name there: --with-model NAME")
+        if self.price is not None and (set(self.price) != set(PRICES) or not self.model):
+            raise ValueError(f"the price {self.price} must have {', '.join(PRICES)}, and a helping model: --with-model")
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in TOOLS)
@@ -61,21 +67,15 @@ class InferenceSettings:
         most: int = getattr(self, tool)
         return used.count(tool) < most
 
-    def check(self, temperature: float, branches: bool) -> None:
+    def check(self, temperature: float) -> None:
         """Refuse rollouts in which these tools cannot work.
 
         Args:
             temperature: of the policy.
-            branches: whether trajectories of a group branch.
 
         Raises:
             ValueError: names what to change.
         """
-        if self and branches:
-            raise ValueError(
-                "tools at inference time change single samples, and not those of a tree that branches: take algorithm "
-                "'grpo', or leave them out"
-            )
         if self.backtracer and temperature == 0:
             raise ValueError(
                 "the backtracer generates a turn again, and at temperature 0 it would be the same turn: set a "

@@ -5,17 +5,16 @@ run, args = configure_dpo(read_settings("dpo-tool-star-qwen2.5-3b", ["model=runs
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.preference.pairs import PairSettings
-from arpo_trainer.run.arguments import DTYPES
 from arpo_trainer.run.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.run.make_env import known_id
 from arpo_trainer.run.sft_arguments import split_rows_settings
+from arpo_trainer.run.weight_arguments import WeightArguments
 from arpo_trainer.training.process_count import process_count
 from arpo_trainer.validation import check_name, check_types
 
@@ -27,15 +26,15 @@ NO_PAIRS = ("error", "skip")
 _SAMPLING = {"top_p": 1.0, "repetition_penalty": 1.0}  # as in training: the pairs are of the policy itself
 _LOWEST = {
     **dict.fromkeys(("tasks", "pairs_per_task", "concurrency", "rows_per_update", "max_turn_length"), 1),
-    **dict.fromkeys(("max_completion_length", "lora_alpha"), 1),
-    **dict.fromkeys(("first_task", "processes", "lora_rank", "threads"), 0),
+    "max_completion_length": 1,
+    "first_task": 0,
     "samples": 2,
 }
 
 
 @dataclass
-class DPOArguments:
-    """The settings of a round of self-critic DPO that are not fields of TRL's `DPOConfig`.
+class DPOArguments(WeightArguments):
+    """The settings of a round of self-critic DPO beside TRL's `DPOConfig`, with those of `WeightArguments`.
 
     Attributes:
         model: the policy: a hub id, a folder, or "smollm2-135m-instruct". It is sampled, trained, and the reference.
@@ -60,14 +59,6 @@ class DPOArguments:
         pair_kind: "any", or "fork" for pairs of trajectories that share a turn.
         no_pairs: what happens if no pair is found: "error" stops, "skip" hands the policy on as it is.
         rows_per_update: pairs that an update sees, on any number of processes; None leaves TRL's settings.
-        processes: the number of processes that the settings are written for, one per GPU; 0 is any number.
-        dtype: the type of the loaded weights: "float32", "bfloat16", or "auto" for the checkpoint's own.
-        lora_rank: the rank of the adapters that are trained instead of the weights; 0 trains the weights.
-        lora_alpha: the adapters' scale is alpha over rank; None is the rank.
-        lora_dropout: the dropout in the adapters.
-        lora_target_modules: names of the layers with adapters, or "all-linear".
-        save_final_model: whether the model is written into the output folder, with its adapters if there are.
-        threads: CPU threads for PyTorch; 0 is the number of idle cores.
     """
 
     model: str = DEMO_MODEL
@@ -92,28 +83,18 @@ class DPOArguments:
     pair_kind: str = "any"
     no_pairs: str = "error"
     rows_per_update: int | None = None
-    processes: int = 0
-    dtype: str = "float32"
-    lora_rank: int = 0
-    lora_alpha: int | None = None
-    lora_dropout: float = 0.0
-    lora_target_modules: str | list[str] = "all-linear"
-    save_final_model: bool = True
-    threads: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_types(self, DPOArguments.__annotations__)
         for name, low in _LOWEST.items():
             if (value := getattr(self, name)) is not None and value < low:
                 raise ValueError(f"{name} must be at least {low}, got {value}")
         check_name("generation", self.generation, GENERATORS)
         check_name("no_pairs", self.no_pairs, NO_PAIRS)
-        check_name("dtype", self.dtype, DTYPES)
         if (self.generation == "vllm-server") != bool(self.vllm_server):
             raise ValueError("generation: vllm-server and vllm_server: [URL] go together: give both, or neither")
         self.pair_settings(0)
-        if self.lora_rank and importlib.util.find_spec("peft") is None:
-            raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: pip install 'arpo-gym[lora]', or set lora_rank=0")
 
     def pair_settings(self, seed: int) -> PairSettings:
         """Return how trajectories become pairs."""
@@ -167,7 +148,7 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
     known_id(run.env)
     if not torch.cuda.is_available():
         values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
-    values = {"report_to": [], "output_dir": "runs/dpo", "max_length": None} | values
+    values = {"report_to": [], "output_dir": "runs/dpo", "max_length": None, "logging_steps": 1} | values
     if values.get("remove_unused_columns"):
         raise ValueError("remove_unused_columns=true would remove the masks of tool results: leave it out")
     args = DPOConfig(**{**values, "remove_unused_columns": False})

@@ -26,6 +26,7 @@ from arpo_trainer.preference.pair_file import read_pairs, write_pairs
 from arpo_trainer.preference.pair_trainer import PairTrainer, make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.preference.sampled_pairs import SAMPLES, sample_pairs
+from arpo_trainer.report.run_data import write_facts
 from arpo_trainer.rollout.distributed import this_rank
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config, save_adapters
@@ -63,7 +64,7 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
 
 
 def _round(run: DPOArguments, args: Any, settings: dict[str, Any], folder: Path, sample_only: bool) -> Path:
-    facts = {"kind": "dpo", "settings": _plain(settings), "versions": versions()}
+    facts = {"kind": "dpo", "settings": settings, "versions": versions()}
     pairs, counts = _pairs(run, args, folder)
     facts |= {"data": counts}
     if not pairs:
@@ -183,13 +184,6 @@ def _curves(trainer: PairTrainer) -> dict[str, list[float]]:
     return {name: [entry[key] for entry in log if key in entry] for name, key in names.items()}
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-
-
 def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
     if this_rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = folder / f"{FACTS}.unfinished"
-        scratch.write_text(json.dumps(facts, indent=1, default=str, ensure_ascii=False), encoding="utf-8")
-        os.replace(scratch, folder / FACTS)
+        write_facts(folder / FACTS, facts)

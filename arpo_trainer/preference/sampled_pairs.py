@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_trainer.evaluation.episode_store import FACTS, EvalRun
-from arpo_trainer.evaluation.eval_models import EvalModel
+from arpo_trainer.evaluation.eval_models import EvalModel, load_tokenizer
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.evaluation.unit_row import broken_causes
@@ -57,6 +57,7 @@ def _play(run: DPOArguments, folder: Path, seed: int) -> EvalRun:
     settings = run.sampling(task_options(run, seed), seed)
     kind: Any = run.generation
     models = [EvalModel(_LABEL, kind, run.model, tuple(run.vllm_server))]
+    load_tokenizer(models[0])  # a model that is none is refused before there is a folder
     finished = (folder / FACTS).is_file() and read_facts(folder / FACTS).get("status") == "finished"
     found = run_evaluation(settings, models, folder, resume=True)
     if finished and broken_share(found) > run.max_broken:  # the round stopped for them: they are played again

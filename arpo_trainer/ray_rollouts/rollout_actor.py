@@ -20,6 +20,7 @@ from arpo_trainer.timeline import Stopwatch
 if TYPE_CHECKING:
     from arpo_env import ToolEnv
     from arpo_trainer.backends.base import Backend, GenerationError
+    from arpo_trainer.inference_tools.inference_settings import InferenceSettings
     from arpo_trainer.rollout.rollout_context import RolloutContext
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.tree import RolloutTree
@@ -68,18 +69,20 @@ class EngineParts:
         tokenizer: of the model.
         envs: the environments to play; an actor gets its own with the same settings.
         chat_template_kwargs: arguments for the chat template.
+        inference: tools at inference time; an actor asks the helping model itself, with the key that it has.
     """
 
     backend: Backend
     tokenizer: Any
     envs: tuple[ToolEnv, ...]
     chat_template_kwargs: dict[str, Any]
+    inference: InferenceSettings | None = None
 
     def same_as(self, other: EngineParts) -> bool:
         """Return whether the other has the same objects, so that it need not be sent again."""
         ours, theirs = ([one.backend, one.tokenizer, *one.envs] for one in (self, other))
         same = list(map(id, ours)) == list(map(id, theirs))
-        return same and self.chat_template_kwargs == other.chat_template_kwargs
+        return same and self.chat_template_kwargs == other.chat_template_kwargs and self.inference == other.inference
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,7 @@ class RolloutActor:
         return PlayedGroup(played.tree)
 
     async def _open(self, rollout: RemoteRollout) -> _Session:
+        from arpo_trainer.inference_tools.open_tools import open_inference_tools
         from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES, ConcurrencyLimits
         from arpo_trainer.rollout.engine import Engine, rollout_context
 
@@ -202,8 +206,10 @@ class RolloutActor:
         backend, tool_time = parts.backend, Stopwatch()
         largest = max(settings.num_generations for settings in rollout.settings)
         limits = ConcurrencyLimits({"trajectory": max(DEFAULT_TRAJECTORIES, largest), **rollout.limits})
+        tools = open_inference_tools(parts.inference) if parts.inference else None
+        given: dict[str, Any] = {"tool_time": tool_time, "inference": tools}
         engines = [
-            Engine(backend, parts.tokenizer, env, settings, parts.chat_template_kwargs, tool_time=tool_time)
+            Engine(backend, parts.tokenizer, env, settings, parts.chat_template_kwargs, **given)
             for env, settings in zip(parts.envs, rollout.settings, strict=True)
         ]
         await backend.begin()

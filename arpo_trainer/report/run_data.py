@@ -10,11 +10,12 @@ large, so they are read line by line, and only a sample of the trees, spread eve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arpo_env.net.redaction import redact_urls
 from arpo_trainer.tree import RolloutTree
 
 TREES = 48
@@ -130,6 +131,14 @@ def _spread(size: int, count: int) -> list[int]:
     if count < 2:
         return [size - 1][:count]
     return [round(index * (size - 1) / (count - 1)) for index in range(count)]
+
+
+def write_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write what is known of a run as JSON, without the passwords and keys of URLs: the file is meant to be shown."""
+    scratch = path.with_name(f"{path.name}.unfinished")
+    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
+    scratch.write_text(text + "\n", encoding="utf-8")
+    scratch.replace(path)  # a reader sees the old file or the new one
 
 
 def read_facts(path: Path) -> dict[str, Any]:

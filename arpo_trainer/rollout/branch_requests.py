@@ -30,14 +30,14 @@ class BranchState:
         clock: the round it is in (see `branch_budget`).
         baseline: entropy that its next point is compared with; None before its first turn.
         chain: for each of its points so far, whether it was a high-entropy step.
-        undecided: the tool result whose branching is not decided yet.
+        undecided: whether the tool result that it stands behind is a point that is not decided yet.
         forking: makes forks of its environment; it must be done before the episode goes on.
     """
 
     clock: int = 1
     baseline: float | None = None
     chain: list[bool] = field(default_factory=list)
-    undecided: Span | None = None
+    undecided: bool = False
     forking: asyncio.Task[list[ToolEnv]] | None = None
 
     def branch(self) -> BranchState:

@@ -36,7 +36,7 @@ class BranchScheduler:
         seed_name: what the draws of the group are made from.
         vocabulary: V of the tokenizer; only the published entropy measure depends on it.
         environments: of the group.
-        tree: of the group; only ranking with hindsight reads it.
+        tree: of the group.
         spawn: starts a task that the group waits for.
         launch: plays a branch: the trajectory, the number of its parent, and the span it forks from.
         top_up: starts this many fresh roots.
@@ -53,23 +53,23 @@ class BranchScheduler:
         launch: Callable[[LiveTrajectory, int, Span], None],
         top_up: Callable[[int], None],
     ) -> None:
-        self.settings, self.environments = settings, environments
+        self.settings, self.environments, self.tree = settings, environments, tree
         self.scorer = PointScorer(settings, seed_name, vocabulary)
         self.method, self.published = self.scorer.method, self.scorer.published
-        self.budget = self._budget(tree)
+        self.budget = self._budget()
         self._maker = BranchMaker(environments, spawn, settings.retries)
         self._spawn, self._launch, self._top_up = spawn, launch, top_up
         self._states: dict[str, BranchState] = {}  # by name; a trajectory without a state may not branch
         self._numbers: dict[str, int] = {}
         self._busy_rounds: set[int] = set()
 
-    def _budget(self, tree: RolloutTree) -> BranchBudget:
+    def _budget(self) -> BranchBudget:
         budget = BranchBudget(None, self.settings.branch_width, self._priority, self.published)
         budget.arrival = self.settings.branch_order == "arrival"
         if self.method is not None:
             budget.best_first, budget.rounds = self.method.best, self.method.rounds
             if self.method.rank is not None:
-                budget.rank = ranking(self.method.rank, self.settings, tree)
+                budget.rank = ranking(self.method.rank, self.settings, self.tree)
         return budget
 
     # what the group reports
@@ -107,13 +107,15 @@ class BranchScheduler:
         state = self._states.get(trajectory.name)
         if state is None or self._before:
             return 0
-        wanted = state.baseline is None or state.undecided is not None or self._previous
+        wanted = state.baseline is None or state.undecided or self._previous
         return self.settings.entropy_window if wanted else 0
 
     def first_tokens(self, trajectory: LiveTrajectory, entropies: Sequence[float]) -> None:
         """Take the entropies of a turn's first tokens: they are the baseline, or they decide a point."""
         state = self._states[trajectory.name]
-        span, state.undecided = state.undecided, None
+        # a chain that was shortened stands behind a copy of the result
+        span = self.tree.spans[trajectory.node] if state.undecided and trajectory.node is not None else None
+        state.undecided = False
         self._measured(trajectory, state, span, entropies)
 
     def result_shown(self, trajectory: LiveTrajectory, span: Span, entropies: Sequence[float]) -> None:
@@ -125,7 +127,7 @@ class BranchScheduler:
         if self._before:
             self._measured(trajectory, state, span if is_point else None, entropies)
         elif is_point:
-            state.undecided = span
+            state.undecided = True
         if not is_point:  # a message of the environment, not the result of a tool
             self.budget.pass_point(trajectory.name, state.clock, trajectory.results_left)
             state.clock += 1

@@ -73,7 +73,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.inference is not None:
-            self.inference.settings.check(self.settings.temperature, self.settings.parts.method is not None)
+            self.inference.settings.check(self.settings.temperature)
         if self.env.services.images and not self.backend.wants_messages:
             raise ValueError(UNSEEN.format(model=type(self.backend).__name__))
         # reference algorithms also need results written as the published code writes them

@@ -31,6 +31,7 @@ from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.folds import fold_history
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
 from arpo_trainer.rollout.lookahead import Lookahead
+from arpo_trainer.rollout.refined_chain import keep_shared
 from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.rollout.turn_tools import TurnTools
 from arpo_trainer.timeline import Event
@@ -124,6 +125,8 @@ class Group:
             finally:
                 await self.environments.close_all()
         self.scheduler.explain_denials()
+        if self.turn_tools is not None:
+            keep_shared(self.tree)
         # trajectories started in an order that depends on timing; the order of virtual rounds does not
         self.tree.reorder(sorted(range(len(self._orders)), key=self._orders.__getitem__))
         self.tree.meta["roots"] = self.roots
@@ -203,6 +206,8 @@ class Group:
         self._ended(trajectory)
 
     def _ended(self, trajectory: LiveTrajectory) -> None:
+        if self.lookahead is not None:
+            self.lookahead.ended(trajectory)
         if self.scheduler.budget.reserve is None:
             self._set_budget(trajectory)
         self.scheduler.trajectory_ended(trajectory)
@@ -222,7 +227,7 @@ class Group:
 
     def _measure(self, probe: LiveTrajectory, published: bool) -> tuple[float, float]:
         """Return the entropy of the first turn and the mean after tool results, or over all turns as published."""
-        spans = [span for span in self.tree.path(probe.number) if span.kind == "model"]
+        spans = [span for span in self.tree.path(probe.number) if span.sampled]
         window, vocabulary = self.settings.entropy_window, len(self.context.tokenizer)
         if published:
             values = [segment_entropy(span.entropies, vocabulary, window, "sum") for span in spans]
@@ -236,15 +241,16 @@ class Group:
         """Play one turn; return whether there is another."""
         tools = self.turn_tools
         if tools is not None:
+            await self.scheduler.forks_made(trajectory)  # before the episode is changed
             await tools.before_turn(trajectory)
         generation = await self._generate(trajectory)
-        if tools is not None and await tools.takes_back_cut(trajectory, generation, self._room(trajectory)):
-            return True
+        await self.scheduler.forks_made(trajectory)  # before the episode goes on
         if self.lookahead is not None and await self.lookahead.drops(trajectory, generation.ids):
             await self._start_over(trajectory)
             return True
+        if tools is not None and await tools.takes_back_cut(trajectory, generation, self._room(trajectory)):
+            return True
         self._add_model_span(trajectory, generation)
-        await self.scheduler.forks_made(trajectory)  # before the episode goes on
         text = self.context.renderer.turn_text(generation.ids, first=not trajectory.env.episode.since_fold)
         # a native protocol reads an incomplete turn as an answer, so such a turn must not reach it
         cut, room = generation.finish == "length" and trajectory.env.protocol.native, self._room(trajectory)

@@ -46,8 +46,9 @@ class _Known:
 def candidate(tree: RolloutTree, pending: PendingBranch) -> Candidate:
     """Return a request as a candidate; its path must have ended."""
     path = tree.path(pending.origin.number)
-    place = next(i for i, span in enumerate(path) if span is pending.span)
-    turns = [span for span in path[place + 1 :] if span.kind == "model"]
+    # not searched for: a path whose thoughts were shortened later passes a copy of the point, at the same place
+    place = len(tree.path_to(pending.span.index)) - 1
+    turns = [span for span in path[place + 1 :] if span.sampled]
     return Candidate(
         pending.point,
         pending.path.partition(".")[0],

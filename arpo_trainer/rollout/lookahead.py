@@ -47,11 +47,20 @@ class Lookahead:
             trajectory: before the turn is added to it.
             ids: of the turn.
         """
+        known = self._turn(trajectory.name, trajectory.turn)
+        if known.done():  # generated again by a tool at inference time; what was written first was compared
+            return False
         near = self._forked.get(trajectory.name) == trajectory.turn and await self._near_sister(trajectory, ids)
-        self._turn(trajectory.name, trajectory.turn).set_result(None if near else ids)
+        known.set_result(None if near else ids)
         if near:
             self._record(trajectory, len(ids))
         return near
+
+    def ended(self, trajectory: LiveTrajectory) -> None:
+        """Note that a trajectory has ended: nobody waits for a turn that it has not written."""
+        known = self._turn(trajectory.name, trajectory.turn)
+        if not known.done():
+            known.set_result(None)
 
     async def _near_sister(self, branch: LiveTrajectory, ids: Sequence[int]) -> bool:
         # the name is that of the original, the round of the point, and the number of the copy

@@ -184,7 +184,7 @@ def fork_contrasts(tree: RolloutTree) -> list[bool | None]:
                 below = path[place + 1] if place + 1 < len(path) else -1 - number
                 rewards = siblings.setdefault(span, {}).setdefault(below, [])
                 rewards += [trajectory.reward] if trajectory.reward is not None else []
-    return [_differ(list(siblings[fork].values())) for fork in sorted(forks)]
+    return [_differ(list(siblings[fork].values())) for fork in sorted(siblings)]
 
 
 def _differ(siblings: Sequence[Sequence[float]]) -> bool | None:

@@ -1,7 +1,8 @@
 """A trajectory whose thoughts were shortened, span by span: `refined_spans` and `go_over`.
 
 The prompt and the results keep their token ids. A turn gets new ids only if its shorter text still reads as the same
-action. The turns as they were written stay in the tree, marked as abandoned, beside the shorter ones.
+action. The turns as they were written stay in the tree, marked as abandoned, beside the shorter ones; other
+trajectories of a tree that branches may pass through them (`keep_shared`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def go_over(
     for span in path[first:]:
         turn = shorter.get(span.index)
         copied = _copy(tree, node, span, turn.ids if turn else span.ids, renderer)
-        span.mark(REFINER, ABANDONED)
+        if not span.has_outcome(ABANDONED):  # a branch may have left it before
+            span.mark(REFINER, ABANDONED)
         node = copied.index
     trajectory.node, tree.trajectories[trajectory.number].leaf = node, len(tree.spans) - 1
     trajectory.ids = tree.prompt_ids + [number for span in tree.path_to(node) for number in span.ids]
@@ -70,6 +72,13 @@ def go_over(
         history = trajectory.episode.history
         if turn.number < len(history):  # the last turn is recorded later
             history[turn.number] = replace(history[turn.number], text=turn.text)
+
+
+def keep_shared(tree: RolloutTree) -> None:
+    """Take back the mark of abandoned spans through which a trajectory passes: one left them, and others did not."""
+    for span, below in zip(tree.spans, tree.leaves_below(), strict=True):
+        if below and span.has_outcome(ABANDONED):
+            span.interventions = [mark for mark in span.interventions or () if mark["outcome"] != ABANDONED] or None
 
 
 def _copy(tree: RolloutTree, parent: int | None, span: Span, ids: list[int], renderer: Renderer) -> Span:

@@ -10,7 +10,8 @@ tool or its model fails at, the sample goes on as if the tool were off; the fail
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from arpo_env.protocols.protocol import ToolCalls
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools.chain_refiner import shortened_turns
 from arpo_trainer.inference_tools.code_debugger import corrected_code
-from arpo_trainer.inference_tools.helper_model import HelperFailed, InferenceTools
+from arpo_trainer.inference_tools.helper_model import CountedHelper, HelperFailed, InferenceTools
 from arpo_trainer.inference_tools.inference_settings import BACKTRACER, DEBUGGER, REFINER
 from arpo_trainer.rollout.corrected_code import CODE, PYTHON, Correction
 from arpo_trainer.rollout.environments import EnvironmentPool, StepResult
@@ -99,9 +100,9 @@ class TurnTools:
         if [span.kind for span in path] not in (whole, whole[:-1]):
             raise HelperFailed("the chain is not one of turns and results alone")  # such as after a fold
         texts, question = [turn.text for turn in turns], self.environments.task.question
-        async with self._timed(trajectory, REFINER):
+        async with self._helping(trajectory, REFINER) as helper:
             chain = [(turn.text, turn.result) for turn in turns]
-            new = await shortened_turns(self.helper, question, chain, self._place(trajectory))
+            new = await shortened_turns(helper, question, chain, self._place(trajectory))
         shorter = shorter_spans(path, texts, new, self.renderer, trajectory.env.schemas)
         if not shorter:
             raise HelperFailed("no turn became shorter")
@@ -184,8 +185,8 @@ class TurnTools:
         span, error = self._span(trajectory), step[4]["results"][0]
         trajectory.used += (DEBUGGER,)
         try:
-            async with self._timed(trajectory, DEBUGGER):
-                fixed = await corrected_code(self.helper, code, error, self._place(trajectory))
+            async with self._helping(trajectory, DEBUGGER) as helper:
+                fixed = await corrected_code(helper, code, error, self._place(trajectory))
             trial = self._in(trajectory, saved)
             trial.episode.correction = Correction(fixed, error)
             again = await self.environments.act(trial, text, room)
@@ -240,9 +241,16 @@ class TurnTools:
     def _place(self, trajectory: LiveTrajectory) -> int:
         return self._seed(f"{trajectory.place}/helper")
 
-    def _timed(self, trajectory: LiveTrajectory, tool: str) -> Any:
-        event = Event(trajectory.number, "helper", 0.0, 0.0, name=tool)
-        return self.environments.limits.timed(self.environments.timeline, event, "generate")
+    @contextlib.asynccontextmanager
+    async def _helping(self, trajectory: LiveTrajectory, tool: str) -> AsyncIterator[CountedHelper]:
+        """Ask the helper within the block; an event has the time and the tokens, also when the block fails."""
+        event, helper = Event(trajectory.number, "helper", 0.0, 0.0, name=tool), CountedHelper(self.helper)
+        async with self.environments.limits.timed(self.environments.timeline, event, "generate"):
+            try:
+                yield helper
+            finally:
+                spent = helper.spent
+                event.context, event.cached, event.tokens = spent["context"], spent["cached"], spent["tokens"]
 
 
 def _failed(step: StepResult) -> bool:

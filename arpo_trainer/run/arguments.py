@@ -9,7 +9,6 @@ its numbers therefore depend on the number of processes.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import logging
 import os
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.run.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.run.make_env import known_id
+from arpo_trainer.run.weight_arguments import WeightArguments
 from arpo_trainer.training.process_count import process_count
 from arpo_trainer.validation import check_name, check_types, nearest_names
 
@@ -28,19 +28,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OVERLAP = ("refuse", "drop", "allow")
-DTYPES = ("float32", "bfloat16", "auto")
 _OPTIONS = ("env_kwargs", "eval_env_kwargs", "cold_start_env_kwargs")
-_SHARES = ("cold_start_tool_share", "lora_dropout")
 _LOWEST = {
     **dict.fromkeys(("eval_tasks", "cold_start_examples", "cold_start_epochs", "cold_start_learning_rate"), 0),
-    **dict.fromkeys(("search_price", "threads", "processes", "lora_rank"), 0),
-    **dict.fromkeys(("prompts_per_rollout", "prompts_per_update", "lora_alpha"), 1),
+    **dict.fromkeys(("search_price",), 0),
+    **dict.fromkeys(("prompts_per_rollout", "prompts_per_update"), 1),
 }
 
 
 @dataclass
-class RunArguments:
-    """The settings of a run that are not fields of `ARPOConfig`.
+class RunArguments(WeightArguments):
+    """The settings of a run that are not fields of `ARPOConfig`, with those of `WeightArguments`.
 
     Attributes:
         model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
@@ -64,17 +62,6 @@ class RunArguments:
             which count rows and micro-batches.
         prompts_per_update: prompts whose rows an update sees, a mini-batch; None is `prompts_per_rollout`. The batch
             does not depend on the number of processes then.
-        processes: the number of processes that the settings are written for, one per GPU; 0 is any number. A run with
-            fewer processes logs a warning.
-        dtype: the type of the loaded weights: "float32", which small updates of all weights need (`bf16` sets the type
-            of the computation), "bfloat16" for a frozen base under adapters, or "auto" for the checkpoint's own.
-            Other options of loading are in `model_init_kwargs`.
-        lora_rank: the rank of the adapters that are trained instead of the weights; 0 trains the weights.
-        lora_alpha: the adapters' scale is alpha over rank; None is the rank.
-        lora_dropout: the dropout in the adapters.
-        lora_target_modules: names of the layers with adapters, or "all-linear".
-        save_final_model: whether the trained model is written into the output folder, with its adapters if there are.
-        threads: CPU threads for PyTorch; 0 is the number of idle cores.
     """
 
     model: str = DEMO_MODEL
@@ -93,30 +80,19 @@ class RunArguments:
     search_price: float | None = None
     prompts_per_rollout: int | None = None
     prompts_per_update: int | None = None
-    processes: int = 0
-    dtype: str = "float32"
-    lora_rank: int = 0
-    lora_alpha: int | None = None
-    lora_dropout: float = 0.0
-    lora_target_modules: str | list[str] = "all-linear"
-    save_final_model: bool = True
-    threads: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_types(self, RunArguments.__annotations__)  # first: the comparisons below need numbers
         for name, low in _LOWEST.items():
             if (value := getattr(self, name)) is not None and value < low:
                 raise ValueError(f"{name} must be at least {low}, got {value}")
-        for name in _SHARES:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share, from 0 to 1; got {getattr(self, name)}")
+        if not 0 <= self.cold_start_tool_share <= 1:
+            raise ValueError(f"cold_start_tool_share is a share, from 0 to 1; got {self.cold_start_tool_share}")
         for name in _OPTIONS:
             if not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} must be options by name, as in {{level: 2}}; got {getattr(self, name)!r}")
-        check_name("dtype", self.dtype, DTYPES)
         check_name("overlap", self.overlap, OVERLAP)
-        if self.lora_rank and importlib.util.find_spec("peft") is None:
-            raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: pip install 'arpo-gym[lora]', or set lora_rank=0")
 
 
 def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, Any]]:
@@ -239,6 +215,8 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
         # without it transformers refuses bf16, TRL's default, where there is no GPU
         values.setdefault("use_cpu", True)
     values.setdefault("report_to", [])
+    if "logging_steps" not in values:  # TRL's 10 leaves a short run without metrics; evaluations keep that interval
+        values |= {"logging_steps": 1, "eval_steps": values.get("eval_steps") or ARPOConfig.logging_steps}
     args = ARPOConfig(**values)
     check_model_folder(run.model)
     return run, args

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transformers.integrations import is_deepspeed_zero3_enabled
+
+from arpo_trainer.run.weight_arguments import WeightArguments
 
 logger = logging.getLogger(__name__)
 
 
-class LoraSettings(Protocol):
-    """The settings of adapters; `RunArguments` and `SFTArguments` have them."""
-
-    lora_rank: int
-    lora_alpha: int | None
-    lora_dropout: float
-    lora_target_modules: str | list[str]
-
-
-def lora_config(run: LoraSettings) -> Any:
+def lora_config(run: WeightArguments) -> Any:
     """Return PEFT's `LoraConfig`; None if all weights are trained."""
     if not run.lora_rank:
         return None

@@ -33,7 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.run.pipeline_stage import Stage
+from arpo_trainer.inference_tools.inference_settings import read_tools
+from arpo_trainer.run.pipeline_stage import WITH, Stage, words
 from arpo_trainer.run.recipes import read_section, read_settings
 from arpo_trainer.validation import check_name
 
@@ -43,7 +44,7 @@ ROUND = ("train", "dpo")  # stages that `rounds` repeats
 LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
 DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
 AFTER = ("last", "each")
-EVAL = ("environments", "tasks", "samples", "model", "output_dir", "settings", "env_settings")
+EVAL = ("environments", "tasks", "samples", "algorithm", "model", "output_dir", "settings", "env_settings", *WITH)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 Command = Callable[[list[str]], int]
 
@@ -203,6 +204,7 @@ def _eval_stage(name: str, settings: dict[str, Any]) -> Stage:
         check_name("the section eval's settings", key, EVAL)
     if "model" not in settings or not settings.get("environments"):
         raise ValueError("the section eval needs environments, and a model if no stage comes before it")
+    read_tools(",".join(words(settings.get("with") or [])))
     return Stage(name, settings)
 
 

@@ -14,6 +14,13 @@ import yaml
 from arpo_trainer.training.checkpoints import broken
 
 STAMP = "stage.json"
+WITH = (
+    "with",
+    "with_model",
+    "with_url",
+    "with_price",
+    "refine_above",
+)  # tools at inference time: options of `arpo eval`
 
 
 @dataclass(frozen=True)
@@ -98,10 +105,13 @@ class Stage:
             return ["eval", "retry", str(self.folder)]
         given = self.settings
         names = given.get("environments") or []
-        line = ["eval", *([names] if isinstance(names, str) else names)]
-        line += ["--model", str(given["model"]), "--output", str(self.folder)]
-        line += [text for flag, key in (("--tasks", "tasks"), ("-n", "samples")) if key in given
-                 for text in (flag, str(given[key]))]  # fmt: skip
+        line = ["eval", *words(names), "--model", str(given["model"]), "--output", str(self.folder)]
+        for flag, key in (("--tasks", "tasks"), ("-n", "samples"), ("--algorithm", "algorithm")):
+            line += [flag, str(given[key])] if key in given else []
+        for key in WITH:
+            if given.get(key):
+                values = words(given[key])
+                line += [f"--{key.replace('_', '-')}", *([",".join(values)] if key == "with" else values)]
         for flag, key in (("--set", "settings"), ("--env-set", "env_settings")):
             if given.get(key):
                 line += [flag, *(f"{name}={json.dumps(value)}" for name, value in given[key].items())]
@@ -119,3 +129,8 @@ class Stage:
         # through JSON, so that it compares equal to what a stamp holds
         plain: dict[str, Any] = json.loads(json.dumps(self.settings, default=str))
         return plain
+
+
+def words(value: Any) -> list[str]:
+    """Return a setting that is one value or a list as a list of words."""
+    return [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]

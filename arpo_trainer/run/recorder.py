@@ -17,8 +17,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from arpo_env.net.redaction import redact_urls
-from arpo_trainer.report.run_data import lines_of, step_of
+from arpo_trainer.report.run_data import lines_of, step_of, write_facts
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.training.checkpoints import checkpoint_step
 from arpo_trainer.training.evaluation import Evaluation
@@ -71,9 +70,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def write_facts(self, **more: Any) -> None:
         """Add facts to run.json."""
         self._facts.update(more, seconds=round(time.time() - self._began, 1), spent=self.spent.as_dict())
-        # settings may hold URLs with passwords or keys, and run.json is meant to be shown
-        text = redact_urls(json.dumps(self._facts, indent=2, ensure_ascii=False, default=str))
-        (self.folder / "run.json").write_text(text + "\n", encoding="utf-8")
+        write_facts(self.folder / "run.json", self._facts)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
         """Append an evaluation to eval.jsonl."""

@@ -6,14 +6,13 @@ run, args = configure_sft(read_settings("sft-qwen2.5-3b", ["data=[my.jsonl]"], c
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from arpo_env.protocols import make_protocol
-from arpo_trainer.run.arguments import DTYPES
 from arpo_trainer.run.demo_model import DEMO_MODEL, check_model_folder
+from arpo_trainer.run.weight_arguments import WeightArguments
 from arpo_trainer.sft.trace_data import TraceSettings
 from arpo_trainer.sft.trace_formats import FORMATS
 from arpo_trainer.training.process_count import process_count
@@ -40,8 +39,8 @@ DEMONSTRATIONS: dict[str, Any] = {
 
 
 @dataclass
-class SFTArguments:
-    """The settings of a supervised run that are not fields of TRL's `SFTConfig`.
+class SFTArguments(WeightArguments):
+    """The settings of a supervised run that are not fields of TRL's `SFTConfig`, with those of `WeightArguments`.
 
     Attributes:
         model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
@@ -62,16 +61,8 @@ class SFTArguments:
         limit: the most traces; 0 is any number.
         strict: whether a row that cannot be used is an error instead of being dropped and counted.
         rows_per_update: rows that an update sees, on any number of processes; None leaves TRL's settings.
-        processes: the number of processes that the settings are written for, one per GPU; 0 is any number.
-        dtype: the type of the loaded weights: "float32", "bfloat16", or "auto" for the checkpoint's own.
-        lora_rank: the rank of the adapters that are trained instead of the weights; 0 trains the weights.
-        lora_alpha: the adapters' scale is alpha over rank; None is the rank.
-        lora_dropout: the dropout in the adapters.
-        lora_target_modules: names of the layers with adapters, or "all-linear".
         share_beginnings: "auto" computes what the rows of a micro-batch share once, in one process on a CPU; false
             computes each row in full.
-        save_final_model: whether the model is written into the output folder, with its adapters if there are.
-        threads: CPU threads for PyTorch; 0 is the number of idle cores.
     """
 
     model: str = DEMO_MODEL
@@ -87,31 +78,21 @@ class SFTArguments:
     limit: int = 0
     strict: bool = False
     rows_per_update: int | None = None
-    processes: int = 0
-    dtype: str = "float32"
-    lora_rank: int = 0
-    lora_alpha: int | None = None
-    lora_dropout: float = 0.0
-    lora_target_modules: str | list[str] = "all-linear"
     share_beginnings: bool | str = "auto"
-    save_final_model: bool = True
-    threads: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_types(self, SFTArguments.__annotations__)
-        for name in ("max_per_task", "limit", "processes", "lora_rank", "threads"):
+        for name in ("max_per_task", "limit"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.rows_per_update is not None and self.rows_per_update < 1:
             raise ValueError(f"rows_per_update must be at least 1, got {self.rows_per_update}")
         for name in self.demonstrations:
             check_name("demonstrations", name, DEMONSTRATIONS)
-        check_name("dtype", self.dtype, DTYPES)
         check_name("data_format", self.data_format, ("auto", *FORMATS))
         make_protocol(self.protocol)
         self.trace_settings()
-        if self.lora_rank and importlib.util.find_spec("peft") is None:
-            raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: pip install 'arpo-gym[lora]', or set lora_rank=0")
 
     def trace_settings(self) -> TraceSettings:
         """Return how rows are read."""
@@ -176,7 +157,7 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
     run, values = split_rows_settings(settings, SFTArguments, SFTConfig, "sft")
     if not torch.cuda.is_available():
         values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
-    values = {"report_to": [], "output_dir": "runs/sft", "max_length": None} | values
+    values = {"report_to": [], "output_dir": "runs/sft", "max_length": None, "logging_steps": 1} | values
     args = SFTConfig(**values)
     if args.packing and args.max_length is None:
         raise ValueError("packing=true needs max_length: the length of the packed rows")

@@ -21,12 +21,14 @@ import torch
 from transformers import AutoTokenizer
 
 from arpo_trainer.folder_lock import only_writer
+from arpo_trainer.report.run_data import write_facts
 from arpo_trainer.rollout.distributed import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.cold_start import demonstrated_traces
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config, save_adapters
 from arpo_trainer.run.make_env import make_env
+from arpo_trainer.run.recorder import versions
 from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.sft.plain_trace import Trace
@@ -182,25 +184,19 @@ def _trainer(run: SFTArguments, args: Any, tokenizer: Any, examples: list[Exampl
 
 
 def _facts(settings: dict[str, Any], data: TraceData, examples: list[Example]) -> dict[str, Any]:
-    import transformers
-    import trl
-
     return {
         "kind": "sft",
-        "settings": {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()},
+        "settings": settings,
         "traces": asdict(data.settings),
         "rows": data.rows,
         "kept": len(examples),
         "dropped": dict(data.dropped),
         "tokens": sum(len(example["input_ids"]) for example in examples),
         "learnt_tokens": learnt_tokens(examples),
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "trl": trl.__version__},
+        "versions": versions(),
     }
 
 
 def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
     if this_rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = folder / f"{FACTS}.unfinished"
-        scratch.write_text(json.dumps(facts, indent=1, default=str, ensure_ascii=False), encoding="utf-8")
-        os.replace(scratch, folder / FACTS)
+        write_facts(folder / FACTS, facts)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
-from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, write_facts
+from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun
 from arpo_trainer.evaluation.eval_models import SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer
 from arpo_trainer.evaluation.eval_plan import share_limits
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
@@ -32,7 +32,7 @@ from arpo_trainer.evaluation.eval_settings import refuse_other_settings
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
 from arpo_trainer.evaluation.unit_row import UnitRow
-from arpo_trainer.report.run_data import read_facts
+from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.engine import Engine, first_error
 from arpo_trainer.run.recorder import versions
 from arpo_trainer.synthesis.question_sets import QuestionSet, find_contaminated, open_question_sets
@@ -262,7 +262,7 @@ def _facts(
 def _recorded(folder: Path, facts: dict[str, Any]) -> Iterator[None]:
     """Keep run.json true: running, then how it ended."""
     status = "failed"
-    write_facts(folder, facts)
+    write_facts(folder / FACTS, facts)
     try:
         yield
         status = "finished"
@@ -270,7 +270,7 @@ def _recorded(folder: Path, facts: dict[str, Any]) -> Iterator[None]:
         status = "interrupted"
         raise
     finally:
-        write_facts(folder, facts | {"status": status})
+        write_facts(folder / FACTS, facts | {"status": status})
 
 
 def stored_settings(folder: Path) -> SynthSettings:

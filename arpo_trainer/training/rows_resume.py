@@ -24,8 +24,25 @@ from transformers import TrainerState
 from transformers.trainer_utils import TrainOutput
 
 from arpo_trainer.training.checkpoints import checkpoint_step, find_checkpoint, unmark
+from arpo_trainer.training.run_fingerprint import deciding_settings
 
 logger = logging.getLogger(__name__)
+# how long, in which batches and on what: these change with the machine, or are why a run goes on
+_MAY_CHANGE = (
+    *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *(
+        "use_cpu",
+        "bf16",
+        "fp16",
+        "tf32",
+        "deepspeed",
+        "fsdp",
+        "fsdp_config",
+        "accelerator_config",
+        "parallelism_config",
+    ),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "torch_compile", "use_liger_kernel"),
+)
 
 
 class ResumesOnRows:
@@ -34,7 +51,7 @@ class ResumesOnRows:
     Attributes:
         state_name: how the file of its state begins.
         rows_digest: of the rows, kept in each checkpoint: one that was trained on other rows is not resumed. "" is not
-            checked.
+            checked. The settings are kept, too.
     """
 
     state_name = "rows"
@@ -56,24 +73,40 @@ class ResumesOnRows:
 
         Raises:
             FileNotFoundError: there is no such checkpoint, or it is incomplete.
-            ValueError: the checkpoint was trained on other rows.
+            ValueError: the checkpoint was trained on other rows, or with other settings.
         """
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
         if checkpoint is not None:
-            self._check_rows(checkpoint)
+            self._check_state(checkpoint)
         if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
             return self._stay(checkpoint)
         base: Any = super()
         return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
-    def _check_rows(self, checkpoint: Path) -> None:
+    def _check_state(self, checkpoint: Path) -> None:
         file = self._state_file(str(checkpoint))
-        before = json.loads(file.read_text(encoding="utf-8")).get("rows") if file.is_file() else None
-        if self.rows_digest and before and before != self.rows_digest:
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if self.rows_digest and kept.get("rows") and kept["rows"] != self.rows_digest:
             raise ValueError(
                 f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
                 "with the same ones, or start a new run with --set output_dir=FOLDER"
             )
+
+        self._check_settings(checkpoint, kept.get("settings", {}))
+
+    def _check_settings(self, checkpoint: Path, before: dict[str, Any]) -> None:
+        """Refuse settings that decide what is learnt; of others warn, since the run is not the unbroken one."""
+        now = deciding_settings(self)
+        # another release of TRL may have other settings
+        changed = {name: f"{name}: {before[name]!r} -> {now[name]!r}" for name in now
+                   if name in before and before[name] != now[name]}  # fmt: skip
+        if refused := [words for name, words in changed.items() if name not in _MAY_CHANGE]:
+            raise ValueError(
+                f"{checkpoint} was trained with other settings: {', '.join(refused)}. Set them back, or start a new "
+                "run with --set output_dir=FOLDER"
+            )
+        if changed:
+            logger.warning("resuming %s with other settings: %s", checkpoint, ", ".join(changed.values()))
 
     def _stay(self, checkpoint: Path) -> TrainOutput:
         """Load a run that has done all its steps; transformers would take one more."""
@@ -95,6 +128,7 @@ class ResumesOnRows:
         loss = getattr(self, "_tr_loss", None)
         kept = {
             "rows": self.rows_digest,
+            "settings": deciding_settings(self),
             "tokens": self._total_train_tokens,
             "metrics": dict(self._metrics["train"]),
             "loss": None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0)),

@@ -75,20 +75,29 @@ _FREE_STARTS = (
 
 def fingerprint(trainer: Any) -> dict[str, Any]:
     """Return what determines the result of a trainer: settings, environment, tasks, rewards and adapters."""
-    settings = {
-        name: value
-        for name, value in trainer.args.to_dict().items()
-        if name not in _FREE and not name.startswith(_FREE_STARTS)
-    }
+    settings = deciding_settings(trainer)
     settings |= {
         "processes": trainer.accelerator.num_processes,
         "packing": trainer.packs,  # what "auto" came to
         "reward_funcs": trainer.reward_func_names,
         "tasks": _digest(trainer.train_dataset),
         "env": _environment(trainer.env),
-        "adapters": _adapters(trainer.accelerator.unwrap_model(trainer.model)),
     }
-    # through JSON, so that it compares equal to what a checkpoint holds (tuples become lists)
+    return as_json(settings)
+
+
+def deciding_settings(trainer: Any) -> dict[str, Any]:
+    """Return the settings and adapters of one of TRL's trainers, without what decides only speed and records."""
+    settings = {
+        name: value
+        for name, value in trainer.args.to_dict().items()
+        if name not in _FREE and not name.startswith(_FREE_STARTS)
+    }
+    return as_json({**settings, "adapters": _adapters(trainer.accelerator.unwrap_model(trainer.model))})
+
+
+def as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as a checkpoint holds them, so that both compare equal: tuples become lists."""
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
 

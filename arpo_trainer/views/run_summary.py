@@ -46,6 +46,7 @@ class ScoreLine:
         productivity: tool productivity, as the papers define it.
         published: the papers' numbers for the whole set, see `published_numbers`; None if they do not use it.
         inference: {"used", "failed", "episodes"} of each tool at inference time.
+        helper: requests, tokens and cost of the model that helps them.
     """
 
     model: str
@@ -67,6 +68,7 @@ class ScoreLine:
     productivity: float | None = None
     published: dict[str, Any] | None = None
     inference: dict[str, Any] = field(default_factory=dict)
+    helper: dict[str, Any] = field(default_factory=dict)
 
 
 def score_lines(run: EvalRun) -> list[ScoreLine]:
@@ -188,6 +190,7 @@ def _line(entry: Mapping[str, Any], seconds: float | None, planned: int | None) 
         _number(entry.get("tool_productivity")),
         None,
         _table(entry.get("inference_tools")),
+        _table(entry.get("helper")),
     )
 
 

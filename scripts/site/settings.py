@@ -13,6 +13,7 @@ from scripts.site.markdown import code
 CLASSES = {
     "ARPOConfig": "arpo_trainer",
     "RolloutWorkerSettings": "arpo_trainer.training.worker_settings",
+    "WeightArguments": "arpo_trainer.run.weight_arguments",
     "RunArguments": "arpo_trainer.run.arguments",
     "SFTArguments": "arpo_trainer.run.sft_arguments",
     "SynthSettings": "arpo_trainer.synthesis.synth_settings",

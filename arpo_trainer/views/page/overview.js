@@ -79,6 +79,7 @@ function moreOf(line) {
     h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Categories", categories.map(scored)), list("Metrics", metrics.map(scored)),
       list("Published", published.map((row) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, `${plain(row.model)} ${plain(row.method)}`)), h("td", {}, fixed(row.value, 3), h("span", { class: "muted" }, ` ${plain(row.source)}`))))),
       list("Tools at inference time", helped.map(([tool, count]) => h("tr", {}, h("th", { scope: "row" }, plain(tool)), h("td", {}, `${num(count.used)} in ${many(count.episodes, "episode")}`, h("span", { class: "muted" }, count.failed ? `, failed ${num(count.failed)}` : ""))))),
+      list("Model that helps them", Object.entries(line.helper).filter(([, value]) => known(value)).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, plain({ context: "tokens in", tokens: "tokens out", cached: "of them cached", cost: "USD" }[name] || name)), h("td", {}, num(value))))),
       list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value)))))));
 }
 

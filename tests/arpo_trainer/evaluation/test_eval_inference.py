@@ -17,6 +17,8 @@ from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation import made_rows
 
+USAGE = {"prompt_tokens": 40, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 30}}
+
 
 def fails_once(body: dict[str, Any]) -> tuple[int, Any]:
     """A policy whose cells fail, and which answers what it reads."""
@@ -29,7 +31,9 @@ def fails_once(body: dict[str, Any]) -> tuple[int, Any]:
 def mends_even(body: dict[str, Any]) -> tuple[int, Any]:
     """A helper that answers every second question."""
     mends_even.asked += 1  # type: ignore[attr-defined]
-    return (200, reply("```python\nprint(6 * 7)\n```")) if mends_even.asked % 2 else (400, {"error": "no"})  # type: ignore[attr-defined]
+    if mends_even.asked % 2:  # type: ignore[attr-defined]
+        return 200, {**reply("```python\nprint(6 * 7)\n```"), "usage": USAGE}
+    return 400, {"error": "no"}
 
 
 def command(folder: Path, model: Path, *more: str) -> list[str]:
@@ -45,14 +49,19 @@ def test_uses_and_failures_are_counted_drawn_and_replayed(
     with chat_server(fails_once) as policy, chat_server(mends_even) as helper:
         asked = ["--endpoint", policy.address, "--endpoint-model", "stub", "--cache", str(tmp_path / "record.sqlite")]
         asked += ["--with", "debugger", "--with-model", "fixer", "--with-url", helper.address, "--concurrency", "1"]
+        asked += ["--with-price", "10", "20", "5"]
         assert main(command(tmp_path / "one", model_folder, *asked)) == 0
-    assert "debugger in 4 of 4 episodes, failed 2x" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "debugger in 4 of 4 episodes, failed 2x" in said
+    assert "helper: 4 requests, 80 tokens in, 14 out, 0.00078 USD" in said
     assert main(command(tmp_path / "two", model_folder, *asked, "--cache-mode", "replay")) == 0
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
     run = load_eval_run(tmp_path / "one")
     assert run.facts["settings"]["inference"]["debugger"] == 1
     found = results(run.rows, run.facts)["scores"][0]
     assert found["inference_tools"] == {"debugger": {"used": 4, "failed": 2, "episodes": 4}}
+    assert found["helper"] == {"requests": 4, "context": 80, "cached": 60, "tokens": 14, "cost": 0.00078}
+    assert found["cost"] is None  # that of the policy, whose price is not known
     counted = [row.episodes[0].inference for row in run.rows]
     assert counted.count({"debugger": 1}) == counted.count({"debugger": 1, "debugger failed": 1}) == 2
     right = next(row for row in run.rows if row.episodes[0].inference == {"debugger": 1})
@@ -69,7 +78,6 @@ def test_uses_and_failures_are_counted_drawn_and_replayed(
         (["--with", "debuger"], "did you mean 'debugger'"),
         (["--with-model", "x"], "name them with --with"),
         (["--with", "backtracer", "--temperature", "0"], "temperature above 0"),
-        (["--with", "refiner", "--algorithm", "arpo"], "take algorithm 'grpo'"),
     ],
 )
 def test_what_cannot_work_is_refused(
@@ -103,3 +111,28 @@ def test_a_real_policy_helps_itself_and_a_replay_is_the_same(tiny_policy: Path, 
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
     used = json.loads((tmp_path / "one" / "results.json").read_text())["scores"][0]["inference_tools"]
     assert used["refiner"]["used"] > 0
+
+
+@pytest.mark.usefixtures("isolation")
+def test_a_tree_is_helped_and_a_retry_has_the_same_tools(model_folder: Path, tmp_path: Path) -> None:
+    mends_even.asked = 1  # type: ignore[attr-defined]
+    folder, down = tmp_path / "run", [True]
+
+    def policy(body: dict[str, Any]) -> tuple[int, Any]:
+        return (400, {"error": "down"}) if down[0] and len(body["messages"]) > 2 else fails_once(body)
+
+    with chat_server(policy) as server, chat_server(mends_even) as helper:
+        asked = ["--endpoint", server.address, "--endpoint-model", "stub", "--algorithm", "tree-grpo"]
+        asked += ["--num-generations", "3", "--set", "initial_rollouts=1", "--tasks", "1", "--concurrency", "1"]
+        asked += ["--with", "debugger,backtracer", "--with-model", "fixer", "--with-url", "http://127.0.0.1:9/v1"]
+        assert main(command(folder, model_folder, *asked)) == 1
+        assert load_eval_run(folder).rows[0].broken
+        down.clear()
+        down.append(False)
+        # with other tools it would be another evaluation
+        assert main(["eval", "retry", str(folder), "--with", "refiner", "--plain"]) == 1
+        assert main(["eval", "retry", str(folder), "--with-url", helper.address, "--plain"]) == 0
+    [row] = load_eval_run(folder).rows
+    assert len(row.episodes) == 3
+    assert all(episode.inference.get("debugger") == 1 for episode in row.episodes)
+    assert sum(episode.helper.get("requests", 0) for episode in row.episodes) <= 3

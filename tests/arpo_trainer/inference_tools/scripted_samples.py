@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import gymnasium as gym
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.inference_tools.helper_model import HelperFailed, InferenceTools, Messages
+from arpo_trainer.inference_tools.helper_model import HelperFailed, InferenceTools, Messages, Spent
 from arpo_trainer.inference_tools.inference_settings import InferenceSettings
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.timeline import Stopwatch
@@ -38,11 +39,15 @@ def toy_env(**options: Any) -> ToolEnv:
 
 @dataclass
 class ScriptedTurns:
-    """Writes the turn that a function returns for a request."""
+    """Writes the turn that a function returns for a request.
+
+    `pace` decides the timing alone; entropies are drawn from the seed of the request.
+    """
 
     tokenizer: Any
     turn: Callable[[Request], str]
     seen: list[Request] = field(default_factory=list)
+    pace: random.Random = field(default_factory=random.Random)
     time: Stopwatch = field(default_factory=Stopwatch)
     wants_messages = trains = False
 
@@ -52,12 +57,18 @@ class ScriptedTurns:
 
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         self.seen.append(request)
-        await asyncio.sleep(0)
         ids = self.tokenizer(self.turn(request), add_special_tokens=False)["input_ids"]
         ended = "eos" if ids and ids[-1] == self.tokenizer.eos_token_id else "stop"
         finish: Any = ended if len(ids) <= request.max_tokens else "length"
         ids = ids[: request.max_tokens]
-        return Generation(ids, [-0.5] * len(ids), [0.3] * len(ids), finish)
+        entropies = [random.Random(request.seed).uniform(0.0, 3.0)] * len(ids)
+        for step in range(self.pace.randrange(6)):
+            await asyncio.sleep(0)
+            if step == 1 and on_window and request.window:
+                on_window, _ = None, on_window(entropies[: request.window])
+        if on_window and request.window:
+            on_window(entropies[: request.window])
+        return Generation(ids, [-0.5] * len(ids), entropies, finish)
 
 
 @dataclass
@@ -68,7 +79,9 @@ class ScriptedHelper:
     prompts: list[str] = field(default_factory=list)
     name: str = "scripted"
 
-    async def complete(self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None) -> str:
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
         self.prompts.append(messages[-1]["content"])
         await asyncio.sleep(0)
         said = self.reply(messages[-1]["content"], seed)
@@ -85,8 +98,8 @@ def play(
     tools: InferenceSettings,
     **settings: Any,
 ) -> list[RolloutTree]:
-    """Play each task once."""
-    values = {"max_turn_length": None, "max_completion_length": 2000, **settings}
-    rollout = RolloutSettings(algorithm="grpo", num_generations=1, initial_rollouts=1, **values)
+    """Play each task once, or as the tree that the settings ask for."""
+    values = {"algorithm": "grpo", "num_generations": 1, "initial_rollouts": 1, "max_turn_length": None}
+    rollout = RolloutSettings(**{**values, "max_completion_length": 2000, **settings})
     engine = Engine(policy, policy.tokenizer, env, rollout, inference=InferenceTools(tools, helper))
     return asyncio.run(engine.rollout(tasks))

@@ -12,7 +12,7 @@ import pytest
 from arpo_env.protocols.protocol import Answer, ToolCalls
 from arpo_trainer.inference_tools.inference_settings import REFINER, InferenceSettings
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.tree import ABANDONED, REWRITTEN, WORKED, RolloutTree, Span
+from arpo_trainer.tree import REWRITTEN, WORKED, RolloutTree, Span
 from envs_registry import Task
 from tests.arpo_trainer.inference_tools.scripted_samples import ScriptedHelper, ScriptedTurns, play, python, toy_env
 from tests.arpo_trainer.rollout.test_rendering import QWEN3, small_tokenizer, template
@@ -80,8 +80,8 @@ def expected_result(turn: Span, renderer: Renderer, schemas: Any) -> str | None:
     return renderer.protocol.defuse(said, schemas)
 
 
-def check(tree: RolloutTree, renderer: Renderer, schemas: Any) -> None:
-    path = tree.path(0)
+def check(tree: RolloutTree, renderer: Renderer, schemas: Any, number: int = 0) -> None:
+    path = tree.path(number)
     for turn, result in zip(path[::2], path[1::2], strict=False):
         assert (turn.kind, result.kind) == ("model", "environment")
         found = RESULT.fullmatch(result.text)
@@ -94,16 +94,13 @@ def check(tree: RolloutTree, renderer: Renderer, schemas: Any) -> None:
     # a native turn that was cut is not read
     unread = path[-1].kind != "model" or (renderer.protocol.native and path[-1].finish == "length")
     last = None if unread else renderer.parse_ids(path[-1].ids, schemas)
-    assert tree.trajectories[0].answer == (last.value if isinstance(last, Answer) else None)
+    assert tree.trajectories[number].answer == (last.value if isinstance(last, Answer) else None)
     for span in tree.spans:
         if span.kind == "model" and span.has_outcome(REWRITTEN):
             depth = len(tree.path_to(span.index))
-            abandoned = [
-                other
-                for other in tree.spans
-                if other.has_outcome(ABANDONED) and len(tree.path_to(other.index)) == depth
-            ]
-            actions = [renderer.parse_ids(other.ids, schemas) for other in abandoned if other.kind == "model"]
+            # the turn as it was written is abandoned, or another trajectory passes through it
+            written = [other for other in tree.spans if other.sampled and len(tree.path_to(other.index)) == depth]
+            actions = [renderer.parse_ids(other.ids, schemas) for other in written]
             assert renderer.parse_ids(span.ids, schemas) in actions
 
 
@@ -125,7 +122,7 @@ def test_nothing_of_prompt_template_and_results_is_lost_or_altered(protocol: str
         assert tree.trajectories[0].valid
         check(tree, renderer, env.schemas)
         before = {None, *(span.index for span in tree.spans if span.kind == "environment")}
-        contexts |= {(*tree.prompt_ids, *(i for span in tree.path_to(at) for i in span.ids)) for at in before}
+        contexts |= {(*tree.context(at),) for at in before}
         for mark in (mark for span in tree.path(0) for mark in span.interventions or ()):
             seen[mark["tool"]] += mark["outcome"] == WORKED
     assert min(seen.values()) > 30, seen

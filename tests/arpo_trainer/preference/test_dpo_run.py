@@ -69,10 +69,10 @@ def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(
 
 
 @pytest.mark.usefixtures("isolation")
-def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path) -> None:
+def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path, capsys: Any) -> None:
     path, folder = tmp_path / "mine.jsonl", tmp_path / "out"
     path.write_text(json.dumps(PAIR) + "\n")
-    given = ("lora_rank=2", "num_train_epochs=4", "logging_steps=1")
+    given = ("lora_rank=2", "num_train_epochs=4", "save_strategy=steps", "save_steps=3")
     assert main([*command(tiny_policy, folder, *given), "--pairs", str(path)]) == 0
     assert (folder / "adapter" / "adapter_config.json").is_file()
     assert not (folder / "samples").exists()
@@ -81,6 +81,11 @@ def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path) 
     assert log[-1] < log[0]
     before, after = (load_file(place / "model.safetensors") for place in (tiny_policy, folder / "model"))
     assert any(bool((before[name] != after[name]).any()) for name in after)
+    changed = command(tiny_policy, folder, *given, "beta=0.5", "lora_rank=4")
+    assert main([*changed, "--pairs", str(path), "--resume"]) == 1
+    told = capsys.readouterr().err
+    assert "beta: 0.1 -> 0.5" in told
+    assert "'default.r': 4" in told
 
 
 @pytest.mark.usefixtures("isolation")
@@ -125,7 +130,7 @@ def test_settings_that_cannot_work_are_named(given: list[str], words: str, tmp_p
     model = write_byte_policy(tmp_path / "model")
     assert main(["dpo", "--set", f"model={model}", f"output_dir={tmp_path / 'out'}", "threads=1", *given]) == 1
     assert words in capsys.readouterr().err
-    assert not (tmp_path / "out" / "samples" / "episodes.jsonl").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_recipe_has_the_published_settings_and_a_dry_run(tmp_path: Path, capsys: Any) -> None:

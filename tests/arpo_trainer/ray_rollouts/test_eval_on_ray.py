@@ -30,7 +30,10 @@ from arpo_trainer.ray_rollouts import RolloutWorkers
 from arpo_trainer.ray_rollouts.actor_group import ActorGroup, ActorHandle
 from tests.arpo_trainer.ray_rollouts.test_ray_rollouts import within
 
-SETTINGS = EvalSettings(("arpo/MultiHop-v0", "arpo/Bifurcation-v0"), tasks=8, samples=2, concurrency=8)
+REFINER = {"refiner": 1, "refine_above": 1}  # the policy helps itself, and replies nothing that is of use
+SETTINGS = EvalSettings(
+    ("arpo/MultiHop-v0", "arpo/Bifurcation-v0"), tasks=8, samples=2, concurrency=8, inference=REFINER
+)
 
 
 class Endpoint:
@@ -96,6 +99,7 @@ def test_a_node_is_killed_and_no_episode_is_lost_or_there_twice(
     whole = run_evaluation(more, models, tmp_path / "whole")
     assert len(found.attempts) == len(found.rows) == 2 * 9 * 2
     assert untimed(found) == untimed(whole)
+    assert any(entry.helper for row in found.rows for entry in row.episodes)
     assert {entry.outcome for row in found.rows for entry in row.episodes} >= {"failed", "answered"}
     assert (tmp_path / "ray" / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
 
@@ -140,7 +144,6 @@ def test_two_runs_that_lose_a_worker_get_the_same_new_one(monkeypatch: pytest.Mo
     [
         ([], r"reach no model of this process, and 'x' would be one (transformers): serve it with vLLM"),
         (["--vllm"], "'x' would be one (vllm)"),
-        (["--vllm-server", "http://h", "--with", "debugger"], "no tools at inference time: leave out --with"),
         (["--vllm-server", "http://h", "--cache", "c.sqlite"], "cannot share the recording 'c.sqlite'"),
     ],
 )

@@ -123,3 +123,9 @@ def test_one_process_on_several_gpus_is_warned(
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     configure(read_settings("arithmetic-cpu", []))
     assert "2 GPUs here and one process" in caplog.text
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, (1, 10)), ({"logging_steps": 5}, (5, 5))])
+def test_every_step_is_logged_and_the_interval_of_evaluations_stays(given: Any, expected: tuple[int, int]) -> None:
+    _, args = configure({"eval_strategy": "steps", **given})
+    assert (args.logging_steps, args.eval_steps) == expected

@@ -49,6 +49,18 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_an_evaluation_has_its_tools_at_inference_time(tmp_path: Path) -> None:
+    helped = {"algorithm": "arpo", "with": ["debugger", "refiner=2"], "with_model": "m", "with_price": [1, 2]}
+    section = {"environments": "arpo/Arithmetic-v0", "model": "x", **helped}
+    file = tmp_path / "path.yaml"
+    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "out"), "eval": section}))
+    Pipeline.read(str(file)).run(commands := Commands())
+    expected = "--algorithm arpo --with debugger,refiner=2 --with-model m --with-price 1 2"
+    assert commands.lines[0][-len(expected.split()) :] == expected.split()
+    with pytest.raises(ValueError, match="did you mean 'debugger'"):
+        Pipeline.read(str(file), ["eval.with=debuger"])
+
+
 def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path) -> None:
     commands, out = Commands(), tmp_path / "out"
     Pipeline.read(file, ["train.max_steps=3"]).run(commands)

@@ -236,7 +236,7 @@ def test_another_number_of_processes_is_warned_about(
 
 
 def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arpo_trainer.run.arguments.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("arpo_trainer.run.weight_arguments.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"lora_rank=8 needs PEFT: pip install 'arpo-gym\[lora\]'"):
         RunArguments(lora_rank=8)
 
