@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from arpo_trainer.run.sft_arguments import configure_sft
 from arpo_trainer.run.sft_run import sft
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.sft.tokenised_traces import IGNORED
+from tests import ready_processes
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.sft.rows import FORMATS, tree
 from tests.conftest import tiny_llama
@@ -151,14 +149,15 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
 
 
 def _kill_after_a_checkpoint(command: list[str], folder: Path) -> None:
-    run = subprocess.Popen([sys.executable, "-m", "arpo_trainer.cli", *command], stderr=subprocess.DEVNULL)
+    said = folder.with_suffix(".out")
+    run = ready_processes.start("arpo_trainer.cli", *command, folder=Path.cwd(), said=said)
     deadline = time.monotonic() + 240
     while not list(folder.glob("checkpoint-*/trainer_state.json")):
-        assert run.poll() is None, "it ended before a checkpoint"
+        assert run.is_alive(), f"it ended before a checkpoint: {ready_processes.errors_of(said)}"
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
+    run.kill()
+    run.join()
     for later in folder.glob("checkpoint-*"):  # a quick run may have gone on for some steps
         if later.name != "checkpoint-4":
             shutil.rmtree(later)
