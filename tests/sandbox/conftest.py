@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from sandbox.images.build import build_image
 
 DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 COMMAND = pytest.param("command", marks=pytest.mark.docker)
+_FIXTURES = ("sandbox", "isolated", "fortress", "backend", "data_sandbox")  # whose parameter is a backend
+
 # files of the interpreter in the server and of the pool in the client, which know nothing of the backend between them
 _SAME_CODE = (
     "test_sandbox_attacks_in_an_environment",
@@ -38,6 +41,7 @@ _SAME_CODE = (
     "test_sandbox_strict_forks",
 )
 _SAME_CODE_TOO = ("test_a_tree_of_depth_ten", "test_the_client_keeps_no_descriptors", "test_a_thousand_sessions")
+_IN_EACH = ("test_an_open_figure_is_a_picture",)  # matplotlib, from the packages that a backend mounts
 
 # what of the backend "http", which has a client of its own, is tested each time
 _OVER_HTTP = ("test_sandbox_session", "test_sandbox_fresh", "test_sandbox_files", "test_sandbox_interrupt")
@@ -52,14 +56,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left = {item.nodeid for item in items if not _is_kept(item)}
+    ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]  # pytest hands over all
+    left = {item.nodeid for item in ours if not _is_kept(item)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
 
 
 def _is_kept(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    backends = {parameters[name] for name in ("sandbox", "isolated", "fortress", "backend") if name in parameters}
+    backends = {parameters.get(fixture) for fixture in _FIXTURES} - {None}
     if CHOSEN:
         return CHOSEN_BACKEND in backends
     if ALL_BACKENDS or not backends or FULL_BACKEND in backends:
@@ -67,8 +72,9 @@ def _is_kept(item: pytest.Item) -> bool:
     if "http" in backends:
         return item.path.stem in _OVER_HTTP
     attack = parameters.get("attack")
-    same = item.path.stem in _SAME_CODE or item.name.startswith(_SAME_CODE_TOO)
-    return not same and (attack is None or attack.kind in OF_THE_ISOLATION)
+    if attack is not None:
+        return attack.kind in OF_THE_ISOLATION
+    return item.name.startswith(_IN_EACH) or not (item.path.stem in _SAME_CODE or item.name.startswith(_SAME_CODE_TOO))
 
 
 def pytest_unconfigure() -> None:
