@@ -1,6 +1,7 @@
 # make demo   sets everything up and trains a small model with ARPO, from nothing
 # make test   sets up what it needs and runs the tests
 # make test-pythons   those that need no PyTorch, on Python 3.11, 3.12 and 3.13, as far as they are here
+# make test-backends   those of the sandbox, all through every backend
 # make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
 # make adapters   the tests of the adapters for other frameworks, each in an environment of its own (.venv-peers)
 # make site   builds the documentation into build/site; a warning or a broken link fails it
@@ -24,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 
-.PHONY: help setup setup-vllm sandbox model demo test test-tools test-pythons test-vllm adapters check bench gpu docs site clean
+.PHONY: help setup setup-vllm sandbox model demo test test-tools test-backends test-pythons test-vllm adapters check bench gpu docs site clean
 
 help:
 	@sed -n 's/^# //p;/^\.DEFAULT/q' Makefile
@@ -52,6 +53,9 @@ test-tools:
 test: test-tools sandbox model
 	@echo "== running the tests"
 	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m pytest $(TESTS) -n $(WORKERS) --dist loadscope
+
+test-backends: test-tools sandbox
+	@$(WITH_SANDBOX) $(ONE_THREAD) ARPO_TEST_BACKENDS=all $(PY) -m pytest tests/sandbox
 
 test-pythons: sandbox
 	@$(WITH_SANDBOX) $(ONE_THREAD) WORKERS=$(WORKERS) scripts/test_pythons.sh $(if $(filter command%,$(origin TESTS)),$(TESTS))

@@ -1,4 +1,7 @@
-"""Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show."""
+"""Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show.
+
+Of those that train the first is started with Python, the others are forks: see `ready_processes`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests import ready_processes
 from tests.arpo_env.chat_server import ChatServer, chat_server, saying
 from tests.conftest import tiny_llama
 
@@ -38,6 +42,12 @@ def run(name: str, folder: Path, *arguments: str, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def fork(name: str, folder: Path, *arguments: str, **variables: str) -> str:
+    """Run a script as `run` does, but as a fork of a process that has imported what it takes to train."""
+    said = folder.parent / f"{folder.name}.out"
+    return ready_processes.run(str(EXAMPLES / name), *arguments, folder=folder, said=said, **variables)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
@@ -131,7 +141,7 @@ def test_lora_trains_adapters_and_merges_them(tiny_policy: Path, isolation: str,
     pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
-    out = run("11_train_with_lora.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    out = fork("11_train_with_lora.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
     [trained, total] = re.findall(r"params: ([\d,]+)", out)
     assert int(trained.replace(",", "")) < int(total.replace(",", ""))
     folder = tmp_path / "runs" / "lora"
@@ -140,7 +150,7 @@ def test_lora_trains_adapters_and_merges_them(tiny_policy: Path, isolation: str,
 
 
 def test_a_branching_rule_of_ones_own_decides(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = run("12_your_own_branching_rule.py", tmp_path, MODEL=str(tiny_policy))
+    out = fork("12_your_own_branching_rule.py", tmp_path, MODEL=str(tiny_policy))
     decisions = re.findall(r"^score ([\d.]+): (\d) branches \((.*)\)$", out, re.MULTILINE)
     assert decisions
     assert all((float(score) > 0.1) == (why != "score not above threshold") for score, _, why in decisions)
@@ -150,7 +160,7 @@ def test_a_branching_rule_of_ones_own_decides(tiny_policy: Path, isolation: str,
 
 
 def test_an_advantage_of_ones_own_is_trained_with(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = run("13_your_own_advantage.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    out = fork("13_your_own_advantage.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
     [found] = re.findall(r"^rewards (\[.*\]) advantages (\[.*\])$", out, re.MULTILINE)
     rewards, advantages = map(ast.literal_eval, found)
     assert advantages == [reward - statistics.median(rewards) for reward in rewards]
@@ -169,7 +179,7 @@ def endpoint() -> Iterator[ChatServer]:
 
 
 def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
-    out = run(
+    out = fork(
         "14_evaluate_an_endpoint.py",
         tmp_path,
         "--url",
@@ -226,7 +236,7 @@ def calling_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.Temp
 
 
 def test_plain_trl_plays_an_environment(calling_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = run("15_use_plain_trl.py", tmp_path, MODEL=str(calling_policy), STEPS="1")
+    out = fork("15_use_plain_trl.py", tmp_path, MODEL=str(calling_policy), STEPS="1")
     calls = float(re.findall(r"'tools/call_frequency': '?([\d.]+)", out)[-1])
     failures = float(re.findall(r"'tools/failure_frequency': '?([\d.]+)", out)[-1])
     assert calls > 0

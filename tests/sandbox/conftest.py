@@ -1,19 +1,22 @@
 """One open sandbox per backend for the whole run; a backend that this machine lacks is skipped with its reason.
 
-With ARPO_TEST_COMMAND=docker, ssh or bubblewrap only the backend "command" is tested, with that command, and all of it
-(scripts/test_commands.sh); with ARPO_TEST_COMMAND=kubernetes that backend, on the cluster of kubectl. Without it, the
-few tests that take long are left out for "command".
+All tests run through one backend: ARPO_SANDBOX, or Docker. What is the same code behind every stream is tested through
+the others only with ARPO_TEST_BACKENDS=all (`make test-backends`). With ARPO_TEST_COMMAND=docker, ssh or bubblewrap
+only the backend "command" is tested, with that command, and all of it (scripts/test_commands.sh); with
+ARPO_TEST_COMMAND=kubernetes that backend, on the cluster of kubectl.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from attacks import OF_THE_ISOLATION
 from commands_under_test import CHOSEN, CHOSEN_BACKEND, command_for, end_ssh
-from sandbox_under_test import ALL_OVER_HTTP, LIMITS, opened
+from sandbox_under_test import ALL_BACKENDS, FULL_BACKEND, LIMITS, opened
 
 from sandbox import Sandbox, SyncInterpreter
 from sandbox.backends.command import COMMAND_VARIABLE
@@ -22,17 +25,25 @@ from sandbox.images.build import build_image
 
 DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 COMMAND = pytest.param("command", marks=pytest.mark.docker)
-# what they test is the same code behind every stream
-_LONG = (
-    "test_a_tree_of_depth_ten",
-    "test_the_client_keeps_no_descriptors",
-    "test_a_thousand_sessions",
-    "test_a_fork_behaves_as",
-    "test_large_files",
-    "test_every_slot_comes_back",
-)
+_FIXTURES = ("sandbox", "isolated", "fortress", "backend", "data_sandbox")  # whose parameter is a backend
 
-# what of the backend "http" is tested each time; ARPO_TEST_HTTP=all tests everything
+# files of the interpreter in the server and of the pool in the client, which know nothing of the backend between them
+_SAME_CODE = (
+    "test_sandbox_attacks_in_an_environment",
+    "test_sandbox_fork_property",
+    "test_sandbox_honest",
+    "test_sandbox_hostile_property",
+    "test_sandbox_initial_files",
+    "test_sandbox_interrupt",
+    "test_sandbox_own_death",
+    "test_sandbox_pictures",
+    "test_sandbox_pool",
+    "test_sandbox_strict_forks",
+)
+_SAME_CODE_TOO = ("test_a_tree_of_depth_ten", "test_the_client_keeps_no_descriptors", "test_a_thousand_sessions")
+_IN_EACH = ("test_an_open_figure_is_a_picture",)  # matplotlib, from the packages that a backend mounts
+
+# what of the backend "http", which has a client of its own, is tested each time
 _OVER_HTTP = ("test_sandbox_session", "test_sandbox_fresh", "test_sandbox_files", "test_sandbox_interrupt")
 
 
@@ -45,19 +56,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left = {item.nodeid for item in items if not _is_kept(item)}
+    ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]  # pytest hands over all
+    left = {item.nodeid for item in ours if not _is_kept(item)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
 
 
 def _is_kept(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    backends = [parameters.get(name) for name in ("sandbox", "isolated", "fortress")]
+    backends = {parameters.get(fixture) for fixture in _FIXTURES} - {None}
     if CHOSEN:
         return CHOSEN_BACKEND in backends
+    if ALL_BACKENDS or not backends or FULL_BACKEND in backends:
+        return True
     if "http" in backends:
-        return ALL_OVER_HTTP or item.path.stem in _OVER_HTTP
-    return not ("command" in backends and item.name.startswith(_LONG))
+        return item.path.stem in _OVER_HTTP
+    attack = parameters.get("attack")
+    if attack is not None:
+        return attack.kind in OF_THE_ISOLATION
+    return item.name.startswith(_IN_EACH) or not (item.path.stem in _SAME_CODE or item.name.startswith(_SAME_CODE_TOO))
 
 
 def pytest_unconfigure() -> None:

@@ -21,8 +21,11 @@ from sandbox.server.kernel.processes import descendants
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
 
 TOKEN = "a-token"
-ALL_OVER_HTTP = os.environ.get("ARPO_TEST_HTTP") == "all"
-"""Whether all tests of sandboxes run over HTTP, too, and not only some."""
+ALL_BACKENDS = os.environ.get("ARPO_TEST_BACKENDS") == "all"
+"""Whether all tests run through all backends."""
+_CHOSEN = os.environ.get("ARPO_SANDBOX", "")
+FULL_BACKEND = _CHOSEN if _CHOSEN in ("bubblewrap", "unsafe_local") else "docker"
+"""The backend that all tests run through; see `conftest`."""
 
 behind: dict[Sandbox, Sandbox] = {}
 """For a sandbox that is reached by HTTP: the one of the server."""

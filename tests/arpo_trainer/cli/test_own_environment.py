@@ -19,6 +19,7 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run.cold_start_cache import own_tasks
 from arpo_trainer.tree import read_traces
 from envs_registry import Task
+from tests import ready_processes
 from tests.arpo_trainer.byte_policy import write_byte_policy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,13 +49,18 @@ def here(folder: Path, own_names: None, monkeypatch: pytest.MonkeyPatch) -> Path
     return folder
 
 
-def arpo(folder: Path, *arguments: str, said: str = "") -> str:
-    """Run the console script: its own folder is on Python's path, the current one is not."""
-    script = folder / "bin" / "arpo"
+def console_script(folder: Path) -> str:
+    """The console script: its own folder is on Python's path, the current one is not."""
+    script = folder / "bin" / "arpo.py"
     script.parent.mkdir(exist_ok=True)
     script.write_text(CONSOLE_SCRIPT, encoding="utf-8")
+    return str(script)
+
+
+def arpo(folder: Path, *arguments: str, said: str = "") -> str:
+    """Run the console script."""
     done = subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [sys.executable, console_script(folder), *arguments],
         input=said,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -87,8 +93,8 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
 
 
 def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
-    arpo(
-        folder,
+    ready_processes.run(
+        console_script(folder),
         "rollout",
         ID,
         "--env-set",
@@ -105,6 +111,8 @@ def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> Non
         "12",
         "--output",
         "out",
+        folder=folder,
+        said=folder / "rollout.out",
     )
     trees = list(read_traces(folder / "out" / "traces.jsonl"))
     assert [tree.task["source"] for tree in trees] == ["", ""]

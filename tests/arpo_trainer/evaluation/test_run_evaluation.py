@@ -6,10 +6,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +20,7 @@ from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
 from arpo_trainer.evaluation.eval_plan import plan_environments
 from arpo_trainer.evaluation.live_display import LiveDisplay
 from arpo_trainer.tree import RolloutTree
+from tests import ready_processes
 from tests.arpo_env.chat_server import Answer, chat_server, reply
 from tests.arpo_trainer.evaluation import made_rows
 
@@ -58,15 +55,16 @@ def at(address: str, model_folder: Path) -> list[str]:
 
 def kill_after(command: list[str], rows: int, episodes: Path) -> None:
     """Start a command, and kill it when that many rows are there."""
-    process = subprocess.Popen([sys.executable, "-m", "arpo_trainer.cli", *command], stderr=subprocess.PIPE)
+    said = episodes.parent.with_suffix(".out")
+    process = ready_processes.start("arpo_trainer.cli", *command, folder=Path.cwd(), said=said)
     until = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < until:
+    while process.is_alive() and time.monotonic() < until:
         if episodes.is_file() and episodes.read_bytes().count(b"\n") >= rows:
             break
         time.sleep(0.005)
-    assert process.poll() is None, (process.communicate()[1] or b"").decode()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    assert process.is_alive(), ready_processes.errors_of(said)
+    process.kill()
+    process.join()
 
 
 @pytest.mark.usefixtures("isolation")

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -27,6 +27,7 @@ from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.timeline import Stopwatch
+from tests import ready_processes
 from tests.arpo_trainer.cli.test_play_command import containers_of
 from tests.arpo_trainer.training import test_overlap as overlap
 from tests.arpo_trainer.training.test_trainer import config
@@ -188,21 +189,29 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any], Path]:
     """What one process found, what each of two found, and the folder with the weights."""
     folder = tmp_path_factory.mktemp("ranks")
-    # the address: where the host's own name cannot be resolved, `--standalone` alone waits for ever
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "--local-addr", "127.0.0.1"]
-    pair = subprocess.Popen(
-        [sys.executable, *launch, "-m", __name__, str(tiny_policy), str(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    try:
-        said, _ = pair.communicate(timeout=600)
-    finally:
-        pair.terminate()  # it ends its processes
-        pair.wait()
-    assert pair.returncode == 0, said
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    outputs = [folder / f"rank{rank}.out" for rank in range(2)]
+    pair = [
+        ready_processes.start(
+            __name__,
+            str(tiny_policy),
+            str(folder),
+            folder=Path(__file__).parents[3],
+            said=said,
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE="2",
+            LOCAL_WORLD_SIZE="2",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+        )
+        for rank, said in enumerate(outputs)
+    ]
+    for process in pair:
+        process.join(300)
+        process.kill()
+    assert [process.exitcode for process in pair] == [0, 0], [ready_processes.errors_of(said) for said in outputs]
     both = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     alone = folder / "alone"
     alone.mkdir()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +22,7 @@ from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.resume import ResumableTrainer
 from arpo_trainer.training.run_fingerprint import fingerprint
 from arpo_trainer.training.trl_hooks import HookedGRPOTrainer
+from tests import ready_processes
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.training.test_trainer import config
 
@@ -74,10 +73,11 @@ def runs(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFac
     ]
     (folder / "jobs.json").write_text(json.dumps(jobs))
     files = [str(folder / name) for name in ("jobs.json", "ends.json")]
-    script = [sys.executable, "-m", "tests.arpo_trainer.training.resume_runs", *files]
-    done = subprocess.run(script, capture_output=True, text=True, check=True, timeout=500)
-    assert json.loads((folder / "ends.json").read_text()) == [0, -9, -9, 0], done.stderr
-    assert f"{half} is not complete" in done.stderr
+    said = folder / "jobs.out"
+    ready_processes.run("tests.arpo_trainer.training.resume_runs", *files, folder=Path.cwd(), said=said)
+    errors = said.with_suffix(".err").read_text()
+    assert json.loads((folder / "ends.json").read_text()) == [0, -9, -9, 0], errors
+    assert f"{half} is not complete" in errors
     return folder
 
 

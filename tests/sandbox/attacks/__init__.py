@@ -53,5 +53,19 @@ _TABLES = (
     unfair.ATTACKS,
 )
 ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table)
+OF_THE_ISOLATION = (
+    "exhaustion",
+    "files",
+    "kernel",
+    "kernel_memory",
+    "leftovers",
+    "memory",
+    "network",
+    "processes",
+    "reading",
+    "signals",
+    "watching",
+)
+"""Kinds of attacks that the walls of a backend contain; the others are contained by the server, the same in each."""
 
-__all__ = ["ATTACKS", "Attack"]
+__all__ = ["ATTACKS", "OF_THE_ISOLATION", "Attack"]

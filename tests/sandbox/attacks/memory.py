@@ -65,7 +65,7 @@ while True:
         "MemoryError|memory",
         """
 import zlib
-packer = zlib.compressobj(9)
+packer = zlib.compressobj(1)
 bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(300)) + packer.flush()
 zlib.decompress(bomb)
 """,

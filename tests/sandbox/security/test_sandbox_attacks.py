@@ -24,7 +24,7 @@ from attacks.forking import HANGS
 from attacks.fortress import SOON, TOOLS, Fortress, Victim
 from attacks.unfair import IN_A_CELL
 from commands_under_test import CHOSEN, CHOSEN_BACKEND
-from sandbox_under_test import ALL_OVER_HTTP, open_or_skip, opened
+from sandbox_under_test import ALL_BACKENDS, open_or_skip, opened
 
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 from sandbox.server import bundle
@@ -55,7 +55,7 @@ def fortresses() -> Iterator[dict[str, Fortress]]:
         _managers.pop().__exit__(None, None, None)
 
 
-_OVER_HTTP = ["http"] if ALL_OVER_HTTP else []
+_OVER_HTTP = ["http"] if ALL_BACKENDS else []
 
 
 @pytest.fixture(params=[CHOSEN_BACKEND] if CHOSEN else [DOCKER, "bubblewrap", "unsafe_local", *_OVER_HTTP])
