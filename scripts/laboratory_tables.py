@@ -14,7 +14,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "laboratory.md"
 STORED = ROOT / "docs" / "results" / "laboratory"
-FOLDERS = {"tables": "main", "group-size": "group-size", "group-size-short": "group-size-short", "smollm2": "smollm2"}
+FOLDERS = {
+    "tables": "main",
+    "group-size": "group-size",
+    "group-size-short": "group-size-short",
+    "rates": "group-size-rates",
+    "ablations": "ablations",
+    "smollm2": "smollm2",
+}
 # a grid without a finished run has no tables
 RESULTS = {name: path for name, folder in FOLDERS.items() if (path := STORED / folder / "comparison.json").is_file()}
 END = "<!-- end of tables -->\n"
