@@ -90,8 +90,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
                 raise ValueError(f"{name} has no tools, so nothing with tools can be sampled; add tools=[python]")
             if env.budget.folds:
                 raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
-            if env.services.images:
-                raise ValueError("images=True: a training row is text, and has no pictures; leave images out")
+            if env.services.show_images:
+                raise ValueError("show_images=True: a training row is text, and has no pictures; leave show_images out")
             if TOOL_SEARCH in env.tools:
                 raise ValueError(
                     f"{name} has tool_search: rows of `arpo sft` name their tools at the start, so that calls of tools "

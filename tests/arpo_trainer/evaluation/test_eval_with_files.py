@@ -78,7 +78,7 @@ def test_a_question_about_a_picture_needs_a_model_that_sees(model_folder: Path, 
     Image.new("RGB", (3000, 2000), GREEN).save(tmp_path / "flag.png", compress_level=1)
 
     def evaluate(name: str, images: str, *model: str) -> int:
-        options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[read_file]", f"images={images}"]
+        options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[read_file]", f"show_images={images}"]
         command = ["eval", "arpo/GAIA-v0", *(part for option in options for part in ("--env-set", option))]
         return main([*command, "--model", str(model_folder), *model, "--plain", "--output", str(tmp_path / name)])
 
