@@ -158,7 +158,11 @@ def test_settings_that_cannot_work_are_refused(options: dict[str, Any], told: st
 
 @pytest.mark.parametrize(
     ("env", "options", "told"),
-    [("arpo/Arithmetic-v0", {"folds": 1}, "leave folds out"), ("arpo/ToolWorld-v0", {}, "found on the way")],
+    [
+        ("arpo/Arithmetic-v0", {"folds": 1}, "leave folds out"),
+        ("arpo/Arithmetic-v0", {"tools": ["read_file"], "show_images": True}, "leave show_images out"),
+        ("arpo/ToolWorld-v0", {}, "found on the way"),
+    ],
 )
 def test_episodes_that_no_row_can_hold_are_refused(env: str, options: dict[str, Any], told: str) -> None:
     settings = SynthSettings((env,), env_options={"level": "1", **options}, tasks=1)
