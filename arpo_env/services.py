@@ -47,7 +47,7 @@ class Services:
             "summaries" by `page_model` (the papers' browser agent).
         page_reader: reads the pages; replaces a `PageReader` with its defaults. For `browse` it needs `links=True`.
         browse: add the tool `browse`, which opens the task's start page (WebWalker), web addresses, and links.
-        images: `read_file` shows pictures to the model, which has to see: a chat endpoint of a vision model.
+        show_images: `read_file` shows pictures to the model, which has to see: a chat endpoint of a vision model.
         page_model: name of the model that summarises pages.
         judge_model: name of the model that judges answers.
         tool_documents: what `tool_search` finds: a file of tool documents (see `arpo_env.tools.tool_document`), or a
@@ -72,7 +72,7 @@ class Services:
     pages: str = "snippets"
     page_reader: PageSource | None = None
     browse: bool = False
-    images: bool = False
+    show_images: bool = False
     page_model: str = ""
     judge_model: str = ""
     tool_documents: Any = None
@@ -97,7 +97,7 @@ class Services:
             raise ValueError("pages='summaries' needs page_model=..., the name of the model that reads the pages")
         if self.page_model and self.pages != "summaries":
             raise ValueError(f"page_model={self.page_model!r} reads for pages='summaries', not for {self.pages!r}")
-        for name in ("browse", "images"):
+        for name in ("browse", "show_images"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is True or False, not {getattr(self, name)!r}")
         if self.page_reader is not None and self.pages == "snippets" and not self.browse:

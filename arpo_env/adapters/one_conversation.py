@@ -18,11 +18,11 @@ def check_one_conversation(env: ToolEnv | Mapping[str, Any]) -> None:
         ValueError: it does; says where it can be played.
     """
     folds = env.budget.folds if isinstance(env, ToolEnv) else env.get("folds", 0)
-    images = env.services.images if isinstance(env, ToolEnv) else env.get("images", False)
+    images = env.services.show_images if isinstance(env, ToolEnv) else env.get("show_images", False)
     if images:
         raise ValueError(
-            "images=True: this adapter passes on text alone. Leave images out, or play with `arpo eval --endpoint` or "
-            "arpo_env.play (without in_place)"
+            "show_images=True: this adapter passes on text alone. Leave show_images out, or play with "
+            "`arpo eval --endpoint` or arpo_env.play (without in_place)"
         )
     if folds:
         raise ValueError(

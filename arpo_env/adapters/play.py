@@ -237,7 +237,8 @@ class _Player:
         if not answer:
             return []
         turn = self.episode.env.episode.turns[-1]  # has a single text if one of several calls spoilt the turn
-        return [{"role": "user", "content": "\n".join(map(self.episode.env.protocol.defuse, turn.results))}]
+        results = "\n".join(map(self.episode.env.protocol.defuse, turn.results))
+        return [{"role": "user", "content": turn.content(results)}]
 
 
 def _environment(env: Playable) -> ToolEnv:

@@ -54,10 +54,11 @@ def _shrunk(image: Image) -> Image:
     image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))  # a JPEG is decoded at a smaller size at once
     image.load()
     small: Image = image
-    if image.mode not in ("L", "RGB", "RGBA"):
+    # "transparency" is a single colour of a picture without an alpha channel
+    clear = image.mode in ("P", "PA", "LA", "La", "RGBa") or "transparency" in image.info
+    if clear or image.mode not in ("L", "RGB", "RGBA"):
         # first, for memory's sake: several copies with up to 4 bytes a pixel follow
         image.thumbnail((4 * LONGEST_SIDE, 4 * LONGEST_SIDE), Resampling.NEAREST)
-        clear = image.mode in ("P", "PA", "LA", "La", "RGBa")  # may be transparent
         small = _eight_bits(image) if image.mode[0] in "IF" else image.convert("RGBA" if clear else "RGB")
     small.thumbnail((LONGEST_SIDE, LONGEST_SIDE), reducing_gap=2.0)
     return _on_white(ImageOps.exif_transpose(small))

@@ -76,9 +76,9 @@ class Toolbox:
             raise ValueError(
                 f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
             )
-        if self.services.images and "read_file" not in made:
+        if self.services.show_images and "read_file" not in made:
             raise ValueError(
-                "images=True shows pictures among attached files, but there is no tool read_file: take tasks with "
+                "show_images=True shows pictures among attached files, but there is no tool read_file: take tasks with "
                 "files (files=True for GAIA), or add tools=['read_file', ...]"
             )
         if self.services.result_model and "tool_search" not in made:
@@ -98,7 +98,7 @@ class Toolbox:
         if entry == "read_file":
             from arpo_env.tools.read_file_tool import ReadFileTool
 
-            return [ReadFileTool(self.services.result_characters, images=self.services.images)]
+            return [ReadFileTool(self.services.result_characters, images=self.services.show_images)]
         if entry == "browse":
             return [self._browse()]
         if entry == "go":

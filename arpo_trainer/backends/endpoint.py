@@ -22,6 +22,7 @@ from arpo_trainer.timeline import Stopwatch
 
 _OPENAI = "https://api.openai.com/v1"
 _MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
+_BLIND = "Give a model that sees, and let vLLM take enough pictures (--limit-mm-per-prompt); or leave show_images out"
 _CURES = {
     "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
     "temperature": "Give extra={'temperature': None} if the model takes no temperature",
@@ -31,10 +32,14 @@ _CURES = {
     },
     "'stop'": "Give extra={'stop': None} if the model takes no stop strings; the text is then cut here",
     "logprobs": "Take topk=0 if the endpoint gives no log-probabilities, or not so many",
-    "context length": "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
+    **dict.fromkeys(
+        ("context length", "maximum model length"),  # before "image": such a refusal also says what pictures take
+        "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
+    ),
     "status 401": "Set OPENAI_API_KEY to a key of that endpoint",
     "status 403": "Set OPENAI_API_KEY to a key that may use this model",
-    "image": "Give a model that sees, and let vLLM take enough pictures (--limit-mm-per-prompt); or leave images out",
+    **dict.fromkeys(("image", "multimodal", "multi-modal"), _BLIND),
+    "status 413": "The request is too large: let the server take more, or limit calls: tool_limits={read_file: 5}",
     "status 404": "The address ends in /v1 as a rule (--endpoint or OPENAI_BASE_URL); model names are at /models there",
 }
 _Token = tuple[str, float, list[float]]  # text, log-probability, and those of the most likely ones

@@ -140,7 +140,7 @@ def run_evaluation(
 def _refuse_blind(models: Sequence[EvalModel], planned: Sequence[PlannedEnv]) -> None:
     """Refuse pictures for models that cannot be shown any, before weights are loaded."""
     blind = next((model for model in models if model.kind != "endpoint"), None)
-    if blind and any(one.env.services.images for one in planned):
+    if blind and any(one.env.services.show_images for one in planned):
         raise ValueError(UNSEEN.format(model=f"{blind.label!r} (a model of kind {blind.kind!r})"))
 
 

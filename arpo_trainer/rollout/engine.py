@@ -28,9 +28,9 @@ from envs_registry import Task
 
 __all__ = ["Engine", "RolloutSettings"]
 UNSEEN = (
-    "images=True shows pictures to the model, and {model} reads token ids of text alone. Serve a model that sees, for "
-    "instance with `vllm serve`, and evaluate it as a chat endpoint (--endpoint http://HOST:8000/v1 --endpoint-model "
-    "NAME, or EndpointBackend), or leave images out"
+    "show_images=True shows pictures to the model, and {model} reads token ids of text alone. Serve a model that sees, "
+    "for instance with `vllm serve`, and evaluate it as a chat endpoint (--endpoint http://HOST:8000/v1 "
+    "--endpoint-model NAME, or EndpointBackend), or leave show_images out"
 )
 
 
@@ -74,7 +74,7 @@ class Engine:
     def __post_init__(self) -> None:
         if self.inference is not None:
             self.inference.settings.check(self.settings.temperature)
-        if self.env.services.images and not self.backend.wants_messages:
+        if self.env.services.show_images and not self.backend.wants_messages:
             raise ValueError(UNSEEN.format(model=type(self.backend).__name__))
         # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)

@@ -30,7 +30,7 @@ REPLAYED_ERRORS = (SandboxError, ServiceError, TimeoutError, OSError)
 class PlayedTurn:
     """A turn that was played: its text, the tokens left before it, its result, and whether the result was withheld.
 
-    `correction` is what ran in the place of the turn's own code.
+    `correction` is what ran in the place of the turn's own code, and `images` are the pictures with the result.
     """
 
     text: str
@@ -38,6 +38,7 @@ class PlayedTurn:
     result: str
     withheld: bool = False
     correction: Correction | None = None
+    images: tuple[str, ...] = ()
 
 
 @dataclass
@@ -63,7 +64,7 @@ class LiveEpisode:
     def record(self, withheld: bool) -> None:
         """Add the last turn to the history."""
         turn, room = self.env.episode.turns[-1], self.env.episode.tokens_left or 0
-        self.history.append(PlayedTurn(turn.text, room, turn.result, withheld, self.correction))
+        self.history.append(PlayedTurn(turn.text, room, turn.result, withheld, self.correction, tuple(turn.images)))
         self.correction = None
 
     def may_replay(self, error: BaseException) -> bool:
@@ -175,5 +176,5 @@ async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn], seed: int 
             if env.episode.turns[-1].result != turn.result:
                 env.withhold_result()
             result = env.episode.turns[-1].result
-        if result != turn.result:
+        if (result, tuple(env.episode.turns[-1].images)) != (turn.result, turn.images):
             raise ReplayError(f"turn {number} of the episode gave another result when it was replayed")

@@ -89,8 +89,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
                 raise ValueError(f"{name} has no tools, so nothing with tools can be sampled; add tools=[python]")
             if env.budget.folds:
                 raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
-            if env.services.images:
-                raise ValueError("images=True: a training row is text, and has no pictures; leave images out")
+            if env.services.show_images:
+                raise ValueError("show_images=True: a training row is text, and has no pictures; leave show_images out")
             check_format(settings.format, env.protocol)
             plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}
             plain = make_env(name, {**plain_options, **services, "tools": []})

@@ -177,6 +177,13 @@ REFUSALS = [
     (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
     (400, "maximum context length is 8192", "fewer tokens"),
     (404, "No endpoints found that support image input", "Give a model that sees"),
+    (400, "opt-125m is not a multimodal model None", "Give a model that sees"),
+    (
+        400,
+        "The prompt is longer than the maximum model length of 4096. For image inputs, the number ...",
+        "fewer tokens",
+    ),
+    (413, "Request Entity Too Large", "tool_limits"),
 ]
 
 

@@ -8,12 +8,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
 from arpo_trainer.evaluation.stored_episodes import stored_episodes
-from arpo_trainer.sft.own_traces import tree_traces
+from arpo_trainer.sft.own_traces import RejectionSampling, tree_traces
+from arpo_trainer.sft.plain_trace import DroppedRow
 from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_env.task_files.sample_files import FILES
@@ -78,7 +80,7 @@ def test_a_question_about_a_picture_needs_a_model_that_sees(model_folder: Path, 
     Image.new("RGB", (3000, 2000), GREEN).save(tmp_path / "flag.png", compress_level=1)
 
     def evaluate(name: str, images: str, *model: str) -> int:
-        options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[read_file]", f"images={images}"]
+        options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[read_file]", f"show_images={images}"]
         command = ["eval", "arpo/GAIA-v0", *(part for option in options for part in ("--env-set", option))]
         return main([*command, "--model", str(model_folder), *model, "--plain", "--output", str(tmp_path / name)])
 
@@ -103,4 +105,5 @@ def test_a_question_about_a_picture_needs_a_model_that_sees(model_folder: Path, 
     [picture] = stored.episode().turns[0].images
     assert picture.startswith("data:image/png;base64,")
     assert any("read_file ok, pictures: 1" in line for line in conversation_lines(run, run.rows[0], 0))
-    assert next(tree_traces(stored.tree)).pictures
+    with pytest.raises(DroppedRow, match="pictures seen"):  # a row of `arpo sft` is text
+        RejectionSampling().check(next(tree_traces(stored.tree)))

@@ -150,7 +150,14 @@ def test_settings_that_cannot_work_are_refused(options: dict[str, Any], told: st
         SynthSettings.from_dict({"environments": ["arpo/GSM8K-v0"], **options})
 
 
-def test_episodes_that_no_row_can_hold_are_refused() -> None:
-    settings = SynthSettings(("arpo/Arithmetic-v0",), env_options={"level": "1", "folds": 1}, tasks=1)
-    with pytest.raises(ValueError, match="leave folds out"), open_question_sets(settings):
+@pytest.mark.parametrize(
+    ("env", "options", "told"),
+    [
+        ("arpo/Arithmetic-v0", {"folds": 1}, "leave folds out"),
+        ("arpo/Arithmetic-v0", {"tools": ["read_file"], "show_images": True}, "leave show_images out"),
+    ],
+)
+def test_episodes_that_no_row_can_hold_are_refused(env: str, options: dict[str, Any], told: str) -> None:
+    settings = SynthSettings((env,), env_options={"level": "1", **options}, tasks=1)
+    with pytest.raises(ValueError, match=told), open_question_sets(settings):
         pass
