@@ -129,12 +129,15 @@ class Rewards:
         """
         if isinstance(what, Rewards):
             return what
-        if isinstance(what, Mapping) and list(what) == ["deepagent"]:
+        if isinstance(what, Mapping) and "deepagent" in what:
+            if len(what) > 1:
+                others = ", ".join(name for name in what if name != "deepagent")
+                raise ValueError(f"reward deepagent is a whole reward: leave {others} out, or name terms only")
             return deepagent_reward(what["deepagent"], own)
         if what is None or what in ("paper", "tool-star"):
             return PaperRewards()
         if what == "deepagent":
-            return DeepAgentRewards()
+            return deepagent_reward(None, own)
         if what == "reference":
             return cls([RewardTerm("reference", _reference_term)])
         # An empty dict is an error, since every reward would be 0.
@@ -181,26 +184,39 @@ class PaperRewards(Rewards):
 class DeepAgentRewards(Rewards):
     """ToolPO's two rewards as one sum, R_succ + R_action, with each among the components (DeepAgent, arXiv 2510.21618).
 
-    R_succ, `success`, is the accuracy of the answer; there is no reward for the format. R_action, `action`, is the sum
-    of C(call) over the calls, times `call_weight`. Its other part, S_pref, the preference for folding, compares
-    trajectories and is not known within one episode: `algorithm: toolpo` adds it, times `fold_weight`
-    (`arpo_trainer.algorithms.toolpo`).
+    R_succ, `success`, is the accuracy of the answer, or of the calls where the tasks have no gold answer; there is no
+    reward for the format. R_action, `action`, is the sum of C(call) over the calls, times `call_weight`. Its other
+    part, S_pref, the preference for folding, compares trajectories and is not known within one episode: `algorithm:
+    toolpo` adds it, times `fold_weight` (`arpo_trainer.algorithms.toolpo`).
 
     Args:
         correct: C of each call of an episode, 1 if it is right and 0 if not; by default `executed_calls`, since most
             tasks do not say which calls are right. Where they do, give a function that knows.
         call_weight: l1.
         fold_weight: l2.
+        accuracy: R_succ of an episode; None is the score of the answer.
     """
 
-    def __init__(self, correct: CallCheck | None = None, call_weight: float = 1.0, fold_weight: float = 1.0) -> None:
+    def __init__(
+        self,
+        correct: CallCheck | None = None,
+        call_weight: float = 1.0,
+        fold_weight: float = 1.0,
+        accuracy: RewardFunction | None = None,
+    ) -> None:
         super().__init__([])
         self.correct, self.call_weight, self.fold_weight = correct or executed_calls, call_weight, fold_weight
+        self.accuracy = accuracy
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights of the two parts."""
-        return {"success": 1.0, "action": self.call_weight}
+        """The weights of the parts."""
+        return {"success": 1.0, "action": self.call_weight, "fold": self.fold_weight}
+
+    @property
+    def counts_format(self) -> bool:
+        """Whether the reward depends on the format: it does not."""
+        return False
 
     async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
         """Return R_succ + R_action.
@@ -210,8 +226,9 @@ class DeepAgentRewards(Rewards):
         """
         term = RewardTerm("action", lambda one: self.call_weight * sum(self.correct(one)))
         action = await _value(term, episode)
-        components = {**_base_components(episode, score, format_ok), "success": score.value, "action": action}
-        return Grade(score.value + action, components)
+        success = await _value(RewardTerm("accuracy", self.accuracy), episode) if self.accuracy else score.value
+        base = _base_components(episode, score, format_ok)
+        return Grade(success + action, {**base, "accuracy": success, "success": success, "action": action})
 
 
 def executed_calls(episode: Episode) -> list[float]:
@@ -236,11 +253,13 @@ def deepagent_reward(settings: Mapping[str, Any] | None, own: Any = None) -> Dee
         settings: `correct`, `call_weight` and `fold_weight`. `correct` says which calls are right: "executed" (those
             that ran, see `executed_calls`), "gold" (those that the environment's tasks name), MODULE:NAME of a function
             of the episode that returns C of each call, or such a function.
-        own: the reward of the environment; "gold" is its term `right_calls`.
+        own: the reward of the environment; "gold" is its term `right_calls`, and a function `accuracy` is R_succ.
 
     Raises:
         ValueError: a setting is unknown or has a wrong value, or the environment does not know which calls are right.
     """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ValueError(f"reward deepagent takes settings such as {{correct: gold}}, not {settings!r}")
     given = dict(settings or {})
     weights = {name: given.pop(name, 1.0) for name in ("call_weight", "fold_weight")}
     correct = given.pop("correct", "executed")
@@ -252,26 +271,32 @@ def deepagent_reward(settings: Mapping[str, Any] | None, own: Any = None) -> Dee
     for name, value in weights.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"{name} of reward deepagent must be a finite number, got {value!r}")
-    return DeepAgentRewards(_call_check(correct, own), **weights)
+    return DeepAgentRewards(_call_check(correct, own), accuracy=_own_function(own, "accuracy"), **weights)
 
 
 def _call_check(correct: Any, own: Any) -> CallCheck:
     if correct == "executed":
         return executed_calls
     if correct == "gold":
-        term = own.get("right_calls") if isinstance(own, Mapping) else None
-        if term is None:
+        count = _own_function(own, "right_calls")
+        if count is None:
             raise ValueError(
                 "correct: gold needs an environment whose tasks say which calls are right, such as arpo/ToolWorld-v0, "
                 "arpo/TMDB-v0 or arpo/APIBank-v0; elsewhere give correct: executed, or MODULE:NAME of a function"
             )
-        return functools.partial(_counted, term[0])
+        return functools.partial(_counted, count)
     if isinstance(correct, str):
         correct = load_object(correct, "correct: executed, gold or MODULE:NAME, not")
     if not callable(correct):
         raise ValueError(f"correct of reward deepagent must be executed, gold or a function, got {correct!r}")
     check: CallCheck = correct
     return check
+
+
+def _own_function(own: Any, name: str) -> Callable[[Episode], Any] | None:
+    """Return the function of a term of the environment's reward; None if it has none, or a weight alone."""
+    term = own.get(name) if isinstance(own, Mapping) else None
+    return None if term is None or isinstance(term, int | float) else _term(name, term).function
 
 
 def _counted(count: Callable[[Episode], float], episode: Episode) -> list[float]:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 from arpo_env.chat_model import ChatModel
-from arpo_env.errors import ServiceError
 from arpo_env.text import Fence, cut_middle
 
 _STEPS, _STEP_CHARACTERS = 10, 2_000
@@ -64,10 +63,8 @@ class ResultCondenser:
             return text
         prompt = self._prompt(name, arguments, steps, text)
         reply = await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=self.max_tokens)
-        if not reply.strip():
-            raise ServiceError(f"chat model {self.chat.model}", f"wrote nothing for a result of {name}")
         note = f"(condensed by another model from {len(text):,} characters)"
-        return f"{cut_middle(reply.strip(), self.limit)}\n{note}"
+        return f"{cut_middle(reply, self.limit)}\n{note}"
 
     def _prompt(self, name: str, arguments: Mapping[str, object], steps: Sequence[str], text: str) -> str:
         last = "\n\n".join(cut_middle(step.strip(), _STEP_CHARACTERS) for step in steps[-_STEPS:]) or "-"

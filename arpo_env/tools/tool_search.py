@@ -182,8 +182,10 @@ class FoundTool(Tool):
 
     async def shown(self, result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
         """Return the result, condensed if it is too long and there is a condenser."""
-        if self._condenser is None or result.status != "ok":
+        if self._condenser is None:
             return result
+        if result.status != "ok":
+            return replace(result, text=shorten(result.text, self._max_characters))
         return replace(result, text=await self._condenser.condense(self.name, arguments, self.context, result.text))
 
     def copy(self) -> FoundTool:

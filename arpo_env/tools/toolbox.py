@@ -81,10 +81,11 @@ class Toolbox:
                 "show_images=True shows pictures among attached files, but there is no tool read_file: take tasks with "
                 "files (files=True for GAIA), or add tools=['read_file', ...]"
             )
-        if self.services.result_model and "tool_search" not in made:
+        # without any tools there are no results; `arpo synth` plays its questions like that, too
+        if self.services.result_model and made and "tool_search" not in made:
             raise ValueError(
                 f"result_model={self.services.result_model!r} condenses results of tools that tool_search found, which "
-                f"is not among the tools ({', '.join(made) or 'none'}); add tools=['tool_search', ...]"
+                f"is not among the tools ({', '.join(made)}); add tools=['tool_search', ...]"
             )
         return made
 

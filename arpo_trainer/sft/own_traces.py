@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,13 +34,13 @@ class RejectionSampling:
 
     Attributes:
         min_reward: the least reward.
-        max_per_task: the most trajectories of one task; 0 is any number.
+        max_per_task: the most trajectories of one task; 0 is any number. One that folded its history counts once.
     """
 
     min_reward: float = 1.0
     max_per_task: int = 4
     _seen: set[tuple[str, str, tuple[Turn, ...]]] = field(default_factory=set)
-    _count: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _kept: defaultdict[str, set[object]] = field(default_factory=lambda: defaultdict(set))
 
     def check(self, trace: Trace) -> None:
         """Check a trajectory against those that are kept already.
@@ -54,13 +54,14 @@ class RejectionSampling:
             raise DroppedRow("pictures seen")
         if (trace.task, trace.question, trace.turns) in self._seen:
             raise DroppedRow("duplicate")
-        if self.max_per_task and self._count[trace.task, trace.question] >= self.max_per_task:
+        kept = self._kept[trace.task]
+        if self.max_per_task and trace.trajectory not in kept and len(kept) >= self.max_per_task:
             raise DroppedRow("enough of this task", f"max_per_task={self.max_per_task}")
 
     def keep(self, trace: Trace) -> None:
         """Count a trajectory that is kept."""
         self._seen.add((trace.task, trace.question, trace.turns))
-        self._count[trace.task, trace.question] += 1
+        self._kept[trace.task].add(trace.trajectory)
 
 
 def tree_of(row: Mapping[str, Any]) -> RolloutTree:
@@ -72,7 +73,10 @@ def tree_of(row: Mapping[str, Any]) -> RolloutTree:
     try:
         tree = RolloutTree.from_json(json.dumps(row))
         sound = all(span.index == place and _is_sound(span) for place, span in enumerate(tree.spans))
-        leaves = all(0 <= trajectory.leaf < len(tree.spans) for trajectory in tree.trajectories)
+        leaves = all(
+            0 <= trajectory.leaf < len(tree.spans) and isinstance(trajectory.reward, int | float | None)
+            for trajectory in tree.trajectories
+        )
         if sound and leaves and isinstance(tree.task, dict):
             return tree
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -83,7 +87,7 @@ def tree_of(row: Mapping[str, Any]) -> RolloutTree:
 def _is_sound(span: Span) -> bool:
     # a parent that comes later would make the way to the prompt endless
     follows = span.parent is None or 0 <= span.parent < span.index
-    return follows and isinstance(span.text, str) and isinstance(span.ids, list)
+    return follows and isinstance(span.text, str) and isinstance(span.ids, list) and isinstance(span.tool, dict | None)
 
 
 def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
@@ -99,17 +103,24 @@ def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
     """Yield one trace per trajectory of a tree, with its reward; of one with k folds, k + 1, each with its own prompt.
 
     Raises:
-        DroppedRow: its task has no question, or a fold has no memories.
+        DroppedRow: its task has no question, or a fold has no memories; the other trajectories come before.
     """
     question = tree.task.get("question")
     if not isinstance(question, str):
         raise DroppedRow("no question", "the tree's task has none")
+    faults: list[DroppedRow] = []
     for number, trajectory in enumerate(tree.trajectories):
         path = tree.path(number)
+        try:
+            segments = _segments(tree.prompt_ids, question, path)
+        except DroppedRow as fault:
+            faults.append(fault)
+            continue
         seen = any((span.tool or {}).get("images") for span in path)
         protocol, actions = _protocol_of(path), _actions_of(path)
         found: tuple[JsonSchema, ...] = ()
-        for segment in _segments(tree.prompt_ids, question, path):
+        one = object()
+        for segment in segments:
             spans = segment.spans
             texts = tuple(span.text if span.kind == "model" else None for span in spans)
             yield Trace(
@@ -123,9 +134,12 @@ def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
                 pictures=seen,
                 actions=actions,
                 found=found,
-                task=str(tree.task.get("id", "")),
+                task=f"{tree.task.get('id', '')}\n{question}",
+                trajectory=one,
             )
             found += tuple(schema for span in spans for schema in _found(span))
+    if faults:
+        raise faults[0]
 
 
 @dataclass

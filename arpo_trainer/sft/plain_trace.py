@@ -102,7 +102,8 @@ class Trace:
         pictures: whether the model was shown pictures on the way.
         actions: schemas of the environment's own actions that a rollout used: `tool_search`, `fold_thought`.
         found: schemas of tools that were found before the history was folded; nothing in the turns shows them.
-        task: the id of the task, if the trace comes from a rollout: several tasks may have one question.
+        task: id and question of the task, if the trace comes from a rollout: several tasks may have one question.
+        trajectory: what the parts of one trajectory share, and no other one has.
     """
 
     system: str | None
@@ -117,6 +118,7 @@ class Trace:
     actions: tuple[JsonSchema, ...] = ()
     found: tuple[JsonSchema, ...] = ()
     task: str = field(default="", compare=False)
+    trajectory: object = field(default=None, compare=False)
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -78,8 +78,10 @@ def request(text: str) -> GoldCall | None:
         call = ast.parse(f"f({inner})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             return None
-        return GoldCall(name, {word.arg or "": ast.literal_eval(word.value) for word in call.keywords})
-    except (SyntaxError, ValueError, RecursionError):
+        arguments = {word.arg or "": ast.literal_eval(word.value) for word in call.keywords}
+        json.dumps(arguments)  # the form of a task's answer, which has no sets or bytes
+        return GoldCall(name, arguments)
+    except (SyntaxError, TypeError, ValueError, RecursionError):
         pairs = _ARGUMENT.findall(inner)
         whole = ", ".join(f"{key}='{value}'" for key, value in pairs) == inner
         return GoldCall(name, dict(pairs)) if pairs and whole else None

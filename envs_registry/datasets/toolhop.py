@@ -35,11 +35,12 @@ def read_toolhop(rows: Rows) -> ToolSetSource:
     functions: dict[str, tuple[tuple[str, ...], str]] = {}
     for number, (_, row) in enumerate(rows):
         tools, sources = row.get("tools"), row.get("functions")
-        question, answer = str(row.get("question") or "").strip(), str(row.get("answer") or "").strip()
-        if not question or not answer or not isinstance(tools, Mapping) or not isinstance(sources, list):
+        usable = list(filter(_is_document, tools.values())) if isinstance(tools, Mapping) else []
+        question, answer = (_text(row.get(name)) for name in ("question", "answer"))
+        if not question or not answer or not usable or not isinstance(sources, list):
             left_out += 1
             continue
-        for document in filter(_is_document, tools.values()):
+        for document in usable:
             name = _free_name(document["name"], functions)
             functions[name] = (tuple(map(str, sources)), document["name"])
             documents.append({**document, "name": name})
@@ -68,6 +69,10 @@ def _file(place: Path) -> Path:
     if not files:
         raise DataFileError(f"{place}: no file named toolhop ({', '.join(READERS)})")
     return files[0]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()  # an answer may be the number 0
 
 
 def _is_document(value: Any) -> bool:

@@ -106,6 +106,20 @@ def test_deepagents_reward_takes_its_settings_from_a_file() -> None:
     assert graded(episode("1204", turn), Rewards.of({"deepagent": None})).components["action"] == 2.0
 
 
+@pytest.mark.parametrize("reward", ["deepagent", {"deepagent": {"correct": "gold"}}])
+def test_deepagents_success_is_that_of_the_calls_where_tasks_have_no_gold_answer(reward: Any) -> None:
+    own = {"accuracy": (lambda one: 1.0, 1.0), "right_calls": (lambda one: 2.0, 0.0)}
+    rewards = Rewards.of(reward, own)
+    parts = graded(episode("no gold answer"), rewards).components
+    assert (parts["accuracy"], parts["success"], parts["action"]) == (1.0, 1.0, 2.0 * (reward != "deepagent"))
+    assert not rewards.counts_format
+
+
+def test_deepagents_reward_beside_other_terms_is_refused() -> None:
+    with pytest.raises(ValueError, match="whole reward: leave format out"):
+        Rewards.of({"format": 0.1, "deepagent": {}})
+
+
 def all_wrong(episode: Episode) -> list[float]:
     return [0.0 for turn in episode.turns for _ in turn.calls]
 
@@ -119,9 +133,10 @@ def all_wrong(episode: Episode) -> list[float]:
         ({"correct": "golden"}, "executed, gold or MODULE:NAME, not 'golden'"),
         ({"correct": f"{__name__}:all_wrongs"}, "did you mean 'all_wrong'"),
         ({"correct": 1}, "executed, gold or a function"),
+        (1.0, "settings such as {correct: gold}, not 1.0"),
     ],
 )
-def test_wrong_settings_of_deepagents_reward_name_the_cure(settings: dict[str, Any], told: str) -> None:
+def test_wrong_settings_of_deepagents_reward_name_the_cure(settings: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Rewards.of({"deepagent": settings}, {"accuracy": 1.0})
 
@@ -217,5 +232,5 @@ def test_the_published_reward_bug_for_bug(text: str, score: float, reason: str) 
 def test_the_weights_tell_named_rewards_apart() -> None:
     # a resumed run compares them
     assert Rewards.of("paper").weights == Rewards.of("tool-star").weights == {}
-    assert Rewards.of("deepagent").weights == {"success": 1.0, "action": 1.0}
+    assert Rewards.of("deepagent").weights == {"success": 1.0, "action": 1.0, "fold": 1.0}
     assert Rewards.of({"accuracy": 1.0, "f1": 0.5}).weights == {"accuracy": 1.0, "f1": 0.5}

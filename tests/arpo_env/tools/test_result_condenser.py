@@ -11,6 +11,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.errors import ServiceError
 from arpo_env.tools.result_condenser import ResultCondenser
+from arpo_env.tools.tool import ToolResult
 from arpo_env.tools.tool_registry import ToolRegistry
 from envs_registry import Task
 from tests.arpo_env.chat_server import ChatServer, chat_server, saying
@@ -19,8 +20,10 @@ LONG = "row 1: nothing\n" * 600 + "row 601: the key is 42\n"
 CALL = '<tool_call>{"name": "table", "arguments": {"size": %d}}</tool_call>'
 
 
-def table(size: int) -> str:
+def table(size: int) -> str | ToolResult:
     """Return a table."""
+    if size < -1:
+        return ToolResult("x" * 9000, "error")
     if size < 0:
         raise ValueError("x" * 9000)
     return LONG[-size:]
@@ -30,7 +33,9 @@ def opened(server: ChatServer, **options: Any) -> ToolEnv:
     services = {"result_model": "m", "model_url": server.address, **options}
     tools: list[str | Callable[..., Any]] = ["tool_search"]
     registry = ToolRegistry.from_functions([table])
-    env = ToolEnv("arpo/Arithmetic-v0", tools=tools, protocol="deepagent", tool_documents=registry, **services)
+    env = ToolEnv(
+        "arpo/Arithmetic-v0", tools=tools, protocol="deepagent", tool_documents=registry, max_tool_calls=9, **services
+    )
     env.reset(options={"task": Task("t", "q", ("4",))})
     env.step("I look for a key. <tool_search>table</tool_search>")
     return env
@@ -45,7 +50,8 @@ def test_a_long_result_is_condensed_with_the_last_steps_and_the_call_in_view() -
         for part in ("I look for a key.", "I want the key.", '"size": 9000', "row 601: the key is 42"):
             assert part in prompt
         assert "row 1" in env.step(CALL % 4000)[0]  # short enough
-        assert "characters left out" in env.step(CALL % -1)[0]  # an error is shortened
+        for failing in (-1, -2):  # an error is shortened, one that the tool raises or returns
+            assert "characters left out" in env.step(CALL % failing)[0]
         assert len(server.prompts) == 1
         env.close()
 

@@ -157,7 +157,10 @@ def test_toolhop_runs_its_functions_in_the_sandbox(tmp_path: Path, isolation: st
     env.close()
 
 
-@pytest.mark.parametrize("broken", [{"tools": None}, {"functions": "def f(): ..."}, {"answer": " "}, {"question": ""}])
+BROKEN = [{"tools": None}, {"tools": {"What?": {"name": ""}}}, {"functions": "def f(): ..."}, {"answer": " "}]
+
+
+@pytest.mark.parametrize("broken", [*BROKEN, {"question": ""}])
 def test_broken_rows_of_toolhop_are_left_out(tmp_path: Path, broken: dict[str, Any]) -> None:
     rows = ROWS["arpo/ToolHop-v0"]
     file = tmp_path / "ToolHop.json"
@@ -259,6 +262,7 @@ HUB_ROWS = {
         request_row("User: Remind me.", ADD),
         request_row("User: Remind me.", "API-Request: [Nowhere(a='1')]"),
         request_row("User: Remind me.", "API-Request: [AddReminder(5)]"),
+        request_row("User: Remind me.", "API-Request: [AddReminder(content={5})]"),  # a set is no JSON
         request_row("User: Remind me.", "API-Request: [ToolSearcher(keywords='reminder')]"),
     ],
     "level-1-response.json": [{**request_row(f"User: Remind me.\n{ADD}->success", "AI: Done."), "id": 1}],
@@ -289,7 +293,7 @@ def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_api_bank_of_the_hub_is_played_by_its_rows(hub_copy: Path) -> None:
     env = ToolEnv("arpo/APIBank-v0")
-    assert (len(env.tasks.tasks), env.tasks.left_out) == (2, 2)
+    assert (len(env.tasks.tasks), env.tasks.left_out) == (2, 3)
     question, _ = env.reset(options={"index": 0})
     assert question.endswith("\n\nUser: Remind me.")
     env.step("<tool_search>add a reminder</tool_search>")

@@ -72,6 +72,33 @@ def test_a_branch_that_folds_later_shares_its_first_rows(folded: Any) -> None:
     assert (data.rows, dict(data.dropped)) == (8, {"duplicate": 4})
 
 
+def test_a_task_has_enough_trajectories_and_not_enough_rows(folded: Any) -> None:
+    """Another trajectory, whose memories are others, is left out with all its rows."""
+    row = json.loads(folded[0].to_json())
+    other = json.loads(json.dumps(row).replace("next hop", "another hop"))
+    data = read_traces_of([("a", row), ("b", other)], TraceSettings(min_reward=-1.0, max_per_task=1))
+    assert (len(data.traces), dict(data.dropped)) == (4, {"enough of this task": 4})
+
+
+def test_a_broken_fold_takes_no_other_trajectory_with_it(folded: Any) -> None:
+    row = json.loads(folded[0].to_json())
+    begin = len(row["spans"])
+    for span in json.loads(json.dumps(row["spans"])):
+        parent = None if span["parent"] is None else span["parent"] + begin
+        row["spans"].append({**span, "index": span["index"] + begin, "parent": parent, "tool": None})
+    last = row["trajectories"][0]
+    row["trajectories"].insert(0, {**last, "leaf": last["leaf"] + begin})
+    data = read_traces_of([("here", row)], TraceSettings(min_reward=-1.0))
+    assert (len(data.traces), dict(data.dropped)) == (4, {"not a row": 1})
+
+
+@pytest.mark.parametrize(("part", "field", "value"), [("spans", "tool", "x"), ("trajectories", "reward", "1")])
+def test_rows_with_fields_of_another_type_are_counted(folded: Any, part: str, field: str, value: Any) -> None:
+    row = json.loads(folded[0].to_json())
+    row[part][0][field] = value
+    assert dict(read_traces_of([("here", row)], TraceSettings()).dropped) == {"not a row": 1}
+
+
 def test_a_fold_without_memories_is_counted(folded: Any) -> None:
     row = json.loads(folded[0].to_json())
     for span in row["spans"]:

@@ -150,6 +150,12 @@ def test_settings_that_cannot_work_are_refused(options: dict[str, Any], told: st
         SynthSettings.from_dict({"environments": ["arpo/GSM8K-v0"], **options})
 
 
+def test_questions_whose_long_results_a_model_condenses_are_also_asked_without_tools() -> None:
+    options = {"level": "1", "result_model": "m", "model_url": "http://127.0.0.1:9/v1"}
+    with open_question_sets(SynthSettings(("arpo/ToolWorld-v0",), env_options=options, tasks=1)) as [one]:
+        assert (list(one.env.tools), list(one.plain.tools)) == (["tool_search"], [])
+
+
 @pytest.mark.parametrize(
     ("env", "options", "told"),
     [
