@@ -198,7 +198,7 @@ while not os.path.exists("log"): time.sleep(0.001)
 
 def test_what_workers_have_started_writes_nothing_while_files_are_copied(python: SyncInterpreter) -> None:
     python.run(WRITER)
-    family = [python, *python.fork(8)]
+    family = [python, *python.fork(4)]
     sizes = [int(str(size)) for size in values(family, "os.path.getsize('log')")]
     assert max(sizes) - min(sizes) <= 1  # a write that had begun may end
 
