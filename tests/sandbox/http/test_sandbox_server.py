@@ -175,19 +175,22 @@ def test_a_closed_sandbox_leaves_no_session_on_the_server(url: str, inner: Sandb
     wait_for(lambda: inner.stats()["sessions"] == before)
 
 
-def test_idle_sessions_are_closed_unless_their_program_lives(inner: Sandbox) -> None:
+def test_idle_sessions_are_closed_unless_their_program_lives_or_a_request_runs(inner: Sandbox) -> None:
     before = inner.stats()["sessions"]
     sessions = HostedSessions(inner, 0.2)
     client = Client("ann")
-    left, kept = (sessions.create(client, "", lease, False).result(30)["session"] for lease in ("dead", "alive"))
+    leases = ("dead", "busy", "alive")
+    left, busy, kept = (sessions.create(client, "", lease, False).result(30)["session"] for lease in leases)
     deadline = time.monotonic() + 0.3
-    while time.monotonic() < deadline:
-        sessions.keep(client, "alive")
-        sessions.close_idle()
-        time.sleep(0.02)
+    with sessions.find(client, busy).in_use():
+        while time.monotonic() < deadline:
+            sessions.keep(client, "alive")
+            sessions.close_idle()
+            time.sleep(0.02)
     with pytest.raises(SessionLost, match="idle"):
         sessions.find(client, left)
-    sessions.close(sessions.find(client, kept))
+    for identity in (busy, kept):
+        sessions.close(sessions.find(client, identity))
     wait_for(lambda: inner.stats()["sessions"] == before)
 
 

@@ -185,6 +185,24 @@ def test_the_number_of_forks_is_checked(python: SyncInterpreter, n: int) -> None
         python.fork(n)
 
 
+WRITER = """
+import os, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        with open("log", "ab", buffering=0) as log:
+            while True: log.write(b"x")
+    time.sleep(100)
+while not os.path.exists("log"): time.sleep(0.001)
+"""
+
+
+def test_what_workers_have_started_writes_nothing_while_files_are_copied(python: SyncInterpreter) -> None:
+    python.run(WRITER)
+    family = [python, *python.fork(4)]
+    sizes = [int(str(size)) for size in values(family, "os.path.getsize('log')")]
+    assert max(sizes) - min(sizes) <= 1  # a write that had begun may end
+
+
 def test_sixty_four_forks_at_once(python: SyncInterpreter) -> None:
     python.run("x = 7")
     copies = python.fork(64)

@@ -1,4 +1,4 @@
-"""Pictures as results: figures of matplotlib, values that are pictures, and what code makes up."""
+"""Pictures as results: figures of matplotlib, values that are pictures, and what code makes up. And random numbers."""
 
 from __future__ import annotations
 
@@ -209,3 +209,10 @@ def test_an_execution_without_pictures_says_nothing_of_them() -> None:
     reply = {"stdout": "a\n", "stderr": "", "value": None, "error": None, "status": "ok", "duration": 0.0}
     execution = Execution.from_reply({**reply, "truncated": False, "alive": True}, "none")
     assert (execution.text, execution.pictures, execution.pictures_left_out) == ("a", (), 0)
+
+
+def test_sessions_and_reseeded_copies_draw_numbers_of_their_own(data_sandbox: Sandbox) -> None:
+    """Sessions of this profile begin with numpy's generator as it was before them, if nothing is done."""
+    with data_sandbox.interpreter_sync() as one, data_sandbox.interpreter_sync() as other:
+        family = [one, other, *one.fork(2, reseed=7)]
+        assert len({session.run("import numpy; numpy.random.random()").value for session in family}) == 4

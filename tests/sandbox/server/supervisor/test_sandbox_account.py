@@ -5,7 +5,9 @@ The files of version 2 are what kernels 5.15 and 6.0 have reported of containers
 
 from __future__ import annotations
 
+import os
 import platform
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from sandbox.config.limits import unenforced_limits
 from sandbox.config.options import ServerOptions
 from sandbox.server.kernel.processes import ProcessUsage, out_of_memory_kills, roots_of
 from sandbox.server.supervisor.cgroup_usage import CgroupUsage
-from sandbox.server.supervisor.memory_accounting import GroupMemory, charge
+from sandbox.server.supervisor.memory_accounting import GroupMemory, MemoryAccounting, charge
+from sandbox.server.supervisor.session_handle import SessionHandle, Slot
 
 MB = 1 << 20
 VERSION_2 = {
@@ -106,6 +109,19 @@ def test_pages_that_forks_share_are_not_charged_twice() -> None:
     forked, splitter = GroupMemory(sure=120 * MB), GroupMemory(sure=10 * MB, pages=2000 * MB)
     shares, _ = charge([forked, splitter], 600 * MB, 0)
     assert shares == [120 * MB, 610 * MB]
+
+
+def test_files_in_shared_memory_are_charged_to_their_user() -> None:
+    user = os.getuid() or 54321
+    nobody: Any = None
+    handle = SessionHandle(1, {"output_bytes": 1}, nobody)
+    handle.pid, handle.slot = -1, Slot("/proc", user)  # no process, no files in its directory
+    accounting = MemoryAccounting(lambda: ())
+    before = accounting.measure([[handle]])[0].sure
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        os.write(file.fileno(), bytes(MB))
+        os.chown(file.fileno(), user, -1)
+        assert accounting.measure([[handle]])[0].sure == before + MB
 
 
 def test_processes_are_found_below_their_roots() -> None:

@@ -84,6 +84,10 @@ def test_a_cell_that_will_not_stop_is_ended_with_its_session(python: SyncInterpr
     outcome = run_aside(python, STUBBORN)
     time.sleep(0.2)
     assert python.interrupt()
+    deadline = time.monotonic() + 10
+    while python.interrupt():  # again and again, which gives the cell no more time
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     execution = outcome()
     assert (execution.status, execution.alive) == ("interrupted", False)
     assert "could not be interrupted" in str(execution.error)
@@ -102,14 +106,6 @@ def test_code_is_given_time_to_clean_up_undisturbed(python: SyncInterpreter) -> 
         assert python.interrupt()
         assert outcome().alive
     assert python.run("cleaned").value == "True"
-
-
-def test_subprocesses_are_interrupted_too(python: SyncInterpreter) -> None:
-    python.run("import subprocess, sys")
-    outcome = run_aside(python, "subprocess.run([sys.executable, '-c', 'import time; time.sleep(100)'])")
-    time.sleep(0.5)
-    assert python.interrupt()
-    assert outcome().status == "interrupted"
 
 
 def test_the_asynchronous_face_interrupts_the_running_cell_only(sandbox: Sandbox) -> None:
