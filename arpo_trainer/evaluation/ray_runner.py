@@ -53,7 +53,7 @@ class RayEvalRunner(EvalRunner):
         engines = [self.engines[label] for label in labels]
         first = engines[0]
         envs = tuple(engine.env for engine in engines)
-        parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, _tools(first.inference))
+        parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, tools_for_actors(first.inference))
         places = max(self.concurrency // self.workers.actors.count, self.per_unit)
         jobs = [GroupJob(u.task, u.key.sample, u.index, labels.index(u.key.env), u.opening) for u in units]
 
@@ -72,7 +72,7 @@ class RayEvalRunner(EvalRunner):
         self._store_failed()
 
 
-def _tools(inference: InferenceTools | None) -> InferenceSettings | None:
+def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | None:
     """Return tools with the address of their model, whose default may be another one in the environment of a node."""
     if inference is None or not isinstance(inference.helper, ChatHelper):
         return inference.settings if inference else None
