@@ -53,7 +53,8 @@ class RayEvalRunner(EvalRunner):
         engines = [self.engines[label] for label in labels]
         first = engines[0]
         envs = tuple(engine.env for engine in engines)
-        parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, tools_for_actors(first.inference))
+        tools = tools_for_actors(first.inference)
+        parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, tools)
         places = max(self.concurrency // self.workers.actors.count, self.per_unit)
         jobs = [GroupJob(u.task, u.key.sample, u.index, labels.index(u.key.env), u.opening) for u in units]
 
