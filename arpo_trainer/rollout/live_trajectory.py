@@ -148,8 +148,9 @@ class LiveTrajectory:
     def branch(self, name: str, env: ToolEnv, retries: int) -> LiveTrajectory:
         """Return a new trajectory that continues from here in `env`, a fork of this one's environment."""
         episode = LiveEpisode(env, retries, self.episode.seed, begun=True, history=list(self.episode.history))
-        helped = {"used": self.used, "notes": self.notes}
-        return LiveTrajectory(name, episode, list(self.ids), self.node, turn=self.turn, **helped)
+        return LiveTrajectory(
+            name, episode, list(self.ids), self.node, turn=self.turn, used=self.used, notes=self.notes
+        )
 
     def restart(self, name: str, episode: LiveEpisode, prompt_ids: list[int]) -> None:
         """Begin again at the prompt, under another name and in another episode; the number stays."""
