@@ -207,7 +207,7 @@ def _eval_stage(name: str, settings: dict[str, Any]) -> Stage:
         raise ValueError("the section eval needs environments, and a model if no stage comes before it")
     if "algorithm" in settings:
         check_name("algorithm", settings["algorithm"], ALGORITHMS)
-    if not read_tools(",".join(words(settings.get("with") or []))) and (given := set(WITH) & set(settings)):
+    if not read_tools(",".join(words(settings.get("with") or []))) and (given := set(WITH[1:]) & set(settings)):
         raise ValueError(f"the section eval has {', '.join(sorted(given))} and no tools: name them, with: [debugger]")
     return Stage(name, settings)
 
