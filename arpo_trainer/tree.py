@@ -14,6 +14,7 @@ The ids are what counts: `text` is for people and is never tokenised again. `rol
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -302,14 +303,19 @@ class RolloutTree:
             event.trajectory = place[event.trajectory]
 
     def _place_abandoned(self, places: dict[int, int]) -> None:
-        """Give places to abandoned spans, which no trajectory reaches, in an order that is not that of time.
+        """Give places to abandoned spans, which no trajectory reaches.
+
+        A single trajectory left them in the order of time. Several left them in an order that depends on timing, so
+        spans after one parent are ordered by what is in and below them.
 
         Args:
             places: old index -> new index of the spans that trajectories reach; the abandoned ones are added.
         """
         left = [span for span in self.spans if span.has_outcome(ABANDONED) and span.index not in places]
+        contents = _contents(left) if len(self.trajectories) > 1 else {}
         while ready := [span for span in left if span.parent is None or span.parent in places]:
-            for span in sorted(ready, key=lambda one: (-1 if one.parent is None else places[one.parent], one.ids)):
+            parents = {span.index: -1 if span.parent is None else places[span.parent] for span in ready}
+            for span in sorted(ready, key=lambda one: (parents[one.index], contents.get(one.index, ""))):
                 places[span.index] = len(places)
             left = [span for span in left if span.index not in places]
 
@@ -355,6 +361,17 @@ def _span(entry: dict[str, Any]) -> Span:
     # `to_json` turned the nested decision into a plain dictionary, too
     decision = entry.pop("decision", None)
     return Span(**entry, decision=Decision(**decision) if decision else None)
+
+
+def _contents(spans: Sequence[Span]) -> dict[int, str]:
+    """Return index -> digest of what is in a span and in those below it; parents come first."""
+    found: dict[int, str] = {}
+    below: dict[int | None, list[str]] = {}
+    for span in reversed(spans):
+        own = [span.ids, span.logprobs, span.entropies, span.interventions, sorted(below.get(span.index, []))]
+        found[span.index] = hashlib.sha256(json.dumps(own).encode()).hexdigest()
+        below.setdefault(span.parent, []).append(found[span.index])
+    return found
 
 
 def write_traces(path: str | Path, trees: Iterable[RolloutTree]) -> None:

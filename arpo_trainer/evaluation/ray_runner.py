@@ -7,12 +7,14 @@ that is lost with its worker is played again and stored once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.evaluation.eval_models import SERVED, EvalModel
 from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
 from arpo_trainer.evaluation.eval_settings import EvalSettings
+from arpo_trainer.inference_tools.helper_model import ChatHelper, InferenceTools
+from arpo_trainer.inference_tools.inference_settings import InferenceSettings
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.tree import RolloutTree
@@ -51,7 +53,7 @@ class RayEvalRunner(EvalRunner):
         engines = [self.engines[label] for label in labels]
         first = engines[0]
         envs = tuple(engine.env for engine in engines)
-        tools = first.inference.settings if first.inference else None
+        tools = tools_for_actors(first.inference)
         parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, tools)
         places = max(self.concurrency // self.workers.actors.count, self.per_unit)
         jobs = [GroupJob(u.task, u.key.sample, u.index, labels.index(u.key.env), u.opening) for u in units]
@@ -69,6 +71,13 @@ class RayEvalRunner(EvalRunner):
         finally:
             await self.backend.end()
         self._store_failed()
+
+
+def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | None:
+    """Return tools with the address of their model, whose default may be another one in the environment of a node."""
+    if inference is None or not isinstance(inference.helper, ChatHelper):
+        return inference.settings if inference else None
+    return replace(inference.settings, url=inference.helper.chat.base_url)
 
 
 def check_for_workers(settings: EvalSettings, models: Sequence[EvalModel]) -> None:

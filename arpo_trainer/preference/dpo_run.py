@@ -69,8 +69,10 @@ def _round(run: DPOArguments, args: Any, settings: dict[str, Any], folder: Path,
     facts |= {"data": counts}
     if not pairs:
         return _without_pairs(run, folder, facts)
+    if not sample_only:
+        return _train(run, args, folder, pairs, facts)
     _write_facts(folder, {**facts, "status": "sampled"})
-    return folder if sample_only else _train(run, args, folder, pairs, facts)
+    return folder
 
 
 def _check_new(folder: Path, sampling: bool) -> None:
@@ -144,10 +146,11 @@ def _train(
     run: DPOArguments, args: Any, folder: Path, pairs: list[PreferencePair], facts: dict[str, Any]
 ) -> Path:  # fmt: skip
     trainer = _trainer(run, args, pairs)
+    checkpoint = trainer.checked_checkpoint(args.resume_from_checkpoint)
     started, status = time.time(), "failed"
     _write_facts(folder, {**facts, "status": "training"})
     try:
-        done = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+        done = trainer.train(resume_from_checkpoint=checkpoint)
         status = "finished"
     except KeyboardInterrupt:
         status = "interrupted"

@@ -155,10 +155,10 @@ def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Sp
 
     Events do not name their spans, so the own turns of the trajectory are taken in order, after the fork of a branch.
     """
-    fork = tree.trajectories[number].fork_span
+    fork = len(tree.path_to(tree.trajectories[number].fork_span))
     # without a leaf there is no path: index -1 would be that of the last span
     path = tree.path(number) if tree.trajectories[number].leaf >= 0 else []
-    own = iter([span for span in path if span.kind == "model" and (fork is None or span.index > fork)])
+    own = iter([span for span in path[fork:] if span.kind == "model"])
     results = {span.parent: span for span in path if span.kind != "model"}
     turn: Span | None = None
     made: list[Span | None] = []

@@ -94,6 +94,7 @@ class LiveTrajectory:
         number: of its trajectory in the tree.
         turn: number of turns played.
         used: tools at inference time that were used, one entry for each use.
+        notes: marks of these tools for the turn that it generates next, see `Span.interventions`.
         opening: ids that its next turn begins with; the model goes on from there.
     """
 
@@ -104,6 +105,7 @@ class LiveTrajectory:
     number: int = -1
     turn: int = 0
     used: tuple[str, ...] = ()
+    notes: tuple[dict[str, Any], ...] = ()
     opening: tuple[int, ...] = ()
 
     @property
@@ -147,12 +149,14 @@ class LiveTrajectory:
     def branch(self, name: str, env: ToolEnv, retries: int) -> LiveTrajectory:
         """Return a new trajectory that continues from here in `env`, a fork of this one's environment."""
         episode = LiveEpisode(env, retries, self.episode.seed, begun=True, history=list(self.episode.history))
-        return LiveTrajectory(name, episode, list(self.ids), self.node, turn=self.turn, used=self.used)
+        return LiveTrajectory(
+            name, episode, list(self.ids), self.node, turn=self.turn, used=self.used, notes=self.notes
+        )
 
     def restart(self, name: str, episode: LiveEpisode, prompt_ids: list[int]) -> None:
         """Begin again at the prompt, under another name and in another episode; the number stays."""
         self.name, self.episode, self.ids = name, episode, prompt_ids
-        self.node, self.turn, self.used = None, 0, ()
+        self.node, self.turn, self.used, self.notes = None, 0, (), ()
 
 
 class ReplayError(RuntimeError):

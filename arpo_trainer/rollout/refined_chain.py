@@ -94,7 +94,8 @@ def _copy(tree: RolloutTree, parent: int | None, span: Span, ids: list[int], ren
         entropies=list(span.entropies) if same else [0.0] * len(ids),
         text=span.text if same else renderer.tokenizer.decode(ids),
         finish=span.finish,
-        interventions=list(span.interventions or ()),
+        # another trajectory may have left the span before; this one goes on in the copy
+        interventions=[mark for mark in span.interventions or () if mark["outcome"] != ABANDONED],
     )
     copied.mark(REFINER, REWRITTEN)
     return copied

@@ -139,9 +139,10 @@ def _add(use: TimeUse, events: Sequence[Event]) -> None:
             use.tools[event.name or "tool"] += worked
             # a call without a status did not return, and a refused one did not run
             use.calls[event.name or "tool"] += event.status not in ("", "refused")
-        use.tokens += event.tokens
-        use.context += event.context
-        use.cached += event.cached
+        if event.kind != "helper":  # its tokens are of another request, often of another model
+            use.tokens += event.tokens
+            use.context += event.context
+            use.cached += event.cached
         use.retries += event.kind == "retry"
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.cache.sqlite_open import CacheError
@@ -57,7 +56,6 @@ class TurnTools:
             raise ValueError("tools at inference time need a helper here: `InferenceTools.with_helper`")
         self.settings, self.helper, self.environments = tools.settings, tools.helper, environments
         self.tree, self.renderer, self._seed = tree, renderer, seed
-        self._marks: dict[str, list[dict[str, Any]]] = {}  # by trajectory, for the turn that it generates next
 
     # the refiner
 
@@ -123,8 +121,9 @@ class TurnTools:
             What `EnvironmentPool.act` returns; None if the turn was taken back, so that it is generated again.
         """
         span = self._span(trajectory)
-        for mark in self._marks.pop(trajectory.name, []):
+        for mark in trajectory.notes:
             span.mark(**mark)
+        trajectory.notes = ()
         step = await self._repaired(trajectory, span, text, room, cut)
         if (
             step is not None
@@ -206,6 +205,8 @@ class TurnTools:
         results = step[4]["results"]
         ids = self.renderer.result_ids(results, span.finish == "eos", trajectory.env.schemas)
         shown = trajectory.env.episode.turns[-1].result
+        # what was done before the turn counts for the one in its place
+        trajectory.notes, span.interventions = tuple(span.interventions or ()), None
         for abandoned in (span, self.tree.add_span(span.index, "environment", ids, text=shown, tool=step[4]["tool"])):
             abandoned.mark(BACKTRACER, ABANDONED)
         trajectory.used += (BACKTRACER,)
@@ -234,9 +235,9 @@ class TurnTools:
         assert trajectory.node is not None  # for the type checker: it has just generated a turn
         return self.tree.spans[trajectory.node]
 
-    def _note(self, trajectory: LiveTrajectory, tool: str, outcome: str, detail: str) -> None:
-        mark = {"tool": tool, "outcome": outcome, "detail": detail}
-        self._marks.setdefault(trajectory.name, []).append(mark)
+    @staticmethod
+    def _note(trajectory: LiveTrajectory, tool: str, outcome: str, detail: str) -> None:
+        trajectory.notes += ({"tool": tool, "outcome": outcome, "detail": detail},)
 
     def _place(self, trajectory: LiveTrajectory) -> int:
         return self._seed(f"{trajectory.place}/helper")

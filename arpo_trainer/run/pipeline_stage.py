@@ -14,13 +14,8 @@ import yaml
 from arpo_trainer.training.checkpoints import broken
 
 STAMP = "stage.json"
-WITH = (
-    "with",
-    "with_model",
-    "with_url",
-    "with_price",
-    "refine_above",
-)  # tools at inference time: options of `arpo eval`
+# tools at inference time: options of `arpo eval`
+WITH = ("with", "with_model", "with_url", "with_price", "refine_above")
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,8 @@ class Stage:
         if self.kind == "synth" and self.status == "begun":
             return []  # the command takes other limits, and refuses other sampling itself
         before, now = (self.stamp or {}).get("settings", self._plain()), self._plain()
-        names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        # the server of the model that helps an evaluation may have moved
+        names = sorted(name for name in {*before, *now} - {"with_url"} if before.get(name) != now.get(name))
         return [f"{name}: {before.get(name)!r} -> {now.get(name)!r}" for name in names]
 
     def write_stamp(self, status: str) -> None:
@@ -102,7 +98,8 @@ class Stage:
 
     def _eval_command(self) -> list[str]:
         if self._is_played():
-            return ["eval", "retry", str(self.folder)]
+            moved = self.settings.get("with_url")
+            return ["eval", "retry", str(self.folder), *(["--with-url", str(moved)] if moved else [])]
         given = self.settings
         names = given.get("environments") or []
         line = ["eval", *words(names), "--model", str(given["model"]), "--output", str(self.folder)]

@@ -70,11 +70,12 @@ def _train(run: SFTArguments, args: Any, settings: dict[str, Any], folder: Path)
     log_table(data)
     data.require(run.strict)
     trainer = _trainer(run, args, tokenizer, examples)
+    checkpoint = trainer.checked_checkpoint(args.resume_from_checkpoint)
     facts = _facts(settings, data, examples)
     started, status = time.time(), "failed"
     _write_facts(folder, {**facts, "status": "running"})
     try:
-        done = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+        done = trainer.train(resume_from_checkpoint=checkpoint)
         status = "finished"
     except KeyboardInterrupt:
         status = "interrupted"

@@ -30,18 +30,11 @@ logger = logging.getLogger(__name__)
 # how long, in which batches and on what: these change with the machine, or are why a run goes on
 _MAY_CHANGE = (
     *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *(
-        "use_cpu",
-        "bf16",
-        "fp16",
-        "tf32",
-        "deepspeed",
-        "fsdp",
-        "fsdp_config",
-        "accelerator_config",
-        "parallelism_config",
-    ),
-    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "torch_compile", "use_liger_kernel"),
+    *("auto_find_batch_size", "use_cpu", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32"),
+    *("deepspeed", "fsdp", "fsdp_config", "accelerator_config", "parallelism_config"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_offloading"),
+    *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"),
+    *("dataset_num_proc", "precompute_ref_batch_size"),
 )
 
 
@@ -56,6 +49,7 @@ class ResumesOnRows:
 
     state_name = "rows"
     rows_digest = ""
+    _checked: Path | None = None
     # of TRL's trainer
     args: Any
     accelerator: Any
@@ -75,13 +69,27 @@ class ResumesOnRows:
             FileNotFoundError: there is no such checkpoint, or it is incomplete.
             ValueError: the checkpoint was trained on other rows, or with other settings.
         """
-        checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
-        if checkpoint is not None:
-            self._check_state(checkpoint)
+        checkpoint = self.checked_checkpoint(resume_from_checkpoint)
         if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
             return self._stay(checkpoint)
         base: Any = super()
         return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def checked_checkpoint(self, given: str | Path | bool | None) -> Path | None:
+        """Return the checkpoint to resume from; ask before the records of the earlier run are overwritten.
+
+        Args:
+            given: as in `train`, which takes what is returned and does not check it again.
+
+        Raises:
+            FileNotFoundError: as in `train`.
+            ValueError: as in `train`.
+        """
+        checkpoint = find_checkpoint(given, self.args.output_dir)
+        if checkpoint is not None and checkpoint != self._checked:
+            self._check_state(checkpoint)
+            self._checked = checkpoint
+        return checkpoint
 
     def _check_state(self, checkpoint: Path) -> None:
         file = self._state_file(str(checkpoint))
@@ -91,7 +99,6 @@ class ResumesOnRows:
                 f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
                 "with the same ones, or start a new run with --set output_dir=FOLDER"
             )
-
         self._check_settings(checkpoint, kept.get("settings", {}))
 
     def _check_settings(self, checkpoint: Path, before: dict[str, Any]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from arpo_trainer import RolloutTree, read_traces, write_traces
 from arpo_trainer.rollout.metrics import branch_depth, rollout_metrics
-from arpo_trainer.tree import Decision, Trajectory
+from arpo_trainer.tree import ABANDONED, Decision, Trajectory
 
 
 def model(tree: RolloutTree, parent: int | None, ids: list[int]) -> int:
@@ -49,6 +50,30 @@ def test_rows_follow_the_paths() -> None:
     assert row.span == [0, 0, 1, 1, 1, 2, 3, 4, 4]
     assert row.logprobs[2:5] == row.entropies[2:5] == [0.0, 0.0, 0.0]
     assert tree.row(1).ids[:5] == row.ids[:5]
+
+
+def test_abandoned_spans_are_in_one_order_whatever_the_timing() -> None:
+    tails = ([31], [32], [32, 33])
+    trees = []
+    for order in itertools.permutations(range(3)):
+        tree = small_tree()
+        for number in order:  # the first span is the same in all
+            first = model(tree, 1, [30])
+            for left in (first, model(tree, first, tails[number])):
+                tree.spans[left].mark("refiner", ABANDONED)
+        tree.reorder([0, 1, 2])
+        trees.append(tree)
+    assert len(trees[0].spans) == 7 + 6
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_one_trajectory_leaves_spans_in_the_order_of_time() -> None:
+    tree = RolloutTree([1])
+    for ids in ([9], [8], [7]):
+        tree.spans[model(tree, None, ids)].mark("backtracer", ABANDONED)
+    tree.trajectories = [Trajectory(model(tree, None, [6]))]
+    tree.reorder([0])
+    assert [span.ids for span in tree.spans] == [[6], [9], [8], [7]]
 
 
 def test_counts() -> None:

@@ -70,6 +70,7 @@ function brokenCell(line) {
   const causes = Object.entries(line.broken), all = causes.reduce((sum, [, count]) => sum + count, 0);
   return all ? h("span", { class: "alarm-text" }, `! ${num(all)} `, h("span", { class: "muted" }, causes.map(([cause, count]) => `${cause} ${num(count)}`).join(", "))) : "0";
 }
+const HELPER = [["requests", "requests"], ["context", "tokens in"], ["cached", "of them cached"], ["tokens", "tokens out"], ["cost", "USD"]];
 function moreOf(line) {
   const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.calls), categories = Object.entries(line.categories), published = line.published ? line.published.rows : [], helped = Object.entries(line.inference);
   if (![levels, categories, metrics, tools, published, helped].some((list) => list.length)) return null;
@@ -79,7 +80,7 @@ function moreOf(line) {
     h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Categories", categories.map(scored)), list("Metrics", metrics.map(scored)),
       list("Published", published.map((row) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, `${plain(row.model)} ${plain(row.method)}`)), h("td", {}, fixed(row.value, 3), h("span", { class: "muted" }, ` ${plain(row.source)}`))))),
       list("Tools at inference time", helped.map(([tool, count]) => h("tr", {}, h("th", { scope: "row" }, plain(tool)), h("td", {}, `${num(count.used)} in ${many(count.episodes, "episode")}`, h("span", { class: "muted" }, count.failed ? `, failed ${num(count.failed)}` : ""))))),
-      list("Model that helps them", Object.entries(line.helper).filter(([, value]) => known(value)).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, plain({ context: "tokens in", tokens: "tokens out", cached: "of them cached", cost: "USD" }[name] || name)), h("td", {}, num(value))))),
+      list("Model that helps them", HELPER.filter(([name]) => known(line.helper[name])).map(([name, label]) => h("tr", {}, h("th", { scope: "row" }, label), h("td", {}, num(line.helper[name]))))),
       list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value)))))));
 }
 

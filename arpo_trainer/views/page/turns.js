@@ -47,14 +47,16 @@ function result(span) {
 const imagesOf = (span) => (span.tool && Array.isArray(span.tool.images) ? span.tool.images : []).filter((url) => typeof url === "string" && url.startsWith("data:image/"));
 
 /* What was taken back, or written longer before, where the conversation left it. */
-function abandonedAt(tree, parent) {
-  const first = tree.spans.filter((span) => isAbandoned(span) && (tree.spans[span.parent] || null) === parent);
+function abandonedAt(tree, next) {
+  // other conversations may have left turns at the same place
+  const tools = helped(next).filter((mark) => mark.outcome === "worked" || mark.outcome === "rewritten").map((mark) => mark.tool);
+  const first = tree.spans.filter((span) => isAbandoned(span) && span.parent === next.parent && helped(span).some((mark) => mark.outcome === "abandoned" && tools.includes(mark.tool)));
   const below = (span) => [span, ...span.children.filter(isAbandoned).flatMap(below)];
   return first.map((span) => h("details", { class: "abandoned-part" },
     h("summary", {}, "Abandoned ", h("span", { class: "muted" }, `by the ${plain(helped(span).find((mark) => mark.outcome === "abandoned").tool)}`)),
     below(span).flatMap((one) => one.kind === "model" ? turn(one, tree) : [result(one)])));
 }
-const partsOf = (tree, span) => [...abandonedAt(tree, tree.spans[span.parent] || null).filter(() => span.kind === "model"), ...(span.kind === "model" ? turn(span, tree) : [result(span)])];
+const partsOf = (tree, span) => [...(span.kind === "model" ? abandonedAt(tree, span) : []), ...(span.kind === "model" ? turn(span, tree) : [result(span)])];
 
 function conversation(tree, number) {
   const trajectory = tree.trajectories[number];

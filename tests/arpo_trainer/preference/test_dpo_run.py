@@ -81,11 +81,13 @@ def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path, 
     assert log[-1] < log[0]
     before, after = (load_file(place / "model.safetensors") for place in (tiny_policy, folder / "model"))
     assert any(bool((before[name] != after[name]).any()) for name in after)
+    record = (folder / "dpo.json").read_bytes()
     changed = command(tiny_policy, folder, *given, "beta=0.5", "lora_rank=4")
     assert main([*changed, "--pairs", str(path), "--resume"]) == 1
     told = capsys.readouterr().err
     assert "beta: 0.1 -> 0.5" in told
     assert "'default.r': 4" in told
+    assert (folder / "dpo.json").read_bytes() == record
 
 
 @pytest.mark.usefixtures("isolation")

@@ -43,6 +43,14 @@ def test_every_second_is_work_or_waiting() -> None:
     assert use.calls == {"python": 1}  # the other was refused
 
 
+def test_tokens_are_those_of_the_policy() -> None:
+    tree = timed_tree()
+    tree.timeline.append(Event(0, "helper", 6.5, 7.0, name="debugger", tokens=5, cached=3, context=9))
+    use = time_use([tree])
+    assert (use.tokens, use.cached, use.context) == (40, 100, 200)
+    assert use.working["helper"] == pytest.approx(0.5)
+
+
 def test_a_generator_s_timeline_is_covered_too() -> None:
     use = time_use([sample_tree(number, 8, 8, 5) for number in range(4)])
     assert use.waited + sum(use.working.values()) == pytest.approx(use.life)

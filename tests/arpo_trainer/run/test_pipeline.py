@@ -59,6 +59,21 @@ def test_an_evaluation_has_its_tools_at_inference_time(tmp_path: Path) -> None:
     assert commands.lines[0][-len(expected.split()) :] == expected.split()
     with pytest.raises(ValueError, match="did you mean 'debugger'"):
         Pipeline.read(str(file), ["eval.with=debuger"])
+    with pytest.raises(ValueError, match=r"has with_model, with_price and no tools: name them, with: \[debugger\]"):
+        Pipeline.read(str(file), ["eval.with=[]"])
+    with pytest.raises(ValueError, match="did you mean 'aepo'"):
+        Pipeline.read(str(file), ["eval.algorithm=aepoo"])
+
+
+def test_an_evaluation_goes_on_when_the_helping_server_has_moved(tmp_path: Path) -> None:
+    section = {"environments": "arpo/Arithmetic-v0", "model": "x", "with": "debugger", "with_model": "m"}
+    file, folder = tmp_path / "path.yaml", tmp_path / "out" / "eval"
+    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "out"), "eval": section | {"with_url": "http://a"}}))
+    with pytest.raises(StageError):
+        Pipeline.read(str(file)).run(Commands("eval"))
+    (folder / "run.json").write_text('{"status": "finished"}')
+    Pipeline.read(str(file), ["eval.with_url=http://b"]).run(commands := Commands())
+    assert commands.lines == [["eval", "retry", str(folder), "--with-url", "http://b"]]
 
 
 def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path) -> None:

@@ -228,7 +228,10 @@ def test_runs_are_not_mixed_in_one_folder(model: Path, byte_tokenizer: Any, tmp_
     others.write_text(text)
     assert main([*command, "max_steps=2", "--data", str(others), "--resume"]) == 1
     assert "was trained on other rows" in capsys.readouterr().err
-    assert main([*command, "max_steps=2", "--data", str(rows), "--resume"]) == 0
+    assert main([*command, "learning_rate=0.5", "--data", str(rows), "--resume"]) == 1
+    assert "learning_rate: 2e-05 -> 0.5" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "sft.json").read_text())["status"] == "finished"
+    assert main([*command, "max_steps=2", "dataset_num_proc=1", "--data", str(rows), "--resume"]) == 0
     assert json.loads((tmp_path / "run" / "sft.json").read_text())["steps"] == 2
 
 
