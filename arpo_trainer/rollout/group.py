@@ -29,7 +29,7 @@ from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Re
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.folds import fold_history
-from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory
+from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory, error_message
 from arpo_trainer.rollout.lookahead import Lookahead
 from arpo_trainer.rollout.refined_chain import keep_shared
 from arpo_trainer.rollout.rollout_context import RolloutContext
@@ -139,7 +139,7 @@ class Group:
         self.tree.trajectories += [Trajectory(-1) for _ in range(missing)]
         for trajectory in self.tree.trajectories:
             if not trajectory.outcome:
-                self._set_end(trajectory, "failed", error=_message(error))
+                self._set_end(trajectory, "failed", error=error_message(error))
 
     # how trajectories start
 
@@ -200,7 +200,7 @@ class Group:
                 raise
             except Exception as error:  # a failure in an environment makes this sample invalid and no other one
                 logger.warning("trajectory %d of %s failed: %r", trajectory.number, self.task.id, error)
-                self._end(trajectory, "failed", error=_message(error))
+                self._end(trajectory, "failed", error=error_message(error))
             finally:
                 await self.environments.close(trajectory.env)
         self._ended(trajectory)
@@ -396,8 +396,3 @@ def _tool(info: dict[str, Any], withheld: bool) -> dict[str, Any] | None:
         return None
     shown = {"images": info["images"]} if info.get("images") else {}
     return {**tool, "withheld": True} if withheld else {**tool, **shown}
-
-
-def _message(error: BaseException) -> str:
-    notes = "; ".join(getattr(error, "__notes__", ()))
-    return f"{type(error).__name__}: {error}" + (f"; {notes}" if notes else "")

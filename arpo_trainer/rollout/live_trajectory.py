@@ -182,3 +182,9 @@ async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn], seed: int 
             result = env.episode.turns[-1].result
         if (result, tuple(env.episode.turns[-1].images)) != (turn.result, turn.images):
             raise ReplayError(f"turn {number} of the episode gave another result when it was replayed")
+
+
+def error_message(error: BaseException) -> str:
+    """Return what a failed trajectory says of its error: the class, the message, and its notes."""
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {error}" + (f"; {notes}" if notes else "")
