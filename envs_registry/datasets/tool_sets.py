@@ -206,7 +206,7 @@ TOOL_SETS = (
         "ToolHop",
         "questions of three to seven hops over Python tools",
         "995",
-        "CC BY 4.0; code Apache-2.0",
+        "CC BY 4.0",
         scorer="qa",
         tool_timeout=10.0,
     ),
