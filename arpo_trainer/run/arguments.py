@@ -31,7 +31,7 @@ OVERLAP = ("refuse", "drop", "allow")
 _OPTIONS = ("env_kwargs", "eval_env_kwargs", "cold_start_env_kwargs")
 _LOWEST = {
     **dict.fromkeys(("eval_tasks", "cold_start_examples", "cold_start_epochs", "cold_start_learning_rate"), 0),
-    **dict.fromkeys(("search_price",), 0),
+    "search_price": 0,
     **dict.fromkeys(("prompts_per_rollout", "prompts_per_update"), 1),
 }
 
