@@ -1,7 +1,8 @@
 """Policies to start from in tasks of tools: a small real model after a cold start that shows how to call and answer.
 
 A demonstration makes the calls that solve its task, and before each of them it may give up and answer at once. So the
-policy knows how to call and how to answer, and has to learn not to give up: each call is a decision.
+policy knows how to call and how to answer, and has to learn not to give up: each call is a decision. The first calls of
+a task can be exempt from that; then they are routine.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class ColdPolicySettings(StartSettings):
         model: a folder, a hub id, or the demo model.
         demonstrations: number of them.
         call_share: probability that a demonstration makes the next call; else it answers at once.
+        routine: number of first calls that every demonstration makes.
         batch_size: demonstrations per step.
         learning_rate: initial learning rate; it falls linearly to 0.
         bf16: compute in bfloat16; the weights keep their type.
@@ -90,6 +92,7 @@ class ColdPolicySettings(StartSettings):
     model: str = DEMO_MODEL
     demonstrations: int = 640
     call_share: float = 0.7
+    routine: int = 0
     batch_size: int = 16
     learning_rate: float = 2e-4
     bf16: bool = True
@@ -99,12 +102,15 @@ class ColdPolicySettings(StartSettings):
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
         check_name("tasks", self.level, TASKS)
-        TASKS[self.level].make(self.knobs)
-        for name, least in (("demonstrations", 1), ("batch_size", 1), ("seed", 0), ("learning_rate", 0.0)):
+        calls = calls_of(TASKS[self.level].make(self.knobs))
+        least_of = {"demonstrations": 1, "routine": 0, "batch_size": 1, "seed": 0, "learning_rate": 0.0}
+        for name, least in least_of.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 <= self.call_share <= 1:
             raise ValueError(f"call_share must be between 0 and 1, got {self.call_share}")
+        if self.routine >= calls:
+            raise ValueError(f"routine must be less than the {calls} calls that a task needs, got {self.routine}")
 
     def material(self) -> Material:
         """Return the model, its tokenizer and the demonstrations."""
@@ -116,18 +122,26 @@ class ColdPolicySettings(StartSettings):
         env, rng = TASKS[self.level].make(self.knobs), random.Random(self.seed)
         renderer = Renderer(tokenizer, env.protocol)
         for number in range(self.demonstrations):
-            trace = demonstration(env, _FIRST_TASK + number, self.call_share, rng)
+            trace = demonstration(env, _FIRST_TASK + number, self.call_share, rng, self.routine)
             yield tokenised(trace, renderer, env.schemas, end_token=False)
 
 
-def demonstration(env: ToolEnv, index: int, call_share: float, rng: random.Random) -> Trace:
-    """Return a demonstration of a task; results are those of the environment, the answer is always the right one."""
+def demonstration(env: ToolEnv, index: int, call_share: float, rng: random.Random, routine: int = 0) -> Trace:
+    """Return a demonstration of a task; results are those of the environment, the answer is always the right one.
+
+    Args:
+        env: the environment.
+        index: number of the task.
+        call_share: probability that the next call is made; else the demonstration answers at once.
+        rng: draws that.
+        routine: number of first calls that are always made.
+    """
     source: Any = env.tasks
     task, tool = source.task(index), source.solution_tool
     _, info = env.reset(options={"task": task})
     turns: list[Turn] = []
-    for cell in source.solution(index):
-        if rng.random() >= call_share:
+    for number, cell in enumerate(source.solution(index)):
+        if number >= routine and rng.random() >= call_share:
             break
         text = f"<{tool}>{cell}</{tool}>"
         *_, step = env.step(text)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from arpo_trainer.lab.cold_policy import ColdPolicySettings
+from arpo_trainer.lab.cold_policy import TASKS, ColdPolicySettings, demonstration
 from arpo_trainer.lab.grid_run import GridRun
 from arpo_trainer.lab.grid_training import GridRunCheck
 from arpo_trainer.lab.lab_worlds import WORLDS
 from arpo_trainer.lab.training_run import RunSpec, start_success, training_run
+from arpo_trainer.sft.plain_trace import ToolResults
 from tests.conftest import tiny_llama
 
 STORED = Path(__file__).resolve().parents[3] / "docs" / "results" / "laboratory"
@@ -45,11 +47,19 @@ def test_stored_runs_still_say_what_they_were(path: Path) -> None:
         ({"policy.size": "2M"}, "no setting 'policy.size'"),
         ({"policy.call_share": 1.5}, "between 0 and 1, got 1.5"),
         ({"policy.demonstrations": 0}, "demonstrations must be at least 1"),
+        ({"policy.routine": 5}, "less than the 5 calls that a task needs, got 5"),
     ],
 )
 def test_wrong_settings_of_tool_tasks_are_named(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         GridRunCheck()(GridRun("grpo", "grpo", "arithmetic", 0, {"calls": 4000}, settings))
+
+
+@pytest.mark.parametrize(("share", "calls"), [(0.0, {1}), (0.5, {1, 2, 3}), (1.0, {3})])
+def test_demonstrations_give_up_only_after_their_routine_calls(share: float, calls: set[int]) -> None:
+    env, rng = TASKS["multihop"].make({}), random.Random(0)
+    traces = [demonstration(env, number, share, rng, routine=1) for number in range(20)]
+    assert {sum(isinstance(turn, ToolResults) for turn in trace.turns) for trace in traces} == calls
 
 
 def test_a_real_model_is_started_cold_and_trained(
