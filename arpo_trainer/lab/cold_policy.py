@@ -112,6 +112,11 @@ class ColdPolicySettings(StartSettings):
         if self.routine >= calls:
             raise ValueError(f"routine must be less than the {calls} calls that a task needs, got {self.routine}")
 
+    @property
+    def level_knobs(self) -> dict[str, Any]:
+        """The knobs of the tasks."""
+        return TASKS[self.level].options
+
     def material(self) -> Material:
         """Return the model, its tokenizer and the demonstrations."""
         path = resolve_model(self.model)

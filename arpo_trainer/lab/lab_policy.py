@@ -26,7 +26,7 @@ from arpo_trainer.run.make_env import make_env
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.tokenised_traces import Example, tokenised
 from arpo_trainer.validation import check_name, check_types
-from envs_registry.generated.bifurcation import BifurcationSource
+from envs_registry.generated.bifurcation import LEVELS, BifurcationSource
 from envs_registry.generated.bifurcation_world import WorldSettings
 from sandbox.cache_directory import cache_directory, locked
 
@@ -68,9 +68,15 @@ class StartSettings:
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
         return cache_directory() / _FOLDER / digest
 
+    @property
+    def level_knobs(self) -> dict[str, Any]:
+        """The knobs of the level."""
+        raise NotImplementedError
+
     def facts(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return asdict(cast(Any, self))
+        """Return the settings as plain data, without knobs that are those of the level."""
+        knobs = {name: knob for name, knob in self.knobs.items() if knob != self.level_knobs[name]}
+        return {**asdict(cast(Any, self)), "knobs": knobs}
 
     def material(self) -> Material:
         """Return what the policy is made from."""
@@ -113,6 +119,11 @@ class PolicySettings(StartSettings):
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 <= self.short_share <= 1:
             raise ValueError(f"short_share must be between 0 and 1, got {self.short_share}")
+
+    @property
+    def level_knobs(self) -> dict[str, Any]:
+        """The knobs of the level."""
+        return asdict(LEVELS[self.level])
 
     def material(self) -> Material:
         """Return the model, its tokenizer and the walks."""

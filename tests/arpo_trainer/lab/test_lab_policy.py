@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpo_trainer.lab import lab_policy as lab_policy_module
+from arpo_trainer.lab.cold_policy import ColdPolicySettings
 from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy, walk, world_env
 from arpo_trainer.lab.tiny_model import parameters, tiny_model, tiny_tokenizer
 from arpo_trainer.sft.plain_trace import ModelTurn
@@ -94,6 +95,8 @@ def test_each_setting_has_a_folder_of_its_own(cache: Path) -> None:
     ]
     assert len({one.folder for one in every}) == len(every)
     assert PolicySettings().folder == every[0].folder
+    assert PolicySettings("stochastic", {"slip": 0.15}).folder == PolicySettings("stochastic").folder
+    assert ColdPolicySettings("arithmetic", {"notes": 3}).folder == ColdPolicySettings("arithmetic").folder
 
 
 def test_who_comes_second_waits_and_uses_what_the_first_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
