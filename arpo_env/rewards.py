@@ -282,7 +282,8 @@ def _call_check(correct: Any, own: Any) -> CallCheck:
         if count is None:
             raise ValueError(
                 "correct: gold needs an environment whose tasks say which calls are right, such as arpo/ToolWorld-v0, "
-                "arpo/TMDB-v0 or arpo/APIBank-v0; elsewhere give correct: executed, or MODULE:NAME of a function"
+                "arpo/TMDB-v0 or arpo/APIBank-v0, or stored episodes in which it counted them, with the component "
+                "right_calls; elsewhere give correct: executed, or MODULE:NAME of a function"
             )
         return functools.partial(_counted, count)
     if isinstance(correct, str):

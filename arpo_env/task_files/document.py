@@ -1,7 +1,11 @@
-"""`Document`: a file as numbered parts of lines, and `view`, the piece of it that a call shows. Runs in the child."""
+"""`Document`: a file as numbered parts of lines, and `view`, the piece of it that a call shows. Runs in the child.
+
+`KeptLines` is for documents whose lines are slow to make: a call for the next piece does not make earlier ones again.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +33,42 @@ class Document:
     names: Sequence[str] = ("",)
     unit: str = ""
     picture: str = ""
+
+
+class KeptLines:
+    """Lines of the parts of a document that are made once, when they are first read, as long as there is room.
+
+    Args:
+        make: returns the lines of part number i, from 0.
+        room: most characters to keep, of all parts; what follows is made at each reading.
+    """
+
+    def __init__(self, make: Callable[[int], Iterable[str]], room: int) -> None:
+        self._make, self._room = make, room
+        self._parts: dict[int, tuple[list[str], Iterator[str]]] = {}  # lines so far, and those to come
+
+    def __call__(self, part: int) -> Iterator[str]:
+        """Yield the lines of a part."""
+        if part not in self._parts:
+            self._parts[part] = [], iter(self._make(part))
+        known, coming = self._parts[part]
+        for number in itertools.count():
+            if number == len(known):
+                if self._room <= 0:
+                    yield from itertools.islice(self._make(part), number, None)
+                    return
+                if (line := self._next(part, coming)) is None:
+                    return
+                known.append(line)
+                self._room -= len(line)
+            yield known[number]
+
+    def _next(self, part: int, coming: Iterator[str]) -> str | None:
+        try:
+            return next(coming, None)
+        except BaseException:
+            del self._parts[part]  # the iterator has ended, and would pass for the end of the part
+            raise
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ what the model reads, or {lacks} and {lost} for a library and a file that are no
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -16,10 +17,11 @@ import struct
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from arpo_env.task_files.document import Document, view
+from arpo_env.task_files.document import Document, KeptLines, view
 from arpo_env.task_files.file_kinds import LABELS, UnreadableFile, contradiction, kind_of
 from arpo_env.task_files.office_text import pdf_document, sheet_document, slide_document, word_document
 from arpo_env.task_files.plain_files import (
@@ -46,6 +48,8 @@ _READERS: dict[str, Callable[[bytes], Document]] = {
 
 _LONGEST_LABEL = 1000  # characters
 _LEAST_ROOM = 200  # characters of text, however long the label is
+_KEPT_FILES = 2  # Office files that stay open, since a reader comes back for the next piece
+_KEPT_CHARACTERS = 16_000_000  # of the lines of each
 
 
 def extract(job: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +63,7 @@ def extract(job: dict[str, Any]) -> dict[str, Any]:
     if size > MOST_BYTES:
         return {"fault": f"it is too large: {size:,} bytes, and at most {MOST_BYTES:,} are read"}
     try:
-        return _extract(path.name, data, job)
+        return _with_room(path.name, data, job)
     except UnreadableFile as fault:
         return {"fault": str(fault)}
     except MemoryError:
@@ -72,6 +76,17 @@ def extract(job: dict[str, Any]) -> dict[str, Any]:
         if type(error).__name__ == "DependencyError":
             return {"lacks": "cryptography"}
         return {"fault": f"it is broken or cut off ({type(error).__name__})"}
+
+
+def _with_room(name: str, data: bytes, job: dict[str, Any]) -> dict[str, Any]:
+    """Do a job, once more without the files that are kept if memory was short."""
+    try:
+        return _extract(name, data, job)
+    except MemoryError:
+        if not _office_document.cache_info().currsize:
+            raise
+    _office_document.cache_clear()  # here, where the error no longer holds what it was raised over
+    return _extract(name, data, job)
 
 
 def _extract(name: str, data: bytes, job: dict[str, Any]) -> dict[str, Any]:
@@ -103,9 +118,15 @@ def _document(kind: str, data: bytes, name: str) -> Document:
         raise UnreadableFile(
             f"its content cannot be read as text: {kind}, {len(data):,} bytes, begins {data[:16].hex(' ')}"
         )
-    if kind in ("docx", "xlsx", "pptx"):
-        check_office_size(data)
-    return _READERS[kind](data)
+    return _office_document(kind, data) if kind in ("docx", "xlsx", "pptx") else _READERS[kind](data)
+
+
+@functools.lru_cache(_KEPT_FILES)
+def _office_document(kind: str, data: bytes) -> Document:
+    """Return an Office file; kept by its content, since a file may change between calls."""
+    check_office_size(data)
+    document = _READERS[kind](data)
+    return replace(document, lines=KeptLines(document.lines, _KEPT_CHARACTERS))
 
 
 def main(seconds: float, memory: int) -> None:

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,8 @@ def _score(arguments: argparse.Namespace) -> int:
     if arguments.scorer != "judge" and (arguments.judge_model or arguments.judge_url):
         raise ValueError("--judge-model and --judge-url are options of --scorer judge")
     run = load_eval_run(arguments.run_folder)
-    found = asyncio.run(_rescore(run, _chosen(arguments), arguments.concurrency))
+    parts = {name for row in run.rows for entry in row.episodes for name in entry.components}
+    found = asyncio.run(_rescore(run, _chosen(arguments, parts), arguments.concurrency))
     write_rescored(found)
     if arguments.json:
         sys.stdout.write(found.path.with_suffix(".json").read_text(encoding="utf-8"))
@@ -102,7 +104,7 @@ async def _rescore(run: Any, chosen: _Chosen, concurrency: int) -> Rescored:
             await chosen.grader.close()
 
 
-def _chosen(arguments: argparse.Namespace) -> _Chosen:
+def _chosen(arguments: argparse.Namespace, components: Collection[str]) -> _Chosen:
     from arpo_trainer.evaluation import stored_episodes as stored
     from envs_registry.module_ids import load_object
 
@@ -110,7 +112,8 @@ def _chosen(arguments: argparse.Namespace) -> _Chosen:
         function = load_object(arguments.function, "--function")
         scorer, about = stored.function_scorer(function), {"function": arguments.function}
     elif arguments.reward:
-        scorer, about = stored.reward_scorer(stored.read_reward(arguments.reward)), {"reward": arguments.reward}
+        rewards = stored.read_reward(arguments.reward, components)
+        scorer, about = stored.reward_scorer(rewards), {"reward": arguments.reward}
     else:
         grader, about = _grader(arguments)
         return _Chosen(stored.grader_scorer(grader), about, _file_name(arguments, about), grader)

@@ -7,7 +7,7 @@
 Values come from the published evaluation code that `source` names. `ours` lists what it leaves open and how it was
 chosen here, `not_known` what could not be established. The prompts convey the published ones in our words (`prompt:
 paper`); a protocol of your own whose `system_prompt` returns the published text takes their exact wording
-(docs/how-to/own-protocol.md). The weights are under licences of their own.
+(docs/how-to/published-checkpoints.md). The weights are under licences of their own.
 """
 
 from __future__ import annotations

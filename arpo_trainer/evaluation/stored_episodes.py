@@ -10,22 +10,31 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from arpo_env.episode import Call, Episode, Outcome, Turn
+from arpo_env.episode import FOLD, Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
 from arpo_env.grading import Grader, Score
 from arpo_env.memory_folding.memory import memory_text
-from arpo_env.rewards import Rewards
+from arpo_env.rewards import DeepAgentRewards, Rewards, executed_calls
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from envs_registry.module_ids import load_object
+
+_RIGHT_CALLS = "right_calls"
+
+
+@dataclass
+class PlayedEpisode(Episode):
+    """An episode that was played before, with the components that its reward had then."""
+
+    components: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class StoredEpisode:
         """Its answer."""
         return self.entry.answer
 
-    def episode(self) -> Episode:
+    def episode(self) -> PlayedEpisode:
         """Return the episode as rewards take it, from the stored spans.
 
         Turns, results, and names and states of calls are there; the arguments of calls are not stored.
@@ -75,7 +84,8 @@ class StoredEpisode:
                 turns[-1].calls += [Call(name, tool.get("status", ""), tool.get("seconds", 0.0)) for name in names]
         outcome: Any = self.entry.outcome
         ended: Outcome = outcome
-        return Episode(self.task, turns, answer=self.answer, outcome=ended)
+        parts = dict(self.entry.components)
+        return PlayedEpisode(self.task, turns, answer=self.answer, outcome=ended, components=parts)
 
 
 Scorer = Callable[[StoredEpisode], Awaitable[Score]]
@@ -135,27 +145,50 @@ def reward_scorer(rewards: Rewards) -> Scorer:
         if stored.entry.reward is None or "accuracy" not in parts:
             raise GradingError("the episode was not graded when it was played: grade it with --scorer instead")
         value, format_ok = parts.pop("accuracy"), parts.pop("format", 1.0) > 0
-        grade = await rewards(stored.episode(), Score(value, parts), format_ok)
+        episode = stored.episode()
+        if isinstance(rewards, DeepAgentRewards) and rewards.correct is executed_calls:
+            _refuse_repeats(episode)
+        grade = await rewards(episode, Score(value, parts), format_ok)
         return Score(grade.reward, grade.components)
 
     return score
 
 
-def read_reward(text: str) -> Rewards:
+def _refuse_repeats(episode: Episode) -> None:
+    """Refuse to judge by the names of calls which of them repeat an earlier one."""
+    worked = [call.name for turn in episode.turns for call in turn.calls if call.status == "ok"]
+    if twice := next((name for name in worked if worked.count(name) > 1 and name != FOLD), None):
+        raise GradingError(
+            f"{twice} was called more than once, and the arguments of calls are not stored, so that a repeated call "
+            "cannot be told from another one: give correct: gold, if the run has the component right_calls, or "
+            "MODULE:NAME of a function of the episode"
+        )
+
+
+def _counted_right_calls(episode: Any) -> float:
+    """Return how many right calls were counted when an episode was played."""
+    if _RIGHT_CALLS not in episode.components:
+        raise GradingError("right calls were not counted when the episode was played")
+    return float(episode.components[_RIGHT_CALLS])
+
+
+def read_reward(text: str, components: Collection[str] = ()) -> Rewards:
     """Return the reward that a command line names.
 
     Args:
         text: "paper", "tool-star", "deepagent", "reference", weights in YAML ("{accuracy: 1, format: 0.2}"), or
             MODULE:NAME of a function of the episode or of anything that `Rewards.of` takes.
+        components: names of the components that the episodes have; `right_calls` is for "{deepagent: {correct: gold}}".
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is none of these, or needs a component that the episodes do not have.
     """
+    own = {_RIGHT_CALLS: (_counted_right_calls, 0.0)} if _RIGHT_CALLS in components else None
     if ":" in text and not text.lstrip().startswith("{"):
         found = load_object(text, "--reward")
         plain = isinstance(found, Rewards | dict | str)
-        return Rewards.of(found if plain else {text.partition(":")[2]: (found, 1.0)})
+        return Rewards.of(found if plain else {text.partition(":")[2]: (found, 1.0)}, own)
     try:
-        return Rewards.of(yaml.safe_load(text))
+        return Rewards.of(yaml.safe_load(text), own)
     except yaml.YAMLError as error:
         raise ValueError(f"--reward {text!r} is not YAML: write '{{accuracy: 1, format: 0.2}}'") from error

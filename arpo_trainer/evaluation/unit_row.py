@@ -189,7 +189,7 @@ def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
         sum(event.context for event in requests),
         sum(event.cached for event in requests),
         round(max((e.end for e in events), default=0.0) - min((e.start for e in events), default=0.0), 3),
-        _interventions(turns),
+        _interventions(path),
         _helper([event for event in events if event.kind == "helper"]),
     )
 
@@ -200,10 +200,10 @@ def _helper(events: Sequence[Event]) -> dict[str, int]:
     return {"requests": len(events), **{name: sum(getattr(e, name) for e in events) for name in HELPER_TOKENS}}
 
 
-def _interventions(turns: Sequence[Span]) -> dict[str, int]:
+def _interventions(path: Sequence[Span]) -> dict[str, int]:
     """Count what tools at inference time did along a path."""
     counts = Counter[str]()
-    for mark in (mark for span in turns for mark in span.interventions or ()):
+    for mark in (mark for span in path for mark in span.interventions or ()):
         counts[mark["tool"]] += mark["outcome"] in (WORKED, FAILED)
         counts[f"{mark['tool']} failed"] += mark["outcome"] == FAILED
     return {name: count for name, count in sorted(counts.items()) if count}

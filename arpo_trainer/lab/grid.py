@@ -90,7 +90,7 @@ def _make(left: Sequence[GridRun], store: RunStore, run: TrainingRun, processes:
             for done in [each for each in running if each.waits_for in ready]:
                 _keep(done, store, outcome)
                 running.remove(done)
-                if done.fit:
+                if done.fit and len(idle) < len(waiting):
                     idle.append(done)
                 else:
                     done.end()

@@ -206,6 +206,8 @@ class Group:
         self._ended(trajectory)
 
     def _ended(self, trajectory: LiveTrajectory) -> None:
+        if self.turn_tools is not None:
+            self.turn_tools.ended(trajectory)
         if self.lookahead is not None:
             self.lookahead.ended(trajectory)
         if self.scheduler.budget.reserve is None:

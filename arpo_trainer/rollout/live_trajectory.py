@@ -94,7 +94,8 @@ class LiveTrajectory:
         number: of its trajectory in the tree.
         turn: number of turns played.
         used: tools at inference time that were used, one entry for each use.
-        notes: marks of these tools for the turn that it generates next, see `Span.interventions`.
+        notes: marks of these tools for the turn that it generates next, see `Span.interventions`; for its last span if
+            it ends before.
         opening: ids that its next turn begins with; the model goes on from there.
     """
 

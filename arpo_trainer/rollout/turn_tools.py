@@ -121,9 +121,7 @@ class TurnTools:
             What `EnvironmentPool.act` returns; None if the turn was taken back, so that it is generated again.
         """
         span = self._span(trajectory)
-        for mark in trajectory.notes:
-            span.mark(**mark)
-        trajectory.notes = ()
+        _leave_notes(trajectory, span)
         step = await self._repaired(trajectory, span, text, room, cut)
         if (
             step is not None
@@ -231,6 +229,10 @@ class TurnTools:
 
     # for both
 
+    def ended(self, trajectory: LiveTrajectory) -> None:
+        """Leave the marks for a turn that no longer comes where the trajectory has ended."""
+        _leave_notes(trajectory, self.tree.spans[self.tree.trajectories[trajectory.number].leaf])
+
     def _span(self, trajectory: LiveTrajectory) -> Span:
         assert trajectory.node is not None  # for the type checker: it has just generated a turn
         return self.tree.spans[trajectory.node]
@@ -252,6 +254,12 @@ class TurnTools:
             finally:
                 spent = helper.spent
                 event.context, event.cached, event.tokens = spent["context"], spent["cached"], spent["tokens"]
+
+
+def _leave_notes(trajectory: LiveTrajectory, span: Span) -> None:
+    for mark in trajectory.notes:
+        span.mark(**mark)
+    trajectory.notes = ()
 
 
 def _failed(step: StepResult) -> bool:

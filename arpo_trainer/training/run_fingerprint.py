@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from typing import Any
 
 from arpo_trainer.packing.setting import was_packed
@@ -87,13 +88,15 @@ def fingerprint(trainer: Any) -> dict[str, Any]:
 
 
 def deciding_settings(trainer: Any) -> dict[str, Any]:
-    """Return the settings and adapters of one of TRL's trainers, without what decides only speed and records."""
+    """Return settings, model and adapters of one of TRL's trainers, without what decides only speed and records."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
     settings = {
         name: value
         for name, value in trainer.args.to_dict().items()
         if name not in _FREE and not name.startswith(_FREE_STARTS)
     }
-    return as_json({**settings, "adapters": _adapters(trainer.accelerator.unwrap_model(trainer.model))})
+    name = getattr(model, "name_or_path", "")
+    return as_json({**settings, "model": os.path.normpath(name) if name else "", "adapters": _adapters(model)})
 
 
 def as_json(settings: dict[str, Any]) -> dict[str, Any]:
@@ -127,9 +130,9 @@ def _adapters(model: Any) -> dict[str, Any]:
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return the settings that have changed, such as "seed: 1 -> 2".
 
-    A setting that a checkpoint of an earlier version does not have was what is now its default.
+    A setting that a checkpoint of an earlier version does not have was what is now its default, and its model this one.
     """
-    usual = {each.name: each.default for each in dataclasses.fields(ARPOConfig)}
+    usual = {each.name: each.default for each in dataclasses.fields(ARPOConfig)} | {"model": now.get("model")}
     unknown = {name: usual[name] for name in now if name not in before and name in usual}
     before = {**unknown, **before, "packing": was_packed(before.get("packing"))}
     return [f"{name}: {before.get(name)!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import itertools
 import os
 import random
 import signal
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
+from arpo_env.task_files import office_text
+from arpo_env.task_files.document import KeptLines
+from arpo_env.task_files.extraction_process import extract
 from arpo_env.task_files.file_extractor import ExtractionFailed, FileExtractor
 from arpo_env.task_files.file_kinds import contradiction
 from arpo_env.tools.read_file_tool import ReadFileTool
@@ -86,6 +91,44 @@ def test_parts_are_asked_for_by_number_or_name(read: Any) -> None:
     assert "there is no page '7'; there are pages 1 to 2" in fault(read, FILES["report.pdf"], part="7")
     assert "there are 'Sales', 'Sums'" in fault(read, FILES["sales.xlsx"], part="Costs")
     assert "there are only 3 lines" in fault(read, FILES["rows.csv"], line=9)
+
+
+def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, rows = openpyxl.Workbook(), [f"{number}: {'x' * 30}" for number in range(1, 41)]
+    assert book.active is not None
+    for row in rows:
+        book.active.append([row[row.index("x") :]])
+    made, fill = [], office_text._fill
+    monkeypatch.setattr(office_text, "_fill", lambda cell: made.append(cell) or fill(cell))
+    path, seen, line = tmp_path / "rows.xlsx", [], 1
+    path.write_bytes(sample_files.saved(book.save))
+    job = {"path": str(path), "inside": "", "part": "", "characters": 300, "seen": False}
+    while line:
+        found = extract({**job, "line": line})
+        seen, line = seen + found["text"].split("\n")[1:], found["line"]
+    assert seen == rows
+    assert len(made) == len(rows)
+    book.active["A1"] = "new"
+    path.write_bytes(sample_files.saved(book.save))
+    assert "1: new" in extract({**job, "line": 1})["text"]
+
+
+def test_kept_lines_are_those_of_the_document_whatever_there_is_room_for() -> None:
+    def make(part: int) -> Iterator[str]:
+        if part == 2:
+            yield "before"
+            raise ValueError("broken")
+        yield from (f"{part}.{number}" for number in range(9))
+
+    for room in (0, 10, 1000):
+        kept = KeptLines(make, room)
+        for part, most in ((0, 3), (1, 9), (0, 9), (0, 2)):
+            assert list(itertools.islice(kept(part), most)) == list(itertools.islice(make(part), most))
+        for _ in range(2):  # a broken part does not become a short one
+            with pytest.raises(ValueError, match="broken"):
+                list(kept(2))
 
 
 def test_filled_cells_have_their_colour_and_empty_ones_are_counted(read: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from arpo_trainer.evaluation.unit_row import UnitKey, unit_row
 from arpo_trainer.inference_tools.code_debugger import read_code
 from arpo_trainer.inference_tools.helper_model import HelperFailed
 from arpo_trainer.inference_tools.inference_settings import InferenceSettings, read_tools
@@ -71,6 +72,17 @@ def test_a_fold_that_makes_room_needs_no_refiner(tokenizer: Any) -> None:
     assert tree.folds(0) == 1
     assert tree.trajectories[0].answer == "2"
     assert helper.prompts == []
+
+
+@pytest.mark.parametrize("reply", [None, '{"thoughts": [{"number": 1, "text": "so"}]}'])
+def test_the_refiner_is_noted_also_if_the_sample_ends_then(reply: str | None, tokenizer: Any) -> None:
+    call = f"<think>so so</think><python>{'1' * 200}</python>"
+    policy, tools = ScriptedTurns(tokenizer, lambda _: call), InferenceSettings(refiner=1)
+    length = len(tokenizer(call)["input_ids"]) + 2  # neither the result nor a notice in its place fits
+    [tree] = play(toy_env(), policy, ScriptedHelper(lambda *_: reply), [TASK], tools, max_completion_length=length)
+    assert (tree.trajectories[0].outcome, len(policy.seen)) == ("truncated", 1)
+    [entry] = unit_row(UnitKey("m", "e", "t", 0), 0, 1, tree).episodes
+    assert entry.inference == {"refiner": 1} | ({} if reply else {"refiner failed": 1})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from arpo_trainer.lab.grid import duration, run_grid, time_left
 from arpo_trainer.lab.grid_run import AlgorithmChoice, GridRun, parse_algorithm
+from arpo_trainer.lab.run_process import free_memory
 from arpo_trainer.lab.run_store import GRID, RUNS, GridPlan, RunStore, check_record, load_comparison, read_records
 from tests.arpo_trainer.lab.synthetic_runs import made_up_run, record_of
 
@@ -49,6 +51,16 @@ def never_ends(spec: GridRun, folder: Path) -> dict[str, Any]:
     return {}
 
 
+def outlives_the_first(spec: GridRun, folder: Path) -> dict[str, Any]:
+    """Ends for seed 1 when the process that made seed 0 has ended."""
+    first = folder.parents[1] / "first"
+    if spec.seed == 0:
+        first.write_text(str(os.getpid()))
+    else:
+        wait_for(lambda: first.exists() and first.read_text() and not is_alive(int(first.read_text())))
+    return made_up_run(spec, folder)
+
+
 def threads_of(spec: GridRun, folder: Path) -> dict[str, Any]:
     """Tells with how many threads it would compute."""
     return made_up_run(spec, folder) | {"versions": {"threads": os.environ["OMP_NUM_THREADS"], "process": os.getpid()}}
@@ -65,6 +77,24 @@ def test_a_grid_makes_all_runs_and_more_seeds_are_added_to_it(tmp_path: Path) ->
     assert more.stored == 2
     plan, records = load_comparison(tmp_path)
     assert (plan.seeds, len(records)) == ([0, 1], 4)
+
+
+def test_a_process_with_no_more_runs_to_make_ends_while_others_go_on(tmp_path: Path) -> None:
+    outcome = run_grid(plan_of(), tmp_path, outlives_the_first, processes=2)
+    assert [record["error"] for record in outcome.made] == ["", ""]
+
+
+def test_freed_memory_goes_back_to_the_machine() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    blocks = [bytearray(100_000) for _ in range(600)]
+    above = bytearray(100_000)  # what is freed at the end of the heap goes back without being asked
+    full = resident()
+    del blocks
+    free_memory()
+    assert full - resident() > 40e6
+    assert len(above) == 100_000
 
 
 def test_a_run_that_breaks_is_recorded_with_its_error_and_made_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,13 @@ def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path, 
     before, after = (load_file(place / "model.safetensors") for place in (tiny_policy, folder / "model"))
     assert any(bool((before[name] != after[name]).any()) for name in after)
     record = (folder / "dpo.json").read_bytes()
-    changed = command(tiny_policy, folder, *given, "beta=0.5", "lora_rank=4")
+    other = shutil.copytree(tiny_policy, tmp_path / "other")  # it would be the reference, and the adapters' base
+    changed = command(other, folder, *given, "beta=0.5", "lora_rank=4")
     assert main([*changed, "--pairs", str(path), "--resume"]) == 1
     told = capsys.readouterr().err
     assert "beta: 0.1 -> 0.5" in told
     assert "'default.r': 4" in told
+    assert f"model: {str(tiny_policy)!r} -> {str(other)!r}" in told
     assert (folder / "dpo.json").read_bytes() == record
 
 
