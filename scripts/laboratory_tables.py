@@ -1,4 +1,6 @@
-"""Writes the tables of docs/results/laboratory.md from the comparison.json of its folders in docs/results/laboratory.
+"""Writes the tables of docs/results/laboratory.md from its folders in docs/results/laboratory.
+
+Most tables are those of a folder's comparison.json. Some compare the runs of several folders with another baseline.
 
 python -m scripts.laboratory_tables
 """
@@ -8,8 +10,15 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from arpo_trainer.lab.equal_cost import compare_records
+from arpo_trainer.lab.grid_run import AXES as COSTS
+from arpo_trainer.lab.run_curves import run_curve
+from arpo_trainer.lab.run_store import key_of, load_comparison
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "laboratory.md"
@@ -24,6 +33,8 @@ FOLDERS = {
 }
 # a grid without a finished run has no tables
 RESULTS = {name: path for name, folder in FOLDERS.items() if (path := STORED / folder / "comparison.json").is_file()}
+AGAINST_ARPO = ("main", "group-size", "group-size-short")
+OF_INTEREST = ("grpo", "arpo", "aepo", "tree-grpo", "grpo-10", "grpo-5", "tree-grpo-8")
 END = "<!-- end of tables -->\n"
 AXES = {"tokens": "sampled tokens", "calls": "executed tool calls", "trajectories": "trajectories"}
 ALL = "all"
@@ -35,12 +46,51 @@ def tables(result: Path) -> str:
     return "\n".join(_table(data, axis, words) for axis, words in AXES.items()) + "\n" + _collapses(data)
 
 
+def table_against(baseline: str, folders: Sequence[str] = AGAINST_ARPO, labels: Sequence[str] = OF_INTEREST) -> str:
+    """Return a table of differences to a baseline over all environments, a column for each axis of cost."""
+    (plan, records), *others = [load_comparison(STORED / folder) for folder in folders]
+    for more, found in others:
+        plan, records = plan.joined(more), [*records, *found]
+    runs = {key_of(record): record for record in records if record["label"] in labels}
+    plan = replace(plan, algorithms=[one for one in plan.algorithms if one.label in labels])
+    data = compare_records(plan, list(runs.values()), baseline=baseline, axes=tuple(AXES))
+    columns = {axis: data["axes"][axis]["overall"] for axis in AXES}
+    head = f"Success on the way, over all worlds, and its difference to `{baseline}` with 95 % intervals:\n\n"
+    heads = f"| | {' | '.join(f'equal {words}' for words in AXES.values())} |"
+    return head + "\n".join([heads, "|---" * 4 + "|", *(_row(label, columns) for label in labels)]) + "\n"
+
+
+def table_of_rates(folder: str = "learning-rates") -> str:
+    """Return the success of single runs with each rate, on the way to the calls that all runs of a world made."""
+    plan, records = load_comparison(STORED / folder)
+    found: dict[tuple[str, str], dict[float, float]] = {}
+    for env in plan.envs:
+        curves = [(record, run_curve(record, "calls")) for record in records if record["env"] == env]
+        least = min(record["curve"][-1][COSTS["calls"]] for record, _ in curves if record["curve"])
+        for record, curve in curves:
+            label = record["label"].removesuffix("-fast").removesuffix("-faster")
+            rate = record["settings"]["settings"]["learning_rate"]
+            found.setdefault((label, env), {})[rate] = curve.mean_up_to(least)
+    rates = sorted({rate for row in found.values() for rate in row})
+    labels = list(dict.fromkeys(label for label, _ in found))
+    heads = [f"{env}, {rate:.1e}" for env in plan.envs for rate in rates]
+    rows = [
+        f"| `{label}` | {' | '.join(f'{found[label, env][rate]:.3f}' for env in plan.envs for rate in rates)} |"
+        for label in labels
+    ]
+    return "\n".join([f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows]) + "\n"
+
+
 def page_with_tables(page: str) -> str:
     """Return the text of the page with its tables written anew."""
-    for name, result in RESULTS.items():
+    written = {name: tables(result) for name, result in RESULTS.items()} | {
+        "learning-rates": table_of_rates(),
+        "against-arpo": table_against("arpo"),
+    }
+    for name, text in written.items():
         begin = f"<!-- {name}: written by scripts/laboratory_tables.py -->\n"
         before, _, rest = page.partition(begin)
-        page = before + begin + tables(result) + END + rest.partition(END)[2]
+        page = before + begin + text + END + rest.partition(END)[2]
     return page
 
 
