@@ -30,6 +30,7 @@ FOLDERS = {
     "rates": "group-size-rates",
     "ablations": "ablations",
     "smollm2": "smollm2",
+    "smollm2-routine": "smollm2-routine",
 }
 # a grid without a finished run has no tables
 RESULTS = {name: path for name, folder in FOLDERS.items() if (path := STORED / folder / "comparison.json").is_file()}

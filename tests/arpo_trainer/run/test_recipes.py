@@ -23,7 +23,12 @@ from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 ON_CPU = ("arithmetic-cpu", "multihop-cpu")
-OURS = ("arpo-qwen2.5-3b-math-lora", "arpo-qwen3-8b-multihop-lora", "toolpo-qwq-32b-toolworld")
+OURS = (
+    "arpo-qwen2.5-3b-math-lora",
+    "arpo-qwen3-8b-multihop-lora",
+    "toolpo-qwq-32b-toolworld",
+    "tree-grpo-qwen2.5-7b-reasoning",
+)
 # name: processes, algorithm, M, prompts a rollout, prompts an update, tokens, tool calls, epochs
 PUBLISHED: dict[str, tuple[int, str, int, int, int, int, int, int]] = {
     "arpo-qwen2.5-3b-reasoning": (8, "arpo", 16, 128, 16, 4096, 3, 2),
