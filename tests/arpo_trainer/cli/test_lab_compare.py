@@ -37,6 +37,10 @@ def test_a_quick_comparison_prints_tables_and_goes_on(tmp_path: Path, capsys: An
     assert data["missing"] == 0
     assert main([*FORM, folder, "--draw", "--budget", "trajectories=400"]) == 0
     assert "short (400)" in capsys.readouterr().out
+    before = (tmp_path / "quick" / "comparison.json").read_bytes()
+    assert main([*FORM, folder, "--draw", "--budget", "trajectories=5"]) == 1
+    assert "budget trajectories=5 is less than" in capsys.readouterr().err
+    assert (tmp_path / "quick" / "comparison.json").read_bytes() == before
     pytest.importorskip("matplotlib")
     assert main([*FORM, f"{folder}/comparison.json", "--draw"]) == 0
     assert f"{folder}/curves.svg" in capsys.readouterr().out
