@@ -248,7 +248,8 @@ def test_levels_load_and_knobs_replace_theirs(level: str) -> None:
         ({"shared_doors": "no"}, "shared_doors must be true or false, not 'no'"),
         ({"layout": "last"}, "layout must be one of first, spread; not 'last'"),
         ({"rule": "none"}, "rule must be one of fixed, cue, chance"),
-        ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'"),
+        ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'; did you mean 'short'"),
+        ({"layout": "sprad"}, "not 'sprad'; did you mean 'spread'"),
         ({"split": "dev"}, "the splits train and test, not 'dev'"),
         ({"data": "x.json"}, "is generated and takes no `data`"),
     ],
@@ -259,7 +260,7 @@ def test_bad_knobs_name_what_is_valid(options: dict[str, Any], words: str) -> No
 
 
 def test_an_unknown_option_is_named_with_the_knobs() -> None:
-    with pytest.raises(UnknownOptionError, match="no option 'decision'; its options are level, decisions, choices"):
+    with pytest.raises(UnknownOptionError, match=r"no option 'decision' \(did you mean 'decisions'\?\)"):
         load_source("bifurcation", decision=2)
 
 
