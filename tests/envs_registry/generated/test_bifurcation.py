@@ -43,6 +43,7 @@ def knobs(draw: st.DrawFn) -> dict[str, Any]:
         "critical": draw(st.integers(0, decisions)),
         "rule": draw(st.sampled_from(["fixed", "cue", "chance"])),
         "cues": draw(st.integers(1, 8)),
+        "shared_doors": draw(st.booleans()),
         "dead_ends": draw(st.sampled_from(["silent", "shown", "forgiving"])),
         "noise": draw(st.sampled_from([0.0, 0.3])),
         "slip": draw(st.sampled_from([0.0, 0.3])),
@@ -180,6 +181,17 @@ def test_only_the_critical_decision_matters() -> None:
     source = BifurcationSource(decisions=4, critical=3)
     for index in range(20):
         assert [bool(room.right) for room in source.world(index).rooms] == [False, False, True, False]
+
+
+def test_shared_doors_are_those_of_all_decisions_and_another_may_be_right() -> None:
+    own, shared = (
+        [BifurcationSource(decisions=3, rule="fixed", shared_doors=same, seed=seed).world(0).rooms for seed in range(9)]
+        for same in (False, True)
+    )
+    assert {room.doors for rooms in shared for room in rooms} == {"abc"}
+    assert {tuple(room.doors for room in rooms) for rooms in own} == {("abc", "def", "ghi")}
+    assert max(len({room.right for room in rooms}) for rooms in shared) > 1
+    assert BifurcationSource(decisions=4, choices=8, shared_doors=True).world(0).rooms[3].doors == "abcdefgh"
 
 
 @pytest.mark.parametrize(("kind", "dead_ends"), [("silent", 0), ("shown", 2), ("forgiving", 1)])
