@@ -1,26 +1,7 @@
-"""`nearest_hint`: "did you mean ...?" for a name that is not known."""
+"""`nearest_hint` of `envs_registry.nearest_name`, for the modules of this package."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from envs_registry.nearest_name import nearest_hint
 
-
-def nearest_hint(
-    given: object,
-    known: Iterable[str],
-    form: str = "; did you mean {!r}?",
-    otherwise: str = "",
-    likeness: float = 0.6,
-) -> str:
-    """Return a hint to the known name that is most like a given one.
-
-    Args:
-        given: the name that is not known.
-        known: all names.
-        form: of the hint, with a place for the name.
-        otherwise: returned where no name is like it.
-        likeness: from 0 to 1, that a name needs at least.
-    """
-    nearest = difflib.get_close_matches(str(given), list(known), n=1, cutoff=likeness)
-    return form.format(nearest[0]) if nearest else otherwise
+__all__ = ["nearest_hint"]

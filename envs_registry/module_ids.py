@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
 from typing import Any
+
+from envs_registry.nearest_name import nearest_hint
 
 
 def resolve_id(env_id: str) -> str:
@@ -61,8 +62,7 @@ def load_object(text: str, where: str) -> Any:
         raise ValueError(f"{where} {text!r}: no module {module!r} here or on Python's path") from error
     there = sys.modules[module]
     if not hasattr(there, name):
-        near = difflib.get_close_matches(name, [each for each in vars(there) if not each.startswith("_")], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = nearest_hint(name, [each for each in vars(there) if not each.startswith("_")])
         raise ValueError(f"{where} {text!r}: {module} has no {name!r}{hint}")
     return getattr(there, name)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from envs_registry.nearest_name import nearest_hint
 from envs_registry.task import Task
 
 
@@ -80,7 +81,9 @@ class UnknownOptionError(ValueError):
     """
 
     def __init__(self, source: str, option: str, options: Iterable[str]) -> None:
-        super().__init__(f"{source} has no option {option!r}; its options are {', '.join(options)}")
+        names = list(options)
+        hint = nearest_hint(option, names, " (did you mean {!r}?)")
+        super().__init__(f"{source} has no option {option!r}{hint}; its options are {', '.join(names)}")
         self.option = option
 
 

@@ -64,6 +64,7 @@ FLOORS: dict[str, list[str]] = {
         "sources",
         "spec task",
         "module_ids",
+        "nearest_name",
     ],
     "sandbox": [
         "http",

@@ -74,11 +74,12 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def _check_baseline(arguments: argparse.Namespace, plan: GridPlan) -> None:
     """Refuse an unknown baseline before any run is made."""
-    from arpo_trainer.lab.run_store import GRID, read_plan
+    from arpo_trainer.lab.run_store import stored_plan
 
-    stored = read_plan(arguments.output).algorithms if (arguments.output / GRID).is_file() else []
     if arguments.baseline:
-        check_name("--baseline", arguments.baseline, [one.label for one in (*stored, *plan.algorithms)])
+        plans = [stored_plan(arguments.output) or plan, plan]
+        labels = dict.fromkeys(one.label for each in plans for one in each.algorithms)
+        check_name("--baseline", arguments.baseline, labels)
 
 
 def training_functions() -> tuple[Any, Any]:
@@ -96,9 +97,9 @@ def training_functions() -> tuple[Any, Any]:
 def _plan(arguments: argparse.Namespace) -> GridPlan:
     """Return what was asked for; what was not given is that of the folder, if it has a comparison already."""
     from arpo_trainer.lab.grid_run import parse_algorithm, parse_budget, parse_seeds
-    from arpo_trainer.lab.run_store import GRID, GridPlan, read_plan
+    from arpo_trainer.lab.run_store import GridPlan, stored_plan
 
-    stored = read_plan(arguments.output) if (arguments.output / GRID).is_file() else None
+    stored = stored_plan(arguments.output)
     given: dict[str, Any] = {name: getattr(arguments, name) for name in _QUICK}
     if arguments.quick:
         given = {name: given[name] or value for name, value in _QUICK.items()}

@@ -54,7 +54,8 @@ def compare_records(
         axes: the axes of cost.
 
     Raises:
-        ValueError: no run has been finished, the baseline is unknown, or a budget is larger than what a run has spent.
+        ValueError: no run has been finished, the baseline is unknown, or a budget is larger than what a run has spent
+            or smaller than the cost of its first point, before which there is only the starting policy.
     """
     played = [record for record in records if record["status"] != "failed"]
     if not played:
@@ -111,16 +112,28 @@ def _curves_of(records: Sequence[Record], axis: str, plan: GridPlan) -> Runs:
 
 def _budget(axis: str, asked: int | None, planned: int | None, records: Sequence[Record]) -> float:
     """Return the budget of an environment: what was asked for, else what was planned or all runs have spent."""
-    record = min(records, key=lambda record: float(record["curve"][-1][AXES[axis]]))
-    least = float(record["curve"][-1][AXES[axis]])
+    least, run = _extreme(min, axis, records, -1)
     if asked is None:
         return min(least, planned or least)
     if asked > least:
         raise ValueError(
-            f"budget {axis}={asked} is more than what {record['label']}, {record['env']}, seed {record['seed']} has "
-            f"spent ({least:.0f}); compare at {axis}={least:.0f} or less"
+            f"budget {axis}={asked} is more than what {run} has spent ({least:.0f}); "
+            f"compare at {axis}={least:.0f} or less"
+        )
+    first, run = _extreme(max, axis, records, 0)
+    if asked < first:
+        raise ValueError(
+            f"budget {axis}={asked} is less than what {run} has spent at the first point of its curve ({first:.0f}), "
+            f"so no trained policy would count; compare at {axis}={first:.0f} or more"
         )
     return float(asked)
+
+
+def _extreme(choose: Callable[..., Any], axis: str, records: Sequence[Record], point: int) -> tuple[float, str]:
+    """Return the least or the highest cost at a point of the curves, and the run that has it, for messages."""
+    record = choose(records, key=lambda record: float(record["curve"][point][AXES[axis]]))
+    run = f"{record['label']}, {record['env']}, seed {record['seed']}"
+    return float(record["curve"][point][AXES[axis]]), run
 
 
 def _table(envs: Sequence[Runs], budgets: Sequence[float], baseline: str, plan: GridPlan) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from arpo_trainer.lab.grid_run import GridRun
 from arpo_trainer.lab.run_process import RunProcess, TrainingRun
-from arpo_trainer.lab.run_store import WORK, GridPlan, Record, RunStore
+from arpo_trainer.lab.run_store import WORK, GridPlan, Record, RunStore, stored_plan
 
 logger = logging.getLogger(__name__)
 _SHOWN = 4  # running runs that a line of progress names
@@ -59,12 +59,15 @@ def run_grid(
 
     Raises:
         BlockingIOError: another process writes to the folder.
-        ValueError: a value is given twice, the folder has runs of other settings, a run cannot work, or `processes` is
-            below 1. Nothing is changed then.
+        ValueError: a value is given twice, the folder is a file or has runs of other settings, a run cannot work, or
+            `processes` is below 1. Nothing is changed then.
     """
     if processes < 1:
         raise ValueError(f"processes must be at least 1, got {processes}")
-    for spec in plan.specs():
+    specs = plan.specs()  # refuses what is given twice
+    if stored := stored_plan(folder):
+        stored.joined(plan.as_stored())  # for its errors: they say more than those of runs with other settings
+    for spec in specs:
         _check_budget(spec)
         if check:
             check(spec)

@@ -64,6 +64,10 @@ class GridPlan:
         algorithms = [AlgorithmChoice(**each) for each in data["algorithms"]]
         return cls(algorithms, list(data["envs"]), list(data["seeds"]), dict(data["budget"]), dict(data["settings"]))
 
+    def as_stored(self) -> GridPlan:
+        """Return this plan as it is read back from a file: JSON has no tuples."""
+        return GridPlan.from_dict(json.loads(json.dumps(self.as_dict())))
+
     def joined(self, more: GridPlan) -> GridPlan:
         """Return this plan with the algorithms, environments and seeds of another one added.
 
@@ -83,8 +87,9 @@ class GridPlan:
                 differing.append(f"{one.label!r} was {_words(before)} and is {_words(one)}")
         if differing:
             raise ValueError(
-                f"the folder has runs of other settings: {'; '.join(differing)}. Continue it with its own settings, "
-                "name the algorithm otherwise (name=algorithm:settings), or give another folder with --output"
+                f"the folder has runs of other settings: {'; '.join(differing)}. Continue it with its own settings "
+                "(without --set and --budget), name the algorithm otherwise (name=algorithm:settings), or give "
+                "another folder with --output"
             )
         envs, seeds = list(dict.fromkeys([*self.envs, *more.envs])), sorted({*self.seeds, *more.seeds})
         return GridPlan(list(known.values()), envs, seeds, self.budget, self.settings)
@@ -107,11 +112,12 @@ class RunStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        _refuse_file(self.folder)
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock_folder(self.folder)
         try:
-            self.plan = read_plan(self.folder) if (self.folder / GRID).is_file() else None
+            self.plan = stored_plan(self.folder)
             path = self.folder / RUNS
             self.records = {key_of(record): record for record in read_records(path)}
             if path.is_file():
@@ -126,8 +132,7 @@ class RunStore:
         Raises:
             ValueError: the settings differ; nothing is changed then.
         """
-        # as it is read back: JSON has no tuples
-        plan = GridPlan.from_dict(json.loads(json.dumps(plan.as_dict())))
+        plan = plan.as_stored()
         plan.specs()  # refuses what is given twice
         self.plan = self.plan.joined(plan) if self.plan else plan
         _write_whole(self.folder / GRID, json.dumps(self.plan.as_dict(), indent=1) + "\n")
@@ -171,6 +176,16 @@ def read_plan(folder: str | Path) -> GridPlan:
         return GridPlan.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({error})") from error
+
+
+def stored_plan(folder: str | Path) -> GridPlan | None:
+    """Return the plan of a folder, None if it has none yet.
+
+    Raises:
+        ValueError: the folder is a file, or its grid.json cannot be read.
+    """
+    _refuse_file(Path(folder))
+    return read_plan(folder) if (Path(folder) / GRID).is_file() else None
 
 
 def read_records(path: Path) -> list[Record]:
@@ -237,6 +252,13 @@ def check_record(record: Mapping[str, Any]) -> None:
 def key_of(record: Mapping[str, Any]) -> Key:
     """Return what tells the runs of a comparison apart: label, environment and seed."""
     return str(record["label"]), str(record["env"]), int(record["seed"])
+
+
+def _refuse_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(
+            f"{str(folder)!r} is a file; give a folder with --output. (With --draw, --output may be a comparison.json)"
+        )
 
 
 def _refuse_foreign(folder: Path) -> None:

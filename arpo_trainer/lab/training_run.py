@@ -131,6 +131,7 @@ def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
         on_rollout=costs.add,
         callbacks=[StopWhenSpent(costs)],
     )
+    costs.packed = trainer.packs  # known only now: "auto" may come to flat rows
     trainer.train()
     return {
         "algorithm": spec.algorithm,
@@ -196,7 +197,12 @@ class CostCounter:
     Args:
         budget: cost -> how much may be spent.
         iterations: number of updates that use a rollout (`num_iterations`).
+
+    Attributes:
+        packed: whether updates compute what trajectories share once.
     """
+
+    packed = True
 
     def __init__(self, budget: dict[str, int], iterations: int = 1) -> None:
         self.budget, self.curve, self.iterations = budget, list[dict[str, Any]](), iterations
@@ -205,7 +211,7 @@ class CostCounter:
     def add(self, trees: Sequence[RolloutTree]) -> None:
         """Count one rollout."""
         for tree in trees:
-            for name, cost in tree_costs(tree).items():
+            for name, cost in tree_costs(tree, self.packed).items():
                 self.total[name] += cost * (self.iterations if name == "update_tokens" else 1)
         success, episodes = root_success(trees)
         self.curve.append({"step": len(self.curve) + 1, **self.total, "success": success, "episodes": episodes})
@@ -228,14 +234,20 @@ def thinned(curve: Sequence[dict[str, Any]], most: int = _MOST_POINTS) -> list[d
     return points
 
 
-def tree_costs(tree: RolloutTree) -> dict[str, int]:
-    """Return what a tree cost: trajectories, tokens sampled, calls executed, and tokens of a packed update."""
+def tree_costs(tree: RolloutTree, packed: bool = True) -> dict[str, int]:
+    """Return what a tree cost: trajectories, tokens sampled, calls executed, and tokens of an update.
+
+    Args:
+        tree: the tree.
+        packed: whether the update computes what trajectories share once; otherwise each of them is a row of its own.
+    """
+    rows, after_prompt = (1, tree.unique_tokens()) if packed else (len(tree.trajectories), tree.copied_tokens())
     model = [span for span in tree.spans if span.kind == "model"]
     return {
         "trajectories": len(tree.trajectories),
         "sampled_tokens": sum(len(span.ids) for span in model) + int(tree.meta.get(DISCARDED, 0)),
         "tool_calls": sum(span.is_result for span in tree.spans),
-        "update_tokens": len(tree.prompt_ids) + tree.unique_tokens(),
+        "update_tokens": rows * len(tree.prompt_ids) + after_prompt,
     }
 
 

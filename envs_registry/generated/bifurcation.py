@@ -20,6 +20,7 @@ from envs_registry.generated.bifurcation_world import (
     right_doors,
     world_setup,
 )
+from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import UnknownOptionError, register_source
 from envs_registry.task import Task
 
@@ -50,9 +51,11 @@ class BifurcationSource:
 
     def __init__(self, split: str = "train", level: str = "short", seed: int = 0, **knobs: Any) -> None:
         if split not in SPLITS:
-            raise ValueError(f"Bifurcation has the splits {' and '.join(SPLITS)}, not {split!r}")
+            hint = nearest_hint(split, SPLITS)
+            raise ValueError(f"Bifurcation has the splits {' and '.join(SPLITS)}, not {split!r}{hint}")
         if level not in LEVELS:
-            raise ValueError(f"Bifurcation has the levels {', '.join(LEVELS)}; not {level!r}")
+            hint = nearest_hint(level, LEVELS)
+            raise ValueError(f"Bifurcation has the levels {', '.join(LEVELS)}; not {level!r}{hint}")
         if unknown := [name for name in knobs if name not in knob_names()]:
             raise UnknownOptionError("bifurcation", unknown[0], ["level", *knob_names()])
         self.split, self.level, self.seed = split, level, seed

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
+from envs_registry.nearest_name import nearest_hint
+
 DOORS = tuple("abcdefghijklmnopqrstuvwx")
 CUES = ("red", "blue", "green", "gold", "grey", "pink", "brown", "black")
 KEYS = tuple(f"k{number}" for number in range(20))
@@ -88,8 +90,10 @@ class WorldSettings:
         for name in ("noise", "slip"):
             _check_range(name, getattr(self, name), 0.0, 1.0)
         for name, kinds in (("layout", Layout), ("rule", Rule), ("dead_ends", DeadEnds)):
-            if getattr(self, name) not in get_args(kinds):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}; not {getattr(self, name)!r}")
+            given, known = getattr(self, name), get_args(kinds)
+            if given not in known:
+                hint = nearest_hint(given, known)
+                raise ValueError(f"{name} must be one of {', '.join(known)}; not {given!r}{hint}")
 
     @property
     def rooms(self) -> int:

@@ -139,7 +139,9 @@ def test_only_tools_with_noise_are_seeded() -> None:
 
 
 def test_unknown_options_are_named() -> None:
-    with pytest.raises(ValueError, match="bifurcation has no option 'choice'; its options are level, decisions"):
+    with pytest.raises(
+        ValueError, match=r"no option 'choice' \(did you mean 'choices'\?\); its options are level, decisions"
+    ):
         ToolEnv(ID, choice=3)
     with pytest.raises(ValueError, match="did you mean 'max_turns'"):
         ToolEnv(ID, max_turn=3)

@@ -113,6 +113,8 @@ def test_the_budget_is_what_all_runs_of_an_environment_have_spent() -> None:
     assert compare_records(plan, records, {"calls": 500})["axes"]["calls"]["budgets"] == dict.fromkeys(ENVS, 500)
     with pytest.raises(ValueError, match=r"budget calls=999999 is more than what .* has spent \(\d+\)"):
         compare_records(plan, records, {"calls": 999_999})
+    with pytest.raises(ValueError, match=r"trajectories=63 is less than what .* \(64\).* at trajectories=64 or more"):
+        compare_records(plan, records, {"trajectories": 63})
 
 
 def test_a_run_that_ended_before_its_budget_sets_a_smaller_one_and_is_named() -> None:

@@ -38,6 +38,7 @@ def random_knobs(rng: random.Random) -> dict[str, Any]:
         "slip": rng.choice([0.0, 0.3]),
         "uneven": rng.choice([0, 2]),
         "dense": rng.random() < 0.5,
+        "shared_doors": rng.random() < 0.5,
     }
 
 

@@ -130,7 +130,7 @@ def test_a_world_ends_soon_after_the_calls_that_it_needs() -> None:
     ("given", "words"),
     [
         ({"level": "shrt"}, "Bifurcation has the levels short"),
-        ({"knobs": {"choice": 3}}, "no option 'choice'; its options are"),
+        ({"knobs": {"choice": 3}}, "no option 'choice' .did you mean 'choices'"),
         ({"knobs": {"choices": 30}}, "choices must be a whole number between 2 and 8"),
         ({"size": "0.9M"}, "did you mean '0.8M'"),
         ({"demonstrations": 0}, "demonstrations must be at least 1, got 0"),

@@ -69,6 +69,7 @@ def hand_made() -> RolloutTree:
 def test_costs_of_a_hand_made_tree_are_exact() -> None:
     costs = {"trajectories": 3, "sampled_tokens": 3 + 1 + 2 + 3 + 1 + 6, "tool_calls": 1, "update_tokens": 5 + 16}
     assert tree_costs(hand_made()) == costs
+    assert tree_costs(hand_made(), packed=False) == {**costs, "update_tokens": 3 * 5 + (9 + 10 + 4)}
     counter = CostCounter({"tool_calls": 3})
     counter.add([hand_made(), hand_made()])
     assert counter.curve == [
@@ -171,6 +172,17 @@ def test_each_cost_can_end_a_run(tmp_path: Path) -> None:
         curve = training_run(spec_of(budget={name: most}), tmp_path / name)["curve"]
         assert curve[-1][name] >= most
         assert all(point[name] < most for point in curve[:-1])
+
+
+def test_updates_of_flat_rows_cost_all_copies(tmp_path: Path) -> None:
+    packed, flat = (
+        training_run(
+            spec_of(budget={"trajectories": 8}, settings={**spec_of().settings, "packing": packing}), tmp_path / packing
+        )["curve"]
+        for packing in ("true", "false")
+    )
+    assert flat[0]["update_tokens"] > packed[0]["update_tokens"]
+    assert flat == [{**packed[0], "update_tokens": flat[0]["update_tokens"]}]
 
 
 def test_the_start_of_a_policy_is_measured_on_held_out_tasks() -> None:

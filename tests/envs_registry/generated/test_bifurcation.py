@@ -43,6 +43,7 @@ def knobs(draw: st.DrawFn) -> dict[str, Any]:
         "critical": draw(st.integers(0, decisions)),
         "rule": draw(st.sampled_from(["fixed", "cue", "chance"])),
         "cues": draw(st.integers(1, 8)),
+        "shared_doors": draw(st.booleans()),
         "dead_ends": draw(st.sampled_from(["silent", "shown", "forgiving"])),
         "noise": draw(st.sampled_from([0.0, 0.3])),
         "slip": draw(st.sampled_from([0.0, 0.3])),
@@ -182,6 +183,17 @@ def test_only_the_critical_decision_matters() -> None:
         assert [bool(room.right) for room in source.world(index).rooms] == [False, False, True, False]
 
 
+def test_shared_doors_are_those_of_all_decisions_and_another_may_be_right() -> None:
+    own, shared = (
+        [BifurcationSource(decisions=3, rule="fixed", shared_doors=same, seed=seed).world(0).rooms for seed in range(9)]
+        for same in (False, True)
+    )
+    assert {room.doors for rooms in shared for room in rooms} == {"abc"}
+    assert {tuple(room.doors for room in rooms) for rooms in own} == {("abc", "def", "ghi")}
+    assert max(len({room.right for room in rooms}) for rooms in shared) > 1
+    assert BifurcationSource(decisions=4, choices=8, shared_doors=True).world(0).rooms[3].doors == "abcdefgh"
+
+
 @pytest.mark.parametrize(("kind", "dead_ends"), [("silent", 0), ("shown", 2), ("forgiving", 1)])
 def test_wrong_doors_lead_to_dead_ends(kind: str, dead_ends: int) -> None:
     world = BifurcationSource(dead_ends=kind).world(3)
@@ -248,7 +260,8 @@ def test_levels_load_and_knobs_replace_theirs(level: str) -> None:
         ({"shared_doors": "no"}, "shared_doors must be true or false, not 'no'"),
         ({"layout": "last"}, "layout must be one of first, spread; not 'last'"),
         ({"rule": "none"}, "rule must be one of fixed, cue, chance"),
-        ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'"),
+        ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'; did you mean 'short'"),
+        ({"layout": "sprad"}, "not 'sprad'; did you mean 'spread'"),
         ({"split": "dev"}, "the splits train and test, not 'dev'"),
         ({"data": "x.json"}, "is generated and takes no `data`"),
     ],
@@ -259,7 +272,7 @@ def test_bad_knobs_name_what_is_valid(options: dict[str, Any], words: str) -> No
 
 
 def test_an_unknown_option_is_named_with_the_knobs() -> None:
-    with pytest.raises(UnknownOptionError, match="no option 'decision'; its options are level, decisions, choices"):
+    with pytest.raises(UnknownOptionError, match=r"no option 'decision' \(did you mean 'decisions'\?\)"):
         load_source("bifurcation", decision=2)
 
 
