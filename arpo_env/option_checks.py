@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from envs_registry import Task, TaskSource, load_source
+from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import UnknownOptionError
 
 

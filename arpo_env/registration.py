@@ -19,9 +19,9 @@ import gymnasium
 from gymnasium.envs.registration import parse_env_id
 
 from arpo_env.env_factory import remember_home
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.same_definition import content_of, same_content
 from envs_registry import EnvSpec, register_source
+from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import has_source
 from envs_registry.spec import get_spec, has_spec, on_register
 from envs_registry.spec import register as add_specs

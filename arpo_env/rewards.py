@@ -29,10 +29,10 @@ from arpo_env.errors import GradingError
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import decide
 from arpo_env.grading.qa_grader import qa_scores
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.published_reward import MULTI_TOOL_BONUS, reference_reward
 from envs_registry import Task
 from envs_registry.module_ids import load_object
+from envs_registry.nearest_name import nearest_hint
 
 MULTI_TOOLS = frozenset({"python", "search"})
 NAMES = ("paper", "tool-star", "deepagent", "reference")

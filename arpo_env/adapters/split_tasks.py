@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from arpo_env.env_factory import EnvFactory
-from arpo_env.nearest_name import nearest_hint
 from envs_registry import Task, TaskSource, get_spec
+from envs_registry.nearest_name import nearest_hint
 
 ENDLESS = 2**31
 _PREVIEW = 1000

@@ -23,8 +23,8 @@ from typing import Any
 from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
-from arpo_env.nearest_name import nearest_hint
 from envs_registry import Task
+from envs_registry.nearest_name import nearest_hint
 
 Row = dict[str, Any]
 SUFFIXES = (".jsonl", ".parquet")

@@ -28,8 +28,8 @@ from arpo_env.cache.single_flight import SingleFlight
 from arpo_env.cache.sqlite_connections import checkpoint
 from arpo_env.cache.sqlite_open import CacheError
 from arpo_env.cache.sqlite_store import Record, Store, canonical
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.text import normalise_unicode
+from envs_registry.nearest_name import nearest_hint
 
 __all__ = ["KINDS", "MODES", "Cache", "CacheError", "CacheMiss", "normalise_query"]
 

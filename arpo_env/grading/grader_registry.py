@@ -10,8 +10,8 @@ from arpo_env.grading.choice_grader import ChoiceGrader, GaiaGrader
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import MathGrader
 from arpo_env.grading.qa_grader import ExactGrader, QaGrader
-from arpo_env.nearest_name import nearest_hint
 from envs_registry import Task
+from envs_registry.nearest_name import nearest_hint
 
 
 class KindGrader(Grader):

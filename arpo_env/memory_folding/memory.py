@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
+from envs_registry.nearest_name import nearest_hint
 
 Memory = dict[str, Any]
 """The values of "episodic", "working" and "tool", each an object that fits its schema in `MEMORIES`."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.protocols.protocol import Protocol
 from arpo_env.same_definition import content_of, same_content
+from envs_registry.nearest_name import nearest_hint
 
 __all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
 

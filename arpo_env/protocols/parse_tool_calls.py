@@ -13,9 +13,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.protocols.protocol import ToolCall
 from arpo_env.tools.function_schema import JsonSchema
+from envs_registry.nearest_name import nearest_hint
 
 _LONGEST_NAME = 64
 _MOST_NAMES = 50  # an episode may have found hundreds of tools

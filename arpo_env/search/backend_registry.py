@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.service_urls import printable_address
 from arpo_env.search.local.corpus import SUFFIXES
 from arpo_env.search.search_backend import SearchBackend
+from envs_registry.nearest_name import nearest_hint
 
 VARIABLE = "ARPO_SEARCH"
 Factory = Callable[[str | None], SearchBackend]

@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arpo_env import event_loop
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import current_record
 from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.mcp_connections import ConnectionLost, McpServer, close_all, connection
 from arpo_env.tools.mcp_record import McpAnswer, RemoteTool, ServerRecord
 from arpo_env.tools.tool import Tool, ToolResult, shorten
+from envs_registry.nearest_name import nearest_hint
 
 if TYPE_CHECKING:
     import mcp

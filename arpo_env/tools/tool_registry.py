@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.search.search_backend import SearchBackend
 from arpo_env.tools.execute_tool_call import invoke
 from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.tool_document import ToolDocument, as_document, read_documents
+from envs_registry.nearest_name import nearest_hint
 
 Run = Callable[[str, Mapping[str, Any]], Any]
 

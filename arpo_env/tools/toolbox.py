@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.services import Services
 from arpo_env.tools.bifurcation_tool import BifurcationTool
 from arpo_env.tools.function_schema import JsonSchema
@@ -18,6 +17,7 @@ from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import Tool
 from envs_registry import EnvSpec, Task, TaskSource
+from envs_registry.nearest_name import nearest_hint
 from sandbox import Sandbox
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.episode_values import ACCURACY, values_of
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.statistics.comparison import PairedComparison, compare_paired
+from envs_registry.nearest_name import nearest_hint
 
 TaskKey = tuple[str, str]  # environment, task
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitKey, UnitRow
 from arpo_trainer.statistics.intervals import MeanInterval, clustered_interval, clustered_share_interval
+from envs_registry.nearest_name import nearest_hint
 
 ACCURACY, REWARD = "accuracy", "reward"
 Value = Callable[[EpisodeEntry], float | None]

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.episode_values import episode_value, interval_of, values_of
 from arpo_trainer.evaluation.exported_episodes import (
@@ -36,6 +35,7 @@ from arpo_trainer.evaluation.exported_episodes import (
 from arpo_trainer.evaluation.inspect_log import inspect_logs
 from arpo_trainer.evaluation.published_results import paper_set
 from arpo_trainer.statistics.intervals import Z95
+from envs_registry.nearest_name import nearest_hint
 
 _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 _PAPERS_NAMES = {"SimpleQA": "SimpleQA"}  # of their folders; the others are in lower case

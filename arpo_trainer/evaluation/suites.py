@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_trainer.evaluation.published_results import PAPER_SETS, TABLE_1, TABLE_2
 from envs_registry import all_specs
+from envs_registry.nearest_name import nearest_hint
 
 SUITES: dict[str, tuple[str, ...]] = {
     "reasoning": TABLE_1,

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_env.nearest_name import nearest_hint
 from arpo_env.net.http import Http
 from arpo_env.net.service_urls import checked_address, with_path, without_login
 from arpo_env.search.backend_registry import register_backend
@@ -22,6 +21,7 @@ from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.search.web import ddgs_search as duckduckgo
 from arpo_env.search.web.provider_table import ROWS, ProviderRow
 from arpo_env.search.web.request_formats import SearchQuery, clean_query, query_language
+from envs_registry.nearest_name import nearest_hint
 
 _BY_NAME = {row.name: row for row in ROWS}
 PROVIDERS = tuple(sorted([*_BY_NAME, duckduckgo.NAME]))
