@@ -8,11 +8,11 @@ A way of giving credit is a row of `CREDITS`; a new one needs a function and a r
 | hard | the mean over the d trajectories through it | 1 | ARPO, sec. 3.2 |
 | dedup | that mean | 1/d | ours |
 | turn | the value backed up turn by turn, each next turn counting the same | 1 | ours |
-| at2po | the same, with the next turns weighted by their entropy, A_n = V_n | 1 | AT2PO (2601.04767), eq. 3 |
+| at2po | the same, the next turns weighted by exp(H) / sum exp(H), A_n = V_n | 1 | AT2PO (2601.04767), its code |
 | fork | V minus a baseline of the sisters | visits/d | ours, `fork_credit` |
 | treerl | (V - V(root) + V - V(step before)) / sqrt(d) | 1 | TreeRL (2506.11902), eq. 2-4 |
 | treepo | R minus the mean of the group means along the path | 1 | TreePO (2508.17445), eq. 5 |
-| treeadv | the mean over the leaves | 1 | TreeAdv (2601.03703) |
+| treeadv | the mean over the leaves | 1 | TreeAdv (2601.03703), from its abstract |
 | spo | V at the segment's end minus V at its start | 1/d | SPO (2505.23564), eq. 2 |
 | vineppo | the same, V from the branches alone | 1, branches 0 | VinePPO (2410.01679), sec. 4 |
 | appo | R minus the initial ones' mean, plus that of the branches through it | 1, branches 0 | APPO (2606.12384) |

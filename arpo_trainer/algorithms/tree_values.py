@@ -43,9 +43,9 @@ def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool
     Args:
         tree: with G trajectories.
         advantages: of each trajectory, shape (G,).
-        by_entropy: weigh the next turns by their entropy, estimated as the mean of minus log pi over their tokens
-            (AT2PO, eq. 2 and 3), instead of equally. A trajectory that ends where others go on has no next turn; its
-            weight is the average of theirs.
+        by_entropy: weigh the next turns by exp(H) / sum exp(H), with their entropy H estimated as the mean of minus
+            log pi over their tokens (AT2PO; the form is that of its published code, `child_softmax`), instead of
+            equally. A trajectory that ends where others go on has no next turn; its H is the mean of theirs.
 
     Returns:
         Shape (spans,); 0 where no valid trajectory passes.
@@ -54,14 +54,14 @@ def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool
     following: list[list[tuple[float | None, float]]] = [[] for _ in tree.spans]
     for trajectory, advantage in zip(tree.trajectories, advantages, strict=True):
         if trajectory.valid:
-            following[trajectory.leaf].append((None, advantage))  # no next turn, so no weight of its own
+            following[trajectory.leaf].append((None, advantage))  # no next turn, so no entropy
     for span in reversed(tree.spans):  # children come after their parents
         if following[span.index]:
             values[span.index] = _weighted_mean(following[span.index])
             if span.parent is not None:
-                # results have no log-probabilities, and so no weight of their own
-                weight = _entropy(span) if by_entropy else None
-                following[span.parent].append((weight, values[span.index]))
+                # results have no log-probabilities, and so no entropy
+                entropy = _entropy(span) if by_entropy else None
+                following[span.parent].append((entropy, values[span.index]))
     return values
 
 
@@ -130,9 +130,8 @@ def _entropy(span: Span) -> float | None:
 
 
 def _weighted_mean(pairs: Sequence[tuple[float | None, float]]) -> float:
-    known = [weight for weight, _ in pairs if weight is not None]
-    usual = math.fsum(known) / len(known) if known else 1.0
-    weights = [usual if weight is None else weight for weight, _ in pairs]
-    if math.fsum(weights) <= 0.0:  # all turns are certain: no weights to prefer one
-        weights = [1.0] * len(pairs)
+    """Return the mean of values, weighted by the softmax of their entropies."""
+    known = [entropy for entropy, _ in pairs if entropy is not None]
+    usual = mean(known)
+    weights = [math.exp((usual if entropy is None else entropy) - max(known, default=0.0)) for entropy, _ in pairs]
     return math.fsum(w * value for w, (_, value) in zip(weights, pairs, strict=True)) / math.fsum(weights)

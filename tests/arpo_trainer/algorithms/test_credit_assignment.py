@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
@@ -72,17 +74,17 @@ def test_values_are_backed_up_turn_by_turn() -> None:
 
 def test_uncertain_turns_weigh_more_in_at2po() -> None:
     values = turn_values(lopsided(), [1.0, 0.0, -1.0], by_entropy=True)
-    second = (0.5 * 1.0 + 1.5 * 0.0) / 2.0
-    first = (2.0 * second + 1.0 * -1.0) / 3.0
+    second = 1.0 / (1.0 + math.e)  # entropies 0.5 and 1.5, values 1 and 0
+    first = (math.e * second - 1.0) / (math.e + 1.0)  # entropies 2 and 1, values `second` and -1
     assert values == pytest.approx([first, first, second, second, 1.0, 0.0, -1.0])
 
 
 def test_a_trajectory_that_ends_where_others_go_on_counts_as_one_of_them() -> None:
     tree = lopsided()
     tree.trajectories.append(Trajectory(1, reward=0.0))
-    for by_entropy, second in ((False, 0.5), (True, 0.25)):
+    for by_entropy, second in ((False, 0.5), (True, 1.0 / (1.0 + math.e))):
         values = turn_values(tree, [1.0, 0.0, -1.0, 2.0], by_entropy)
-        weights = (2.0, 1.0, 1.5) if by_entropy else (1.0, 1.0, 1.0)
+        weights = (math.e**2, math.e, math.e**1.5) if by_entropy else (1.0, 1.0, 1.0)
         assert values[1] == pytest.approx((weights[0] * second - weights[1] + weights[2] * 2.0) / sum(weights))
 
 
