@@ -194,14 +194,15 @@ class BranchBudget:
     def _rank_all(self) -> list[tuple[BranchRequest, int]]:
         """Return the requests that this ranking settles, and what each gets; the others wait for the next one."""
         waiting = sorted(self._requests, key=self._key)
-        share = -(-self.left // max(1, self.rounds - self._rankings))
+        left = self.left - self.surplus()  # what is given up may have been counted already, depending on timing
+        share = -(-left // max(1, self.rounds - self._rankings))
         self._rankings += 1
         first, given = self.rank(waiting, [0] * len(waiting)), [0] * len(waiting)
         for request, score in zip(waiting, first, strict=True):
             request.score, request.left_out = score, score == -math.inf
         self._give_out(waiting, given, share)
         # with no branch given out, no path would end and no other ranking would come
-        again = 0 < sum(given) < self.left
+        again = 0 < sum(given) < left
         settled = [i for i, request in enumerate(waiting) if given[i] or not again or not self._may_get(request)]
         return [(waiting[i], given[i]) for i in sorted(settled, key=lambda i: (-first[i], i))]
 
