@@ -34,8 +34,8 @@ FOLDERS = {
 }
 # a grid without a finished run has no tables
 RESULTS = {name: path for name, folder in FOLDERS.items() if (path := STORED / folder / "comparison.json").is_file()}
-AGAINST_ARPO = ("main", "group-size", "group-size-short")
-OF_INTEREST = ("grpo", "arpo", "aepo", "tree-grpo", "grpo-10", "grpo-5", "tree-grpo-8")
+AGAINST_ARPO = ("main", "group-size", "group-size-short", "arpo-size")
+OF_INTEREST = ("grpo", "arpo", "aepo", "tree-grpo", "grpo-10", "grpo-5", "arpo-8", "aepo-8", "tree-grpo-8")
 END = "<!-- end of tables -->\n"
 AXES = {"tokens": "sampled tokens", "calls": "executed tool calls", "trajectories": "trajectories"}
 ALL = "all"
