@@ -158,10 +158,12 @@ def _every_point(point: Point, settings: BranchSettings) -> Score:
     """Branch everywhere.
 
     TreePO (2508.17445; `generate_sequences_tree_deepth_first_vanilla_mode` of its code): after each segment every path
-    that goes on continues in d = 2 copies, evenly cut to what the width leaves (`branch_width`). Left out: segments of
-    a fixed number of tokens (a segment is a turn), the random width of the first split, early stops, and the fallback,
-    which continues finished paths from a random segment where nothing can branch any more; here these places become
-    fresh roots, as everywhere.
+    that goes on continues in d = 2 copies (`branch_width`), as far as the width allows. Left out: segments of a fixed
+    number of tokens (a segment is a turn), the random width of the first split, early stops, and the fallback, which
+    continues finished paths from a random segment where nothing can branch any more; here these places become fresh
+    roots, as everywhere. The published code also lets the paths that go on inherit d copies of each path that has just
+    ended, and where the width is short it gives each the same number and the last one the remainder. Here no point has
+    more than d - 1 branches, and where the budget is short the points of a round are served in the drawn order.
     """
     return Score(1.0, 0.0, True, EVERY_POINT)
 

@@ -3,9 +3,10 @@
 LATR (2510.24302): where several next tokens are likely, each gets a branch; after r tokens a branch whose edit distance
 to its parent, over r, is below tau_ed is pruned (`rollout_filter_edit_dist_thres`, 0.4 in its scripts). Here a branch
 is a fork after a tool's result, where ARPO's score passes, the lookahead is the first turn, and the threshold is
-`branch_distance`. Its default is 0.1, because different calls of one tool share most of their tokens. Left out:
-branching on each likely token, ROUGE-L as another measure, and the ratio by which branches and plain samples are mixed
-over the training.
+`branch_distance`. Its default is 0.1, because different calls of one tool share most of their tokens. In the paper a
+branch is compared with its parent alone, one that has ended is kept, and another branch may take the place of a pruned
+one. Left out: branching on each likely token, ROUGE-L as another measure, and the ratio by which branches and plain
+samples are mixed over the training.
 
 The tokens of a dropped turn are in no span. `RolloutTree.meta` counts them, so that costs are exact.
 """

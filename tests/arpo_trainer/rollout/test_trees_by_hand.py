@@ -1,0 +1,201 @@
+"""Whole trees of rows that decide at once, worked out by hand: each path writes turns that were given for its place."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from arpo_trainer.algorithms.branching import EVERY_POINT, NOT_ABOVE, ROSE
+from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
+from arpo_trainer.backends.base import Generation, OnWindow, Request
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.rollout.point_scores import PointScorer
+from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import DISCARDED, PRUNED, SPENT, RolloutTree
+from tests.arpo_trainer.rollout.test_rollouts import make_env
+
+Turn = tuple[str, float]  # its text, and H of each of its tokens
+
+
+def call(what: str, level: float = 1.0) -> Turn:
+    return f"<think>c</think><look>{what}</look>", level
+
+
+def answer(what: int, level: float = 1.0) -> Turn:
+    return f"<think>d</think><answer>\\boxed{{{what}}}</answer>", level
+
+
+@dataclass
+class PlacedTurns:
+    """A policy that writes the turn that is given for a place, such as "1.2.0/3": turn 3 of the path 1.2.0."""
+
+    tokenizer: Any
+    turns: Mapping[str, Turn]
+    time: Stopwatch = field(default_factory=Stopwatch)
+    trains, wants_messages = True, False
+
+    async def begin(self) -> None:
+        """It keeps nothing."""
+
+    async def end(self) -> None:
+        """It holds nothing."""
+
+    def ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        [(text, level)] = [turn for place, turn in self.turns.items() if seed(request.group, place) == request.seed]
+        ids = self.ids(text)
+        entropies = [level * ENTROPY_UNIT] * len(ids)
+        if on_window:
+            on_window(entropies[: request.window])
+        return Generation(ids, [-0.1] * len(ids), entropies, "stop")
+
+
+def seed(group: str, place: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{group}/{place}".encode(), digest_size=8).digest())
+
+
+def play(policy: PlacedTurns, **settings: Any) -> RolloutTree:
+    env = make_env()
+    engine = Engine(policy, policy.tokenizer, env, RolloutSettings(**settings))
+    [tree] = asyncio.run(engine.rollout([env.tasks.task(0)]))
+    return tree
+
+
+def leaves(tree: RolloutTree) -> dict[str, tuple[str, str | None, int]]:
+    """Return for each trajectory, by its answer: its origin, the answer of its parent, and the results they share."""
+    found: dict[str, tuple[str, str | None, int]] = {}
+    for trajectory in tree.trajectories:
+        parent = None if trajectory.parent is None else tree.trajectories[trajectory.parent].answer
+        shared = [] if trajectory.fork_span is None else tree.path_to(trajectory.fork_span)
+        assert trajectory.answer is not None
+        found[trajectory.answer] = trajectory.origin, parent, sum(span.is_result for span in shared)
+    return found
+
+
+def points(tree: RolloutTree) -> dict[str, tuple[int, str]]:
+    """Return the number of branches of each point and the reason, by what the tool was asked for."""
+    return {
+        span.text.split(": ")[1].split("\n")[0]: (span.decision.branches, span.decision.reason)
+        for span in tree.spans
+        if span.decision
+    }
+
+
+# Z = 3, N = 2. What a path looks at is named after it: "0a" is the first result of root 0, "110b" the second of path
+# 1.1.0. All paths of a round that call ask for Z - 1 = 2 branches, whatever their entropies do (they fall here).
+#   round 1: 0 and 1 call                    -> 0.1.0 0.1.1 1.1.0 1.1.1, so 6 trajectories
+#   round 2: 1.1.0, 1 and 0.1.0 call; the drawn order is theirs. 0, 0.1.1 and 1.1.1 answer.
+#   round 3: of these three and their branches, 0.1.0 calls once more.
+# M = 9: 7 may branch, 3 are left for round 2: 2 for 110b, 1 for 1b, none for 010b; none in round 3. The family of root
+# 1 gets 5, which a quota of ceil(7 / 2) = 4 would not allow.
+# M = 15: 13 may branch, 9 are left for round 2, which takes 6; round 3 takes 2; nobody can take the last one, so it
+# becomes a fresh root, 2, which calls and does not branch.
+TREEPO = {
+    **{"0/0": call("0a", 3), "0/1": answer(1), "1/0": call("1a", 3), "1/1": call("1b"), "1/2": answer(2)},
+    **{"0.1.0/1": call("010b"), "0.1.0/2": call("010c"), "0.1.0/3": answer(3), "0.1.1/1": answer(4)},
+    **{"1.1.0/1": call("110b"), "1.1.0/2": answer(5), "1.1.1/1": answer(6)},
+    **{"1.2.0/2": answer(7), "1.2.1/2": answer(8), "1.1.0.2.0/2": answer(9), "1.1.0.2.1/2": answer(10)},
+    **{"0.1.0.2.0/2": answer(11), "0.1.0.2.1/2": answer(12), "0.1.0.3.0/3": answer(13), "0.1.0.3.1/3": answer(14)},
+    **{"2/0": call("2a", 3), "2/1": answer(15)},
+}
+NINE = {
+    "1": ("root", None, 0),
+    "2": ("root", None, 0),
+    "3": ("branch", "1", 1),
+    "4": ("branch", "1", 1),
+    "5": ("branch", "2", 1),
+    "6": ("branch", "2", 1),
+    "7": ("branch", "2", 2),
+    "9": ("branch", "5", 2),
+    "10": ("branch", "5", 2),
+}
+SIX_MORE = {
+    "8": ("branch", "2", 2),
+    "11": ("branch", "3", 2),
+    "12": ("branch", "3", 2),
+    "13": ("branch", "3", 3),
+    "14": ("branch", "3", 3),
+    "15": ("top-up", None, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("total", "grown", "late"),
+    [
+        (9, NINE, {"1b": (1, EVERY_POINT), "010b": (0, SPENT), "010c": (0, SPENT)}),
+        (15, NINE | SIX_MORE, dict.fromkeys(("1b", "010b", "010c"), (2, EVERY_POINT))),
+    ],
+)
+def test_treepo_branches_everywhere_until_the_width_is_used_up(
+    whole_tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    total: int,
+    grown: dict[str, Any],
+    late: dict[str, tuple[int, str]],
+) -> None:
+    order = {"1.1.0": 0.1, "1": 0.2, "0.1.0": 0.3}
+    monkeypatch.setattr(PointScorer, "uniform", lambda self, *place: order.get(place[1], 0.0))  # "order", path, round
+    policy = PlacedTurns(whole_tokenizer, TREEPO)
+    tree = play(policy, algorithm="treepo", num_generations=total, initial_rollouts=2, branch_width=3)
+    early = dict.fromkeys(("0a", "1a", "110b"), (2, EVERY_POINT))
+    assert leaves(tree) == grown
+    assert points(tree) == early | late
+
+
+# Z = 3, N = 2, M = 8: 6 may branch, at most ceil(6 / 2) = 3 in the family of a root. A point branches where
+# 0.2 + 0.2 dH > 0.5, so where H > 2.5, as H of the roots' first turns is 1. Turns with 6 digits differ in as many
+# tokens as digits, and branches nearer than 3 tokens are dropped: a fresh root plays in their place.
+#   round 1: after 0a, H = 3: 0.1.0 and 0.1.1. 000000 is the original's turn. 0.1.0, 000011, has distance 2: dropped.
+#            0.1.1, 000111, has 3 and is kept; 0.1.0, to which it has 1, is gone.
+#            after 1a, H = 3: 1.1.0 and 1.1.1. 222222 is the original's. 1.1.0, 222333, has 3 and is kept.
+#            1.1.1, 223333, has 4 to the original, but 1 to 1.1.0: dropped.
+#   round 2: after 000111, H = 3: 0.1.1 wants 2, the quota leaves 3 - 2 = 1, since the dropped one counts. 0.1.1.2.0
+#            writes what 0.1.1 writes, 444444, has distance 0: dropped, so that this point has no branch left.
+#            after 222333, H = 2.6: 1.1.0 wants 2 and gets the last one of the quota, 1.1.0.2.0: 555666 against
+#            555555, kept. After 000000 and 222222, H = 2.4: no.
+#   round 3: no rises. 6 - 2 - 2 - 1 - 1 = 0. The three fresh roots see H rise as well and do not branch.
+LATR = {
+    **{"0/0": call("0a"), "0/1": call("000000", 3), "0/2": answer(1, 2.4)},
+    **{"0.1.0/1": call("000011"), "0.1.0.0/0": call("2a"), "0.1.0.0/1": answer(2, 9)},
+    **{"0.1.1/1": call("000111", 2), "0.1.1/2": call("444444", 3), "0.1.1/3": answer(3, 2.4)},
+    **{"0.1.1.2.0/2": call("444444"), "0.1.1.2.0.0/0": call("4a"), "0.1.1.2.0.0/1": answer(4, 9)},
+    **{"1/0": call("1a"), "1/1": call("222222", 3), "1/2": answer(5, 2.4)},
+    **{"1.1.0/1": call("222333"), "1.1.0/2": call("555555", 2.6), "1.1.0/3": answer(6)},
+    **{"1.1.1/1": call("223333"), "1.1.1.0/0": call("7a"), "1.1.1.0/1": answer(7, 9)},
+    **{"1.1.0.2.0/2": call("555666"), "1.1.0.2.0/3": answer(8)},
+}
+
+
+def test_latr_drops_branches_that_are_near_a_sister_that_was_kept(whole_tokenizer: Any) -> None:
+    policy = PlacedTurns(whole_tokenizer, LATR)
+    tokens = len(policy.ids(call("000000")[0]))
+    tree = play(
+        policy,
+        algorithm="latr",
+        num_generations=8,
+        initial_rollouts=2,
+        branch_width=3,
+        branch_alpha=0.2,
+        branch_distance=3 / tokens,
+    )
+    assert leaves(tree) == {
+        "1": ("root", None, 0),
+        "2": ("top-up", None, 0),
+        "3": ("branch", "1", 1),
+        "4": ("top-up", None, 0),
+        "5": ("root", None, 0),
+        "6": ("branch", "5", 1),
+        "7": ("top-up", None, 0),
+        "8": ("branch", "6", 2),
+    }
+    no_rise = dict.fromkeys(("000000", "222222", "444444", "555555", "555666"), (0, NOT_ABOVE))
+    rises = dict.fromkeys(("0a", "1a", "222333"), (1, ROSE))
+    assert points(tree) == {**no_rise, **rises, "000111": (0, PRUNED)}
+    assert tree.meta[DISCARDED] == 3 * tokens
