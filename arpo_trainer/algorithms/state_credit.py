@@ -25,7 +25,8 @@ def rtmc(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
     with n = 2 and V_0 the mean of the group. The paper compares signatures: that of a state is the set of what has been
     done so far, in any order; that of an action its category, its target and, for tests, the result. They are made for
     the tools of coding agents. Here an action is known by the tool and the result that answers it, the last one by the
-    answer, and a state is the set of the actions so far. Left out: the discount of 0.99 per step, which is not
+    answer, and a state is the set of the actions so far. Calls whose results are equal are one action, whatever they
+    ask for. Left out: the discount of 0.99 per step, which is not
     invariant to a constant in the rewards, and the division by the deviation of A. A prefix that branches share is
     visited by each of them. Without branches and with one turn, A is the reward minus the mean.
 
