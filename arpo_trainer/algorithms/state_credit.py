@@ -24,11 +24,10 @@ def rtmc(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
 
     with n = 2 and V_0 the mean of the group. The paper compares signatures: that of a state is the set of what has been
     done so far, in any order; that of an action its category, its target and, for tests, the result. They are made for
-    the tools of coding agents. Here an action is known by the tool and the result that answers it, the last one by the
-    answer, and a state is the set of the actions so far. Calls whose results are equal are one action, whatever they
-    ask for. Left out: the discount of 0.99 per step, which is not
-    invariant to a constant in the rewards, and the division by the deviation of A. A prefix that branches share is
-    visited by each of them. Without branches and with one turn, A is the reward minus the mean.
+    the tools of coding agents. Here an action is the turn without its thoughts, that is, a call with its arguments, and
+    the last one is the answer. A state is the set of the calls so far with their results. Left out: the discount of
+    0.99 per step, which is not invariant to a constant in the rewards, and the division by the deviation of A. A prefix
+    that branches share is visited by each of them. Without branches and with one turn, A is the reward minus the mean.
 
     Args:
         tree: with G trajectories.
@@ -67,12 +66,16 @@ def _pairs(tree: RolloutTree, number: int) -> list[Pair]:
     last: Hashable = ("end", trajectory.leaf) if trajectory.answer is None else ("answer", trajectory.answer)
     pairs: list[Pair] = []
     state: frozenset[Hashable] = frozenset()
-    length = 0
+    length, written = 0, ""
     for span in tree.path(number):
         length += 1
-        if span.kind != "model":
-            action: Hashable = ((span.tool or {}).get("name"), tuple(span.ids))
-            pairs += [(state, action)] * length
-            # a fold leaves nothing of what was seen but its memories
-            state, length = (frozenset() if span.kind == "fold" else state) | {action}, 0
+        if span.kind == "model":
+            written += span.text
+            continue
+        tool = (span.tool or {}).get("name")
+        action: Hashable = (tool, written.rpartition("</think>")[2].strip())
+        pairs += [(state, action)] * length
+        # a fold leaves nothing of what was seen but its memories
+        state = (frozenset() if span.kind == "fold" else state) | {(action, tuple(span.ids))}
+        length, written = 0, ""
     return pairs + [(state, last)] * length

@@ -83,17 +83,31 @@ def test_weights_of_a_nested_fork(name: str) -> None:
 
 
 def test_equal_states_of_independent_trajectories_are_matched() -> None:
-    """Two roots get the same results in another order: the last choices of both are in one state."""
+    """Two roots make the same calls in another order: the last choices of both are in one state."""
     tree = RolloutTree([1])
     for results, answer in (((20, 21), "a"), ((21, 20), "b")):
         state = None
         for token in results:
-            state = result(tree, turn(tree, state), token)
+            call = turn(tree, state)
+            tree.spans[call].text = f"<search>{token}</search>"
+            state = result(tree, call, token)
         tree.trajectories.append(Trajectory(turn(tree, state), reward=0.0, answer=answer))
     # the last state is visited by both: V' = (2 * 2 + 2 * 2) / 4; the middle ones by one: (3 + 2 * 2) / 3
     first, second = CREDITS["rtmc"].values(tree, [3.0, 1.0])
     assert first == pytest.approx([1, 1, 2 / 3, 2 / 3, 1])
     assert second == pytest.approx([-1, -1, -2 / 3, -2 / 3, -1])
+
+
+def test_calls_with_equal_results_are_told_apart_by_what_they_ask_for() -> None:
+    """Two doors look alike from behind; thoughts do not count."""
+    tree = RolloutTree([1])
+    for text in ("<think>One.</think><go>a</go>", "<go>a</go>", "<think>Two.</think> <go>b</go>"):
+        first = turn(tree, None)
+        tree.spans[first].text = text
+        tree.trajectories.append(Trajectory(turn(tree, result(tree, first, 20)), reward=0.0, answer="x"))
+    # a is worth (6 + 3) / 2 and b 0; V' = (9 + 2 * 3) / 5 = 3; then both a are in one state: V' (9 + 6) / 4, answer 4.5
+    found = CREDITS["rtmc"].values(tree, [6.0, 3.0, 0.0])
+    assert found == [pytest.approx(row) for row in ([1.5, 1.5, 0.75], [1.5, 1.5, 0.75], [-3.0, -3.0, -2.0])]
 
 
 def test_a_root_alone_is_compared_with_nothing() -> None:
