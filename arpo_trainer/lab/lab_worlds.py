@@ -33,6 +33,9 @@ class LabWorld:
         seen: tokens of a call and its result.
         settings: fields of `ARPOConfig` that replace those of all runs.
         gpu: train on a GPU where there is one.
+        max_rows: most trajectories that are decoded at once.
+        prefix_tokens: most tokens whose keys and values are kept for later turns. Both bound the memory; results do not
+            depend on them but by rounding.
     """
 
     policy: type[StartSettings]
@@ -43,6 +46,8 @@ class LabWorld:
     seen: int
     settings: dict[str, Any] = field(default_factory=dict)
     gpu: bool = False
+    max_rows: int = 512
+    prefix_tokens: int = 400_000
 
     def start(self, name: str, knobs: Knobs, given: dict[str, Any]) -> StartSettings:
         """Return the settings of a policy to start from.
@@ -104,6 +109,8 @@ def _tools(name: str, turn: int, seen: int, **settings: Any) -> LabWorld:
         seen=seen,
         settings={"bf16": True, **settings},
         gpu=True,
+        max_rows=64,
+        prefix_tokens=49_152,  # of SmolLM2-135M 46 kB each in float32
     )
 
 

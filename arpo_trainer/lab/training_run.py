@@ -45,8 +45,6 @@ _PLUMBING: dict[str, Any] = {
     "save_strategy": "no",
     "logging_strategy": "no",
     "disable_tqdm": True,
-    "max_rows": 512,
-    "prefix_tokens": 400_000,
     "trace_every": 0,
 }
 _OWN = {
@@ -155,7 +153,8 @@ def run_config(spec: RunSpec, folder: Path) -> ARPOConfig:
         ValueError: a setting is one that all runs share, settings do not go together, or the budget does not last.
     """
     settings = {**SETTINGS, **spec.world.settings, **spec.settings}
-    if fixed := sorted(settings.keys() & (_PLUMBING.keys() | _OWN)):
+    plumbing = {**_PLUMBING, "max_rows": spec.world.max_rows, "prefix_tokens": spec.world.prefix_tokens}
+    if fixed := sorted(settings.keys() & (plumbing.keys() | _OWN)):
         raise ValueError(f"{', '.join(fixed)} cannot be set here: it is the same for all runs, or follows from the run")
     rows = spec.groups * settings["num_generations"]
     return ARPOConfig(
@@ -165,7 +164,7 @@ def run_config(spec: RunSpec, folder: Path) -> ARPOConfig:
         per_device_train_batch_size=rows,
         max_steps=most_steps(spec, rows) * int(settings.get("num_iterations", 1)),
         use_cpu=not (spec.world.gpu and torch.cuda.is_available()),
-        **_PLUMBING,
+        **plumbing,
         **settings,
     )
 
@@ -282,7 +281,8 @@ def final_success(trainer: ARPOTrainer, spec: RunSpec, samples: int = 4) -> dict
     env = spec.world.env(spec.knobs, split="test")
     settings = trainer.args.rollout_settings().plain(samples)
     trainer.model.eval()
-    return _sampled_success(Engine(trainer.backend, trainer.engine.tokenizer, env, settings), spec.test_tasks)
+    engine = Engine(trainer.backend, trainer.engine.tokenizer, env, settings, limits=_at_once(spec.world))
+    return _sampled_success(engine, spec.test_tasks)
 
 
 def start_success(policy: StartSettings, tasks: int = 32, samples: int = 4) -> dict[str, Any]:
@@ -299,9 +299,14 @@ def start_success(policy: StartSettings, tasks: int = 32, samples: int = 4) -> d
     world = lab_world(policy.level)
     limits = {name: {**SETTINGS, **world.settings}[name] for name in ("max_completion_length", "max_turn_length")}
     settings = RolloutSettings(**limits).plain(samples)
-    env = world.env(policy.knobs, split="test")
-    found = _sampled_success(Engine(transformers_backend(model, tokenizer), tokenizer, env, settings), tasks)
+    env, backend = world.env(policy.knobs, split="test"), transformers_backend(model, tokenizer)
+    found = _sampled_success(Engine(backend, tokenizer, env, settings, limits=_at_once(world)), tasks)
     return {**found, "parameters": parameters(model)}
+
+
+def _at_once(world: LabWorld) -> dict[str, int]:
+    """Return the limit of an evaluation: more trajectories than rows would only fill the memory."""
+    return {"trajectory": world.max_rows}
 
 
 def _sampled_success(engine: Engine, tasks: int) -> dict[str, Any]:
