@@ -107,7 +107,7 @@ def unlike() -> RolloutTree:
     """Three roots with 2, 1 and 0 calls: gains 0.2 and 0.3, then 0.4, and none."""
     tree = RolloutTree([1])
     for calls, reward in ((2, 1.0), (1, 0.0), (0, 0.5)):
-        state = None
+        state: int | None = None
         for _ in range(calls):
             state = result(tree, turn(tree, state), 20)
         tree.trajectories.append(Trajectory(turn(tree, state), reward=reward))

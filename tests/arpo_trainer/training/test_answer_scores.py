@@ -71,7 +71,8 @@ def expected(model: Any, tokenizer: Any, tree: RolloutTree, state: int | None) -
             values.append(logits.log_softmax(-1)[token].item())
             ids = [*ids, token]
         found.append(sum(values) / len(values))
-    return max(found)
+    best: float = max(found)
+    return best
 
 
 def test_the_trainer_and_a_plain_model_score_as_a_forward_pass_of_each_row_does(trainer: Any) -> None:
@@ -97,13 +98,16 @@ def test_every_process_scores_as_many_rows(trainer: Any, monkeypatch: pytest.Mon
 
     tree = grown()[0]
     rows = answer_rows(0, tree, trainer.processing_class, BOX)[:1] * 5
-    whole, counted = trainer_logps(trainer, rows), []
+    whole, counted = trainer_logps(trainer, rows), list[int]()
+
+    def counting(rows: Any, *_: Any) -> list[float]:
+        counted.append(len(rows))
+        return whole[:1] * len(rows)
+
     for own in (range(3), range(3, 5)):
         monkeypatch.setattr(answer_scores, "share", lambda _, own=own: own)
         monkeypatch.setattr(answer_scores, "rank_count", lambda: 2)
-        monkeypatch.setattr(
-            answer_scores, "chunked", lambda rows, *_: counted.append(len(rows)) or [whole[0]] * len(rows)
-        )
+        monkeypatch.setattr(answer_scores, "chunked", counting)
         assert trainer_logps(trainer, rows) == whole[own.start : own.stop]
     assert counted == [3, 3]
 
