@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from arpo_env.protocols import make_protocol
 from arpo_trainer import ARPOConfig, RolloutTree
-from arpo_trainer.algorithms.answer_credit import answer_states
+from arpo_trainer.algorithms.answer_credit import answer_gains, answer_states
 from arpo_trainer.algorithms.credit_assignment import token_advantages
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.lab.lab_policy import world_env
@@ -193,7 +192,8 @@ def test_a_step_of_training(tmp_path: Path, algorithm: str) -> None:
             assert len(set(row)) > 1
     assert any(value.abs().max() > 0 for value in watching.steps[0].values())
     logged = next(log for log in watching.logs if "arpo/answer_gain" in log)
-    assert math.isfinite(logged["arpo/answer_gain"])
+    gains = [gain for tree in trees for number in range(4) for gain in answer_gains(tree, number)]
+    assert logged["arpo/answer_gain"] == pytest.approx(sum(gains) / len(gains))
 
 
 def test_action_advantages_do_not_go_with_gains(policy: Path, tmp_path: Path) -> None:
