@@ -137,7 +137,7 @@ def a2tgpo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
         advantages: of each trajectory, shape (G,).
 
     Returns:
-        For each trajectory one number per span of its path; A_R for invalid ones.
+        For each trajectory one number per span of its path; 0 for invalid ones.
 
     Raises:
         ValueError: a state was not measured.

@@ -113,8 +113,8 @@ def answer_rows(number: int, tree: RolloutTree, tokenizer: Any, form: AnswerForm
     answers = list(tree.task.get("answers", ()))[:MOST_ANSWERS]
     if not answers:
         raise ValueError(
-            f"task {tree.task.get('id', '?')!r} has no gold answer, which the attributions 'igpo' and 'a2tgpo' need: "
-            "give it `answers`, or choose another attribution"
+            f"task {tree.task.get('id', '?')!r} has no gold answer to score: give it `answers`, or choose an "
+            "attribution that needs none (such as 'soft')"
         )
     rows = []
     for state in answer_states(tree):
@@ -192,7 +192,9 @@ def plain_logps(model: Any, rows: Sequence[AnswerRow], temperature: float = 1.0,
 
     def compute(ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
         ids, mask = ids.to(model.device), mask.to(model.device)
-        logits = model(input_ids=ids, attention_mask=mask).logits[:, -width - 1 : -1].float() / temperature
+        # logits of the whole context would take most of the memory
+        output = model(input_ids=ids, attention_mask=mask, logits_to_keep=width + 1)
+        logits = output.logits[:, :-1].float() / temperature
         chosen: torch.Tensor = logits.log_softmax(-1).gather(-1, ids[:, -width:, None])
         return chosen[..., 0]
 

@@ -143,7 +143,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         # several rollouts of one step number their groups on, or equal tasks would be played with equal seeds
         first = self.number_groups(len(tasks)) if training else 0
         taken = self.take_rollout(tasks, self.state.global_step + 1, first)
-        if self._answers:
+        if training and self._answers:
             score_answers(taken.trees, tokenizer_of(self), self._answers, partial(trainer_logps, self))
         self.rollout_batch, self.rolled_out = RolloutBatch(**vars(taken)), True
         if training and self.on_rollout and self.accelerator.is_main_process:
@@ -190,7 +190,10 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         """Return the advantages of the tokens of this process, (B, T), from TRL's, (B,)."""
         groups = self._group_advantages(centred)
         trees, own, scored = self.rollout_batch.trees, self._own_rows, self.rollout_batch.scored_trees()
-        rows = [row for tree, group in zip(scored, groups, strict=True) for row in self.credit(tree, group)]
+        # no update reads the advantages of an evaluation, for which gold answers are not scored
+        known = self.model.training or not self._answers
+        credit = self.credit if known else partial(token_advantages, attribution="soft")
+        rows = [row for tree, group in zip(scored, groups, strict=True) for row in credit(tree, group)]
         if self.model.training:  # ToolPO has a signal where only the calls differ, and gains have one of their own
             self._no_signal.update(rows if self.args.action_weight or self._answers else groups)
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)

@@ -18,8 +18,10 @@ from arpo_trainer.algorithms.credit_assignment import token_advantages
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.lab.lab_policy import world_env
 from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
+from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.training.answer_scores import (
+    MOST_ANSWERS,
     AnswerFormat,
     answer_format,
     answer_ids,
@@ -28,13 +30,16 @@ from arpo_trainer.training.answer_scores import (
     score_answers,
     trainer_logps,
 )
+from arpo_trainer.training.trainer import task_rows
 from envs_registry.generated.bifurcation_world import DOORS, KEYS
+from tests.arpo_trainer.algorithms.credit_trees import nested
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.rollout.test_engine import ScriptedPolicy
 from tests.arpo_trainer.training.test_fold_training import random_tree
 from tests.arpo_trainer.training.test_trl_options import made
 
 BOX = AnswerFormat("<answer>\\boxed{", "}</answer>")
+TEMPERATURE = 0.7
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +49,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["flat", "packed"])
 def trainer(request: pytest.FixtureRequest, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    made_one, _ = made(policy, tmp_path_factory.mktemp("run"), packing=request.param, per_device_train_batch_size=4)
+    settings = {"packing": request.param, "per_device_train_batch_size": 4, "temperature": TEMPERATURE}
+    made_one, _ = made(policy, tmp_path_factory.mktemp("run"), **settings)
     assert made_one.packs == request.param
     return made_one
 
@@ -54,7 +60,7 @@ def grown() -> list[RolloutTree]:
     trees = [random_tree(seed, kept=False) for seed in (1, 4)]
     for tree, answers in zip(trees, (["42"], ["Paris", "a"]), strict=True):
         tree.task = {"id": "t", "answers": answers}
-    assert any(span.kind == "fold" for tree in trees for span in tree.spans)
+    assert any(tree.spans[state].kind == "fold" for tree in trees for state in answer_states(tree)[1:] if state)
     return trees
 
 
@@ -66,7 +72,7 @@ def expected(model: Any, tokenizer: Any, tree: RolloutTree, state: int | None) -
         values = []
         for token in tokenizer(answer)["input_ids"]:
             with torch.no_grad():
-                logits = model(torch.tensor([ids])).logits[0, -1].float()
+                logits = model(torch.tensor([ids])).logits[0, -1].float() / TEMPERATURE
             values.append(logits.log_softmax(-1)[token].item())
             ids = [*ids, token]
         found.append(sum(values) / len(values))
@@ -76,7 +82,13 @@ def expected(model: Any, tokenizer: Any, tree: RolloutTree, state: int | None) -
 
 def test_the_trainer_and_a_plain_model_score_as_a_forward_pass_of_each_row_does(trainer: Any) -> None:
     model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).train(), trainer.processing_class
-    for logps in (partial(trainer_logps, trainer), partial(plain_logps, model, size=3)):
+    modes = list[bool]()
+    model.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    assert len(trainer_logps(trainer, answer_rows(0, grown()[0], tokenizer, BOX))) == len(answer_states(grown()[0]))
+    assert modes
+    assert not any(modes)  # dropout would pass for a gain
+    assert model.training  # as it was
+    for logps in (partial(trainer_logps, trainer), partial(plain_logps, model, temperature=TEMPERATURE, size=3)):
         trees = grown()
         score_answers(trees, tokenizer, BOX, logps)
         for tree in trees:
@@ -87,7 +99,6 @@ def test_the_trainer_and_a_plain_model_score_as_a_forward_pass_of_each_row_does(
                 assert found == pytest.approx(expected(model, tokenizer, tree, state), abs=1e-4)
             others = [span.answer_logprob for span in tree.spans if span.index not in states]
             assert set(others) <= {None}
-    assert model.training  # as it was
     assert trainer_logps(trainer, []) == []
 
 
@@ -146,6 +157,8 @@ def test_an_opened_thought_is_closed_first(policy: Path, trainer: Any) -> None:
     assert tokenizer.decode(row.ids) == "<think>\n\n</think>\n\n" + BOX.before
     with pytest.raises(ValueError, match=r"task '\?' has no gold answer.*give it `answers`"):
         answer_rows(0, RolloutTree([1]), tokenizer, BOX)
+    many = RolloutTree([1], task={"answers": list("abcde")})
+    assert len(answer_rows(0, many, tokenizer, BOX)) == MOST_ANSWERS == 3
 
 
 class Wanderer(ScriptedPolicy):
@@ -194,6 +207,15 @@ def test_a_step_of_training(tmp_path: Path, algorithm: str) -> None:
     logged = next(log for log in watching.logs if "arpo/answer_gain" in log)
     gains = [gain for tree in trees for number in range(4) for gain in answer_gains(tree, number)]
     assert logged["arpo/answer_gain"] == pytest.approx(sum(gains) / len(gains))
+    assert not trainer._metrics["eval"]  # the model was in evaluation mode while it scored
+    trainer.evaluate(task_rows(trainer.env, [trainer.env.tasks.task(0)] * 2))
+    assert [tree.answer_logprob for tree in trainer.trees] == [None] * 2  # no update needs it there
+
+
+def test_what_broke_has_no_part_in_the_mean_gain() -> None:
+    gains = (0.3, -0.2, 0.3, 0.3, -0.2)  # of the valid trajectories
+    assert rollout_metrics([nested()])["answer_gain"] == pytest.approx(sum(gains) / len(gains))
+    assert "answer_gain" not in rollout_metrics(grown())
 
 
 def test_action_advantages_do_not_go_with_gains(policy: Path, tmp_path: Path) -> None:
