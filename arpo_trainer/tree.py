@@ -5,8 +5,7 @@ and an entropy for each token) or by the environment (a tool's result). A *traje
 to one leaf. A plain GRPO group is a tree whose branches all start at the prompt. A *fold* (`memory_folding`) is a
 span of its own kind: a new prompt, from which the episode goes on without what came before it.
 
-The ids are what counts: `text` is for people and is never tokenised again. `rollout.engine` generates trees,
-`algorithms.advantages` scores them, and `report` draws them.
+The ids are what counts: `text` is for people and is never tokenised again.
 
     tree = RolloutTree.from_json(line)        # one line of traces.jsonl
     [span.text for span in tree.path(0)]
@@ -92,6 +91,7 @@ class Span:
         interventions: what tools at inference time did here: {"tool", "outcome", "detail"}, with "outcome" "worked",
             "failed", "abandoned" (the sample went on elsewhere: no trajectory passes) or "rewritten" (a turn of a
             chain that was shortened).
+        answer_logprob: mean log pi of the gold answer's tokens after this span; None where `answer_scores` did not run.
     """
 
     index: int
@@ -105,6 +105,7 @@ class Span:
     tool: dict[str, Any] | None = None
     decision: Decision | None = None
     interventions: list[dict[str, Any]] | None = None
+    answer_logprob: float | None = None
 
     def mark(self, tool: str, outcome: str, detail: str = "") -> None:
         """Note what a tool at inference time did here."""
@@ -192,6 +193,7 @@ class RolloutTree:
         prompt: the prompt's text, for people.
         meta: seed, step, group, algorithm and the like, as plain data.
         timeline: what each trajectory did and waited for, and when; it does not count for equality.
+        answer_logprob: as that of a span, after the prompt.
     """
 
     prompt_ids: list[int]
@@ -202,6 +204,7 @@ class RolloutTree:
     meta: dict[str, Any] = field(default_factory=dict)
     # runs that play the same trees still differ in their times
     timeline: list[Event] = field(default_factory=list, compare=False)
+    answer_logprob: float | None = None
 
     def add_span(self, parent: int | None, kind: Kind, ids: list[int], **fields: Any) -> Span:
         """Append a span after `parent` (None: after the prompt) and return it.
@@ -338,7 +341,7 @@ class RolloutTree:
         spans = [_entry(span) for span in self.spans]
         parts = {"spans": spans, "trajectories": list(map(vars, self.trajectories))}
         data = {**vars(self), **parts, "timeline": list(map(vars, self.timeline))}
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(_written(data), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str) -> RolloutTree:
@@ -351,10 +354,12 @@ class RolloutTree:
 
 
 def _entry(span: Span) -> dict[str, Any]:
-    entry = {**vars(span), "decision": span.decision and vars(span.decision)}
-    if span.interventions is None:
-        del entry["interventions"]  # of evaluations with tools at inference time only
-    return entry
+    return _written({**vars(span), "decision": span.decision and vars(span.decision)})
+
+
+def _written(entry: dict[str, Any]) -> dict[str, Any]:
+    rare = ("interventions", "answer_logprob")  # most runs have neither
+    return {name: value for name, value in entry.items() if value is not None or name not in rare}
 
 
 def _span(entry: dict[str, Any]) -> Span:

@@ -17,21 +17,23 @@ A way of giving credit is a row of `CREDITS`; a new one needs a function and a r
 | vineppo | the same, V from the branches alone | 1, branches 0 | VinePPO (2410.01679), sec. 4 |
 | appo | R minus the initial ones' mean, plus that of the branches through it | 1, branches 0 | APPO (2606.12384) |
 | rtmc | Q - V of equal states in all trajectories | 1 | RTMC (2604.11037), eq. 11 |
+| igpo | sum of the normalised gains and the reward still to come | 1 | IGPO (2510.14967) |
+| a2tgpo | the trajectory's own, plus gains normalised at the same turn | 1 | A2TGPO (2605.06200), its code |
 
 Summed over copies, soft and hard give the same gradient as long as nothing is clipped. "hard" counts leaves and "turn"
 counts next turns, so that a branch with many leaves does not outweigh its siblings. Where the number of leaves below a
 choice depends on the choice, rows whose copies weigh 1 push on choices that are worth nothing; "fork", "spo" and
 "vineppo" do not (see `fork_credit`).
 
-Not here: IGPO (2510.14967) and A2TGPO (2605.06200) give each turn the gain in the policy's probability of the gold
-answer. That takes a forward pass of the policy over the gold answer after every turn, and gold answers that can be
-written down; a credit function has the tree only.
+The last two need no tree. They need the policy's probability of the gold answer after every turn, which is measured
+before credit is given (`needs_answers`, see `answer_credit`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from arpo_trainer.algorithms.answer_credit import a2tgpo, check_answer_scores, igpo
 from arpo_trainer.algorithms.credit_method import Credit, PathValues, once, shared
 from arpo_trainer.algorithms.fork_credit import fork_advantages, visit_weights
 from arpo_trainer.algorithms.initial_credit import appo, initial_only, vineppo
@@ -64,6 +66,8 @@ CREDITS: dict[str, Credit] = {
     "vineppo": Credit(vineppo, initial_only),
     "appo": Credit(appo, initial_only),
     "rtmc": Credit(rtmc),
+    "igpo": Credit(igpo, needs_answers=True),
+    "a2tgpo": Credit(a2tgpo, needs_answers=True),
 }
 ATTRIBUTIONS = CREDITS.keys()
 
@@ -80,12 +84,15 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
         G lists, each as long as its trajectory's row; 0 in the rows of invalid trajectories.
 
     Raises:
-        ValueError: the attribution is unknown (suggests the nearest), there is not one advantage per trajectory, or the
-            row's function does not return one number per span of each path.
+        ValueError: the attribution is unknown (suggests the nearest), there is not one advantage per trajectory, the
+            row needs the probability of the gold answer and the tree has none, or the row's function does not return
+            one number per span of each path.
     """
     row = _row(attribution)
     if len(advantages) != len(tree.trajectories):
         raise ValueError(f"got {len(advantages)} advantages for {len(tree.trajectories)} trajectories")
+    if row.needs_answers:
+        check_answer_scores(tree, attribution)
     values = row.values(tree, advantages)
     _check_shape(tree, attribution, values)
     weights = row.weights(tree) if row.weights else None

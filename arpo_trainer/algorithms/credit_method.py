@@ -35,10 +35,13 @@ class Credit:
             trajectory.
         weights: how much each copy of a span counts in the sum over all rows; None where every copy counts 1. Losses
             that divide by the number of copied tokens are scaled by `weight_scale`.
+        needs_answers: whether `values` reads the probability of the gold answer (`answer_credit.answer_gains`), which
+            takes forward passes of the policy before credit is given.
     """
 
     values: CreditFunction
     weights: Weights | None = None
+    needs_answers: bool = False
 
 
 def on_paths(tree: RolloutTree, by_span: Sequence[float]) -> PathValues:

@@ -67,6 +67,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "rtmc": Algorithm(
         "grpo", None, attribution="rtmc"
     ),  # it makes no forks: states that independent trajectories share are its tree
+    "igpo": Algorithm("grpo", None, attribution="igpo"),
+    "a2tgpo": Algorithm("grpo", None, advantage="grpo-population", loss="gspo-turn", attribution="a2tgpo"),
     "vineppo": Algorithm("arpo", "vine", attribution="vineppo"),
     "spo": Algorithm("arpo", "vine", attribution="spo"),
     "latr": Algorithm("arpo", "latr"),

@@ -16,6 +16,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import fork_contrasts
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.training.answer_scores import answer_format, plain_logps, score_answers
 from arpo_trainer.training.config import ARPOConfig
+from arpo_trainer.training.config_checks import needs_answers
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.validation import check_name
 from envs_registry.generated.bifurcation import LEVELS
@@ -153,6 +156,8 @@ def judge_estimators(study: EstimatorStudy) -> dict[str, Any]:
         settings = config.rollout_settings()
         if settings not in grown:
             grown[settings] = grow(study, ground, settings)
+        if needs_answers(config):
+            _score_answers(ground, grown[settings].trees, float(config.temperature))
         judged[method.label] = _judge(study, ground, grown[settings], config)
     _compare_directions(study, ground, judged)
     return {"study": _described(study), "world": _world(ground), "methods": judged}
@@ -200,6 +205,11 @@ def grow(study: EstimatorStudy, ground: Ground, settings: RolloutSettings) -> Gr
     tasks = [ground.env.tasks.task(number) for number in range(study.tasks)]
     trees = asyncio.run(engine.rollout(tasks * study.groups))
     return GrownTrees(trees, [true_credit(tree, ground.values[n % study.tasks]) for n, tree in enumerate(trees)])
+
+
+def _score_answers(ground: Ground, trees: Sequence[RolloutTree], temperature: float) -> None:
+    form = answer_format(ground.env.protocol, ground.env.schemas)
+    score_answers(trees, ground.tokenizer, form, partial(plain_logps, ground.model, temperature=temperature, size=64))
 
 
 def _judge(study: EstimatorStudy, ground: Ground, grown: GrownTrees, config: Any) -> dict[str, Any]:

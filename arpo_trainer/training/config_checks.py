@@ -7,6 +7,7 @@ from typing import Any
 
 from arpo_env.net.redaction import strip_credentials
 from arpo_env.net.service_urls import checked_address
+from arpo_trainer.algorithms.credit_assignment import CREDITS
 from arpo_trainer.training.trl_losses import LOSS_TYPES
 from arpo_trainer.validation import check_name
 
@@ -155,6 +156,28 @@ def check_overlap(args: Any) -> None:
             "max_staleness=%d without vllm_importance_sampling_correction: rollouts of older weights are used as if "
             "the present ones had sampled them",
             args.max_staleness,
+        )
+
+
+def needs_answers(args: Any) -> bool:
+    """Return whether the credit of an `ARPOConfig` needs the probability of the gold answer."""
+    return CREDITS[args.attribution].needs_answers
+
+
+def check_action_credit(args: Any) -> None:
+    """Refuse ToolPO's action advantage with credit that reads rewards and gains itself, which calls do not have.
+
+    Args:
+        args: an `ARPOConfig`.
+
+    Raises:
+        ValueError: names the settings.
+    """
+    if args.action_weight and needs_answers(args):
+        raise ValueError(
+            f"action_weight={args.action_weight} with attribution={args.attribution!r}: the action advantage is spread "
+            "by the same attribution, which would add the gains of turns to it. Set action_weight=0, or "
+            "attribution='soft'"
         )
 
 

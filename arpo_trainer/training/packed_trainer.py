@@ -97,7 +97,8 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
                 compute_entropy=forward.entropy,
                 forwards=self._forwards(),
             )
-        self.add_metric("arpo/packing", packed.flat / max(1, packed.computed))
+        if self._loss_inputs is not None:  # what is learned from, and not other passes over the same rows
+            self.add_metric("arpo/packing", packed.flat / max(1, packed.computed))
         return packed.logps, packed.entropies
 
     def _forwards(self) -> Any:

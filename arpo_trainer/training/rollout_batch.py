@@ -71,14 +71,12 @@ class RolloutBatch:
         return [[value if valid and value == value else None for value, valid in group] for group in groups]
 
     def scored_trees(self) -> list[RolloutTree]:
-        """Return the trees with the trajectories as invalid that no reward function could score.
+        """Return the trees with the rewards of the reward functions; trajectories that none could score are invalid.
 
         Credit over a tree would otherwise take their advantage of 0 for a result.
         """
         return [
             replace(tree, trajectories=[_scored(*pair) for pair in zip(tree.trajectories, rewards, strict=True)])
-            if None in rewards
-            else tree
             for tree, rewards in zip(self.trees, self.group_rewards(), strict=True)
         ]
 
@@ -142,7 +140,7 @@ class RolloutBatch:
 
 
 def _scored(trajectory: Trajectory, reward: float | None) -> Trajectory:
-    return replace(trajectory, reward=None) if reward is None else trajectory
+    return trajectory if reward == trajectory.reward else replace(trajectory, reward=reward)
 
 
 def pad_rows(rows: Sequence[Sequence[float]], like: torch.Tensor) -> torch.Tensor:

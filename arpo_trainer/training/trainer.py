@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from arpo_trainer.rollout.distributed import gather, group_tasks
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import check_tokenizer
+from arpo_trainer.training.answer_scores import answer_format, score_answers, trainer_logps
 from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.config_checks import check_vllm_length
+from arpo_trainer.training.config_checks import check_action_credit, check_vllm_length, needs_answers
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, Evaluation, evaluation_tasks
 from arpo_trainer.training.folding_trainer import FoldingGRPOTrainer
@@ -67,7 +69,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     Raises:
         TypeError: `tools`, `rollout_func` or `environment_factory` is given; the environment has all three parts.
         ValueError: the backend cannot serve the settings (see `trainer_backend`), the tokenizer cannot be used (see
-            `check_tokenizer`), or both `eval_env` and `eval_dataset` are given.
+            `check_tokenizer`), credit needs gold answers and cannot have them (see `answer_format`), or both `eval_env`
+            and `eval_dataset` are given.
     """
 
     def __init__(
@@ -89,6 +92,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         env, eval_env = as_published(env, row), as_published(eval_env, row) if eval_env else None
         check_limits(args.rollout_limits(), list(env.tools))
         check_vllm_length(args, env.budget.tokens)
+        check_action_credit(args)
+        self._answers = answer_format(env.protocol, env.schemas) if needs_answers(args) else None
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards
@@ -138,6 +143,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         # several rollouts of one step number their groups on, or equal tasks would be played with equal seeds
         first = self.number_groups(len(tasks)) if training else 0
         taken = self.take_rollout(tasks, self.state.global_step + 1, first)
+        if training and self._answers:
+            score_answers(taken.trees, tokenizer_of(self), self._answers, partial(trainer_logps, self))
         self.rollout_batch, self.rolled_out = RolloutBatch(**vars(taken)), True
         if training and self.on_rollout and self.accelerator.is_main_process:
             self.on_rollout(taken.trees)
@@ -183,9 +190,12 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         """Return the advantages of the tokens of this process, (B, T), from TRL's, (B,)."""
         groups = self._group_advantages(centred)
         trees, own, scored = self.rollout_batch.trees, self._own_rows, self.rollout_batch.scored_trees()
-        rows = [row for tree, group in zip(scored, groups, strict=True) for row in self.credit(tree, group)]
-        if self.model.training:  # ToolPO has a signal where only the calls differ
-            self._no_signal.update(rows if self.args.action_weight else groups)
+        # no update reads the advantages of an evaluation, for which gold answers are not scored
+        known = self.model.training or not self._answers
+        credit = self.credit if known else partial(token_advantages, attribution="soft")
+        rows = [row for tree, group in zip(scored, groups, strict=True) for row in credit(tree, group)]
+        if self.model.training:  # ToolPO has a signal where only the calls differ, and gains have one of their own
+            self._no_signal.update(rows if self.args.action_weight or self._answers else groups)
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         result = pad_rows(rows[own.start : own.stop], like)
         # these losses divide by a number of tokens in which every copy counts 1
@@ -204,8 +214,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         """Return an advantage for every token of a tree's trajectories. Override it for your own credit assignment.
 
         Args:
-            tree: all that was sampled for one prompt; every process sees the same. A trajectory that no reward function
-                could score is invalid in it.
+            tree: all that was sampled for one prompt; every process sees the same. Its trajectories have the rewards of
+                the reward functions, and those that none could score are invalid.
             advantages: of its trajectories, by `args.advantage`; 0 for invalid ones.
 
         Returns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from arpo_trainer import RolloutTree
@@ -9,6 +10,17 @@ from arpo_trainer.tree import Trajectory
 
 NESTED = [8.0, 2.0, 0.0, 4.0, 99.0]
 """The advantages that go with `nested`."""
+PROBABILITIES = (0.1, 0.4, 0.2)
+"""Those of the gold answer in `nested`: at the prompt, after r1, after r3."""
+
+
+def measure(tree: RolloutTree, *probabilities: float) -> None:
+    """Set the gold answer's probability at the prompt, and after each result in the order of the spans."""
+    first, *rest = map(math.log, probabilities)
+    tree.answer_logprob = first
+    results = [span for span in tree.spans if span.kind != "model"]
+    for span, value in zip(results, rest, strict=True):
+        span.answer_logprob = value
 
 
 def turn(tree: RolloutTree, parent: int | None, length: int = 1) -> int:
@@ -42,6 +54,7 @@ def nested() -> RolloutTree:
         Trajectory(m5, "branch", 0, second, reward=0.0, answer="b"),
         Trajectory(m7, "branch", 0, first, reward=None),
     ]
+    measure(tree, *PROBABILITIES)
     return tree
 
 
@@ -64,6 +77,7 @@ def random_tree(seed: int) -> tuple[RolloutTree, list[float]]:
                 answer=rng.choice(["a", "b", None]),
             )
         )
+    measure(tree, *(rng.uniform(0.1, 0.9) for span in [None, *tree.spans] if span is None or span.kind != "model"))
     return tree, [rng.gauss(0.0, 1.0) for _ in tree.trajectories]
 
 

@@ -7,13 +7,21 @@ import math
 import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
+from arpo_trainer.algorithms.advantages import group_advantages
 from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS, CREDITS, weight_scale
 from arpo_trainer.algorithms.credit_method import Credit
 from arpo_trainer.algorithms.tree_values import span_advantages, turn_values
 from arpo_trainer.tree import Trajectory
-from tests.arpo_trainer.test_tree import small_tree
+from tests.arpo_trainer.algorithms.credit_trees import measure
+from tests.arpo_trainer.test_tree import small_tree as unmeasured_tree
 
 OWN = [1.0, -0.5, 9.0]
+
+
+def small_tree() -> RolloutTree:
+    tree = unmeasured_tree()
+    measure(tree, 0.1, 0.4, 0.2)
+    return tree
 
 
 def turns(tree: RolloutTree, parent: int | None, *surprises: float) -> int:
@@ -102,13 +110,15 @@ FLAT = {
     "vineppo": OTHERS,
     "treerl": [2 * value for value in CENTRED],
     **dict.fromkeys(("treepo", "spo", "appo", "rtmc"), CENTRED),
+    "igpo": group_advantages(OWN, "population"),  # it normalises the rewards itself, and no turn has a gain
 }
 
 
 @pytest.mark.parametrize("attribution", ATTRIBUTIONS)
 def test_without_branches_each_is_what_the_method_says_of_a_flat_group(attribution: str) -> None:
     tree = RolloutTree([1])
-    tree.trajectories = [Trajectory(turns(tree, None, 1.0, 2.0), reward=0.0) for _ in range(3)]
+    tree.trajectories = [Trajectory(turns(tree, None, 1.0, 2.0), reward=reward) for reward in OWN]
+    measure(tree, 0.5)
     rows = token_advantages(tree, OWN, attribution)
     assert rows == [pytest.approx([value] * 2) for value in FLAT.get(attribution, OWN)]
     assert weight_scale([tree], attribution) == 1.0

@@ -11,7 +11,7 @@ import pytest
 from arpo_trainer import RolloutTree, token_advantages
 from arpo_trainer.algorithms.credit_assignment import CREDITS, weight_scale
 from arpo_trainer.tree import Trajectory
-from tests.arpo_trainer.algorithms.credit_trees import NESTED, nested, random_tree, result, turn
+from tests.arpo_trainer.algorithms.credit_trees import NESTED, measure, nested, random_tree, result, turn
 
 # Leaves 8 (m4), 4 (m5), 0 (m6), 2 (m8). Means over leaves: m2 6, m0 4, all 3.5. Backed up: m2 6, m0 (6 + 0) / 2 = 3,
 # prompt (3 + 2) / 2 = 2.5. The rows are those of m0, m2, m4, m5, m6, m8; r1 is as m0, r3 as m2.
@@ -33,6 +33,8 @@ SHARED = {
     # V' 3.5. After r1: calling 6, answering 0, V 12 / 3 = 4, V' (12 + 7) / 5 = 3.8. After r3: 8 and 4, V' 19 / 4.
     "rtmc": [0.5, 2.2, 3.25, -0.75, -3.8, -1.5],
 }
+MEAN = 0.5 / 9
+A, B, C = ((gain - MEAN) / math.sqrt(0.35 / 9 - MEAN**2) for gain in (0.3, -0.2, 0.0))
 # per trajectory, on the spans of its path
 OWN = {
     "soft": [[8] * 5, [2], [0] * 3, [4] * 5],
@@ -42,6 +44,11 @@ OWN = {
     "vineppo": [[-2, -2, 4, 4, 4], [-1], [0] * 3, [0] * 5],
     # initial ones have mean 5, branches mean 2: 3 and -3, -2 and 2. Through m0 both branches, through m2 that with 2.
     "appo": [[3, 3, 5, 5, 3], [-3], [0] * 3, [0] * 5],
+    # Gains 0.4 - 0.1 up to r1, 0.2 - 0.4 up to r3. Rewards of the tree are 0, so 0.3 three times, -0.2 twice and 0 four
+    # times: mean 0.5 / 9, variance (3 * 0.09 + 2 * 0.04) / 9 - (0.5 / 9) ** 2. Sums of what is still to come.
+    "igpo": [[A + B + C, A + B + C, B + C, B + C, C], [C], [A + C, A + C, C], [A + B + C, A + B + C, B + C, B + C, C]],
+    # of the first turn all three gains are equal, of the second both: nothing is left but the advantages
+    "a2tgpo": [[8] * 5, [2], [0] * 3, [4] * 5],
 }
 
 
@@ -54,7 +61,7 @@ def by_path(spans: list[float]) -> list[list[float]]:
 def test_a_nested_fork_worked_out_by_hand(name: str) -> None:
     expected = OWN[name] if name in OWN else by_path(SHARED[name])
     found = CREDITS[name].values(nested(), NESTED)
-    assert found[:4] == [pytest.approx(row) for row in expected]
+    assert found[:4] == [pytest.approx(row, rel=1e-4) for row in expected]
 
 
 # the weight of each copy on m0 (3 copies), m2 (2 copies), m4, m5, m6, m8, and the sum over the 12 copied tokens
@@ -108,6 +115,50 @@ def test_calls_with_equal_results_are_told_apart_by_what_they_ask_for() -> None:
     # a is worth (6 + 3) / 2 and b 0; V' = (9 + 2 * 3) / 5 = 3; then both a are in one state: V' (9 + 6) / 4, answer 4.5
     found = CREDITS["rtmc"].values(tree, [6.0, 3.0, 0.0])
     assert found == [pytest.approx(row) for row in ([1.5, 1.5, 0.75], [1.5, 1.5, 0.75], [-3.0, -3.0, -2.0])]
+
+
+def unlike() -> RolloutTree:
+    """Three roots with 2, 1 and 0 calls: gains 0.2 and 0.3, then 0.4, and none."""
+    tree = RolloutTree([1])
+    for calls, reward in ((2, 1.0), (1, 0.0), (0, 0.5)):
+        state: int | None = None
+        for _ in range(calls):
+            state = result(tree, turn(tree, state), 20)
+        tree.trajectories.append(Trajectory(turn(tree, state), reward=reward))
+    measure(tree, 0.1, 0.3, 0.6, 0.5)
+    return tree
+
+
+def test_gains_and_rewards_are_normalised_together_in_igpo() -> None:
+    mean = (0.2 + 0.3 + 1.0 + 0.4 + 0.0 + 0.5) / 6
+    deviation = math.sqrt((0.04 + 0.09 + 1.0 + 0.16 + 0.0 + 0.25) / 6 - mean**2)
+    z = [(value - mean) / deviation for value in (0.2, 0.3, 1.0, 0.4, 0.0, 0.5)]
+    expected = [[z[0] + z[1] + z[2]] * 2 + [z[1] + z[2]] * 2 + [z[2]], [z[3] + z[4]] * 2 + [z[4]], [z[5]]]
+    for unused in ([0.0] * 3, [5.0, 1.0, 2.0]):
+        assert CREDITS["igpo"].values(unlike(), unused) == [pytest.approx(row, rel=1e-4) for row in expected]
+
+
+def test_gains_of_equal_turns_are_compared_and_rescaled_in_a2tgpo() -> None:
+    # first gains 0.2 and 0.4: z = -1 and 1; the second turn of the first root is compared with nothing: 0
+    first = 0.3 * (-1 + 0) / math.sqrt(2)
+    expected = [[7 + first] * 2 + [7, 7, 7], [3 + 0.3] * 2 + [3], [4]]
+    found = CREDITS["a2tgpo"].values(unlike(), [7.0, 3.0, 4.0])
+    assert found == [pytest.approx(row, rel=1e-4) for row in expected]
+
+
+def test_gains_that_differ_by_rounding_are_no_signal() -> None:
+    tree = unlike()
+    measure(tree, 0.1, 0.1 + 1e-9, 0.1, 0.1 - 1e-9)
+    rows = CREDITS["a2tgpo"].values(tree, [0.0] * 3)
+    assert max(abs(value) for row in rows for value in row) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["igpo", "a2tgpo"])
+def test_a_tree_that_was_not_measured_is_refused(name: str) -> None:
+    tree = unlike()
+    tree.spans[1].answer_logprob = None
+    with pytest.raises(ValueError, match=f"'{name}' needs the probability of the gold answer.*span 1.*ARPOTrainer"):
+        token_advantages(tree, [0.0] * 3, name)
 
 
 def test_a_root_alone_is_compared_with_nothing() -> None:

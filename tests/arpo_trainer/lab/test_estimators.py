@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,6 +88,14 @@ def test_soft_and_hard_are_the_same_and_trees_are_grown_once(ground: Any, monkey
     soft, hard = (methods[label]["reward"]["turn"] for label in ("soft", "hard"))
     assert [pair[0] for pair in soft.values()] == pytest.approx([pair[0] for pair in hard.values()], abs=1e-4)
     assert methods["soft"]["trees"]["forks_per_group"][0] > 1
+
+
+def test_gold_answers_are_scored_where_credit_needs_them(ground: Any) -> None:
+    """By the policy of the study, here a model of nothing."""
+    ground.model = tiny_model().eval()
+    found = judge_estimators(study(AlgorithmChoice("igpo", "igpo"), AlgorithmChoice("a2tgpo", "a2tgpo"), groups=2))
+    for judged in found["methods"].values():
+        assert all(math.isfinite(value) for value in judged["published"]["turn"]["rank"])
 
 
 def test_the_same_seed_gives_the_same_numbers(ground: Any) -> None:

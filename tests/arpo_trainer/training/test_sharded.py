@@ -33,7 +33,11 @@ from tests.arpo_trainer.training.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 2, 2
 STEPS = 2
-RUNS: dict[str, dict[str, Any]] = {"flat": {"packing": False}, "lora": {"packing": True, "lora": True}}
+# both ways through the model score gold answers, too, which every process has to take part in
+RUNS: dict[str, dict[str, Any]] = {
+    "flat": {"packing": False, "attribution": "igpo"},
+    "lora": {"packing": True, "attribution": "a2tgpo", "lora": True},
+}
 
 
 def varied(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -58,6 +62,7 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str
         initial_rollouts=2,
         per_device_train_batch_size=MICRO,
         packing=kind["packing"],
+        attribution=kind["attribution"],
         gradient_accumulation_steps=rounds,
         max_steps=STEPS,
         optim="sgd",
