@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from arpo_env.tools.function_schema import JsonSchema
 from arpo_trainer.algorithms.answer_credit import answer_states
 from arpo_trainer.algorithms.tree_values import State
 from arpo_trainer.rollout.distributed import gather, rank_count, share
+from arpo_trainer.training.trl_hooks import policy_logps
 from arpo_trainer.tree import RolloutTree
 
 MOST_ANSWERS = 3
@@ -217,14 +219,7 @@ def trainer_logps(trainer: Any, rows: Sequence[AnswerRow]) -> list[float]:
     even = [*own, *[rows[0]] * (-(-len(rows) // rank_count()) - len(own))]
     # packed rows are cut to batches where they are packed, and share more if they come together
     batch: int = trainer.args.per_device_train_batch_size
-
-    def compute(ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
-        device = trainer.accelerator.device
-        logps: torch.Tensor = trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids.to(device), mask.to(device), width, batch_size=batch
-        )[0]
-        return logps
-
+    compute = partial(policy_logps, trainer, batch_size=batch)
     training = trainer.model.training
     trainer.model.eval()  # no dropout: the noise of two passes would pass for a gain
     try:

@@ -11,7 +11,8 @@
     _save_checkpoint, _get_output_dir     before_checkpoint
     use_vllm, _last_loaded_step           corrects_sampling: importance weights without vLLM
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
-    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
+    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments;
+                                          policy_logps calls it
     _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _name, _paper, _tag_names             what the model card says
@@ -285,6 +286,16 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
 
 def _play(prompts: list[Any], trainer: HookedGRPOTrainer) -> dict[str, list[Any]]:
     return trainer.play(trainer.rows)
+
+
+def policy_logps(trainer: Any, ids: Any, mask: Any, width: int, batch_size: int) -> torch.Tensor:
+    """Return the log-probabilities of the last `width` tokens of each row under the trainer's policy, (B, width)."""
+    device = trainer.accelerator.device
+    found = trainer._get_per_token_logps_and_entropies(
+        trainer.model, ids.to(device), mask.to(device), width, batch_size=batch_size
+    )
+    logps: torch.Tensor = found[0]
+    return logps
 
 
 def micro_batch(trainer: Any) -> int:
