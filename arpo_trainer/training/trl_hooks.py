@@ -11,8 +11,8 @@
     _save_checkpoint, _get_output_dir     before_checkpoint
     use_vllm, _last_loaded_step           corrects_sampling: importance weights without vLLM
     _compute_loss                         before_loss: a micro-batch, as the loss will see it
-    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments;
-                                          policy_logps calls it
+    _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
+                                          and policy_logps
     _metrics                              add_metric, replace_metric
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _name, _paper, _tag_names             what the model card says
