@@ -12,6 +12,7 @@ import pytest
 
 from arpo_env.event_loop import run
 from arpo_env.tools.python import PythonTool
+from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.advantages import ADVANTAGES
 from arpo_trainer.algorithms.branching import BRANCHES
 from arpo_trainer.algorithms.budgets import BUDGETS
@@ -78,6 +79,12 @@ def test_every_name_that_a_setting_takes_has_its_row(setting: str) -> None:
     named = [name for row in rows(f"`{setting}`") for name in re.findall(r"`([^`]+)`", row[0])]
     assert named == list(dict.fromkeys(named))
     assert set(named) == set(TABLES[setting])
+
+
+@pytest.mark.parametrize("setting", ["algorithm", "attribution"])
+def test_the_help_of_a_setting_names_all_that_it_takes(setting: str) -> None:
+    found = ARPOConfig.__dataclass_fields__[setting].metadata["help"]
+    assert [name for name in TABLES[setting] if f"'{name}'" not in found] == []
 
 
 def test_all_known_faults_are_there_with_what_would_notice_them() -> None:

@@ -79,7 +79,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
             "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference', "
             "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'treeadv', 'rtmc', 'vineppo', 'spo', 'latr', 'deep-grpo', "
-            "'appo', 'infotree', 'toolpo'."
+            "'appo', 'infotree', 'igpo', 'a2tgpo', 'toolpo'."
         },
     )
     budget: str | None = field(
@@ -152,7 +152,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "help": "In place of the algorithm's. 'soft': each copy of a shared token has the advantage of its "
             "trajectory; 'hard': their mean; 'dedup': a shared token counts once; 'turn': values backed up turn by "
             "turn; 'at2po': by entropy; 'fork': against sister branches; or the rule of a paper: 'treerl', 'treepo', "
-            "'treeadv', 'spo', 'vineppo', 'appo', 'rtmc'."
+            "'treeadv', 'spo', 'vineppo', 'appo', 'rtmc', 'igpo', 'a2tgpo' (gold answers)."
         },
     )
     advantage: str | None = field(
