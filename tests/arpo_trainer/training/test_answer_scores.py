@@ -30,11 +30,13 @@ from arpo_trainer.training.answer_scores import (
     score_answers,
     trainer_logps,
 )
+from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL
 from arpo_trainer.training.trainer import task_rows
 from envs_registry.generated.bifurcation_world import DOORS, KEYS
 from tests.arpo_trainer.algorithms.credit_trees import nested
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.rollout.test_engine import ScriptedPolicy
+from tests.arpo_trainer.training import test_trl_options
 from tests.arpo_trainer.training.test_fold_training import random_tree
 from tests.arpo_trainer.training.test_trl_options import made
 
@@ -210,6 +212,25 @@ def test_a_step_of_training(tmp_path: Path, algorithm: str) -> None:
     assert not trainer._metrics["eval"]  # the model was in evaluation mode while it scored
     trainer.evaluate(task_rows(trainer.env, [trainer.env.tasks.task(0)] * 2))
     assert [tree.answer_logprob for tree in trainer.trees] == [None] * 2  # no update needs it there
+
+
+@pytest.mark.parametrize(("algorithm", "warned"), [("grpo", True), ("igpo", False)])
+def test_gains_are_a_signal_where_rewards_are_equal(
+    tmp_path: Path,
+    algorithm: str,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(test_trl_options, "letter_reward", lambda completions, **_: [0.5] * len(completions))
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "policy")
+    settings = {"max_completion_length": 200, "algorithm": algorithm, "max_steps": ROLLOUTS_WITHOUT_SIGNAL}
+    trainer, _ = made(tmp_path / "policy", tmp_path, env=world_env("short"), **settings)
+    trainer.backend = trainer.engine.backend = Wanderer(tokenizer, (), ())
+    trainer.train()
+    assert ("gave a training signal" in caplog.text) == warned
 
 
 def test_what_broke_has_no_part_in_the_mean_gain() -> None:
