@@ -7,9 +7,11 @@ a task can be exempt from that; then they are routine.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -59,6 +61,15 @@ TASKS: dict[str, ToolTasks] = {
     "arithmetic": ToolTasks("arpo/Arithmetic-v0", {"notes": 3}, {"level": 6}),
     "multihop": ToolTasks("arpo/MultiHop-v0", {"level": 3, "world_size": 300, "search_results": 1}),
 }
+
+
+def _weights(folder: Path) -> str:
+    """Return a digest of the weights in a folder (a second for SmolLM2-135M)."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".gguf", ".bin")):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:12]
 
 
 def calls_of(env: ToolEnv) -> int:
@@ -116,6 +127,11 @@ class ColdPolicySettings(StartSettings):
     def level_knobs(self) -> dict[str, Any]:
         """The knobs of the tasks."""
         return TASKS[self.level].options
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings as plain data; the name of a folder does not tell which weights are in it."""
+        weights = {"weights": _weights(Path(self.model))} if Path(self.model).is_dir() else {}
+        return {**super().facts(), **weights}
 
     def material(self) -> Material:
         """Return the model, its tokenizer and the demonstrations."""

@@ -99,6 +99,15 @@ def test_each_setting_has_a_folder_of_its_own(cache: Path) -> None:
     assert ColdPolicySettings("arithmetic", {"notes": 3}).folder == ColdPolicySettings("arithmetic").folder
 
 
+def test_other_weights_in_a_folder_make_another_policy(cache: Path, tmp_path: Path) -> None:
+    start, weights = ColdPolicySettings("multihop", model=str(tmp_path)), tmp_path / "model.safetensors"
+    weights.write_bytes(b"first")
+    first = start.folder
+    assert start.folder == first
+    weights.write_bytes(b"other")
+    assert start.folder != first
+
+
 def test_who_comes_second_waits_and_uses_what_the_first_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, begun = list[Path](), threading.Event()
 
