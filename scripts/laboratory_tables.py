@@ -31,6 +31,7 @@ FOLDERS = {
     "ablations": "ablations",
     "smollm2": "smollm2",
     "smollm2-routine": "smollm2-routine",
+    "smollm2-multihop": "smollm2-multihop",
 }
 # a grid without a finished run has no tables
 RESULTS = {name: path for name, folder in FOLDERS.items() if (path := STORED / folder / "comparison.json").is_file()}
