@@ -10,7 +10,7 @@ weights is a weighted sum of your own terms:
 In a settings file a function is MODULE:NAME, and `deepagent` may have settings (`deepagent_reward`):
 
     reward: {accuracy: 1.0, short: [my_rewards:short, 0.5]}
-    reward: {deepagent: {correct: gold, fold_weight: 0.5}}
+    reward: {deepagent: {call_weight: 0.5, fold_weight: 0.5}}
 
 A failing term voids the sample (`GradingError`); it is never scored as 0.
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ MULTI_TOOLS = frozenset({"python", "search"})
 NAMES = ("paper", "tool-star", "deepagent", "reference")
 BUILT_IN = ("accuracy", "format", "multi_tool", "reference", "em", "f1")
 
+_WORD = re.compile(r"\w+")
 CallCheck = Callable[[Episode], Sequence[float]]
 RewardFunction = Callable[[Episode], float | Awaitable[float | None] | None]
 
@@ -190,8 +192,8 @@ class DeepAgentRewards(Rewards):
     toolpo` adds it, times `fold_weight` (`arpo_trainer.algorithms.toolpo`).
 
     Args:
-        correct: C of each call of an episode, 1 if it is right and 0 if not; by default `executed_calls`, since most
-            tasks do not say which calls are right. Where they do, give a function that knows.
+        correct: C of each call of an episode, 1 if it is right and 0 if not. None is for tasks that do not say which
+            calls are right: `executed_calls`, times R_succ, since calls that nobody checked earn nothing by themselves.
         call_weight: l1.
         fold_weight: l2.
         accuracy: R_succ of an episode; None is the score of the answer.
@@ -205,7 +207,7 @@ class DeepAgentRewards(Rewards):
         accuracy: RewardFunction | None = None,
     ) -> None:
         super().__init__([])
-        self.correct, self.call_weight, self.fold_weight = correct or executed_calls, call_weight, fold_weight
+        self.correct, self.call_weight, self.fold_weight = correct, call_weight, fold_weight
         self.accuracy = accuracy
 
     @property
@@ -224,35 +226,47 @@ class DeepAgentRewards(Rewards):
         Raises:
             GradingError: the check of the calls failed, or did not return finite numbers.
         """
-        term = RewardTerm("action", lambda one: self.call_weight * sum(self.correct(one)))
-        action = await _value(term, episode)
         success = await _value(RewardTerm("accuracy", self.accuracy), episode) if self.accuracy else score.value
+        check, weight = self.correct or executed_calls, self.call_weight * (1.0 if self.correct else success)
+        action = await _value(RewardTerm("action", lambda one: weight * sum(check(one))), episode)
         base = _base_components(episode, score, format_ok)
         return Grade(success + action, {**base, "accuracy": success, "success": success, "action": action})
 
 
 def executed_calls(episode: Episode) -> list[float]:
-    """Return for each call 1 if it ran without an error and repeats no earlier one, else 0.
+    """Return C of each call where nobody knows which are right: 1/n if it ran and told something new, else 0.
 
-    A repeated call counts once, since a policy could otherwise earn any reward with one that works. A fold is 0, since
-    it earns S_pref alone.
+    n is the number of calls, so that more of them earn no more, and the best that calls can earn is 1. A call tells
+    nothing new if an earlier one had its words, in any spelling and order, or its result. A fold earns S_pref alone.
     """
-    seen: list[tuple[str, dict[str, Any]]] = []
+    asked: list[tuple[str, dict[str, Any]]] = []
+    told: set[str] = set()
     found = []
-    for call in (call for turn in episode.turns for call in turn.calls):
-        fresh = call.status == "ok" and call.name != FOLD and (call.name, call.arguments) not in seen
-        found.append(float(fresh))
-        seen += [(call.name, call.arguments)] if fresh else []
-    return found
+    for turn in episode.turns:
+        # of stored turns and those made by hand, the result of each call may not be known
+        results: Sequence[str | None] = turn.results
+        results = results if len(results) == len(turn.calls) else [None] * len(turn.calls)
+        for call, result in zip(turn.calls, results, strict=True):
+            words = {key: set(_WORD.findall(str(value).casefold())) for key, value in call.arguments.items()}
+            # the words of code, in any order, are not yet what it does
+            question = (call.name, words if "query" in words else call.arguments)
+            fresh = call.status == "ok" and call.name != FOLD and question not in asked and result not in told
+            found.append(float(fresh))
+            if call.status == "ok":
+                asked.append(question)
+                told |= set() if result is None else {result}
+    count = sum(call.name != FOLD for turn in episode.turns for call in turn.calls)
+    return [fresh / count for fresh in found] if count else found
 
 
 def deepagent_reward(settings: Mapping[str, Any] | None, own: Any = None) -> DeepAgentRewards:
     """Return DeepAgent's reward from settings, such as those of a settings file.
 
     Args:
-        settings: `correct`, `call_weight` and `fold_weight`. `correct` says which calls are right: "executed" (those
-            that ran, see `executed_calls`), "gold" (those that the environment's tasks name), MODULE:NAME of a function
-            of the episode that returns C of each call, or such a function.
+        settings: `correct`, `call_weight` and `fold_weight`. `correct` says which calls are right: "gold" (those that
+            the environment's tasks name, the default where they do), "executed" (`executed_calls` of a right answer,
+            the default elsewhere), MODULE:NAME of a function of the episode that returns C of each call, or such a
+            function.
         own: the reward of the environment; "gold" is its term `right_calls`, and a function `accuracy` is R_succ.
 
     Raises:
@@ -262,7 +276,7 @@ def deepagent_reward(settings: Mapping[str, Any] | None, own: Any = None) -> Dee
         raise ValueError(f"reward deepagent takes settings such as {{correct: gold}}, not {settings!r}")
     given = dict(settings or {})
     weights = {name: given.pop(name, 1.0) for name in ("call_weight", "fold_weight")}
-    correct = given.pop("correct", "executed")
+    correct = given.pop("correct", "executed" if _own_function(own, "right_calls") is None else "gold")
     if given:
         name, known = next(iter(given)), ("correct", *weights)
         raise ValueError(
@@ -274,9 +288,9 @@ def deepagent_reward(settings: Mapping[str, Any] | None, own: Any = None) -> Dee
     return DeepAgentRewards(_call_check(correct, own), accuracy=_own_function(own, "accuracy"), **weights)
 
 
-def _call_check(correct: Any, own: Any) -> CallCheck:
+def _call_check(correct: Any, own: Any) -> CallCheck | None:
     if correct == "executed":
-        return executed_calls
+        return None
     if correct == "gold":
         count = _own_function(own, "right_calls")
         if count is None:

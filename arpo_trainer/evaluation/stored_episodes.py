@@ -20,7 +20,7 @@ from arpo_env.episode import FOLD, Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
 from arpo_env.grading import Grader, Score
 from arpo_env.memory_folding.memory import memory_text
-from arpo_env.rewards import DeepAgentRewards, Rewards, executed_calls
+from arpo_env.rewards import DeepAgentRewards, Rewards
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
 from arpo_trainer.tree import RolloutTree
@@ -146,7 +146,7 @@ def reward_scorer(rewards: Rewards) -> Scorer:
             raise GradingError("the episode was not graded when it was played: grade it with --scorer instead")
         value, format_ok = parts.pop("accuracy"), parts.pop("format", 1.0) > 0
         episode = stored.episode()
-        if isinstance(rewards, DeepAgentRewards) and rewards.correct is executed_calls:
+        if isinstance(rewards, DeepAgentRewards) and rewards.correct is None:
             _refuse_repeats(episode)
         grade = await rewards(episode, Score(value, parts), format_ok)
         return Score(grade.reward, grade.components)

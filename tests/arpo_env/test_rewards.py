@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -82,28 +83,52 @@ def test_tool_stars_reward_is_the_hierarchical_one() -> None:
 
 
 def test_deepagents_reward_adds_right_calls_to_success_whatever_the_format() -> None:
-    calls = [("a", "ok"), ("a", "ok"), ("b", "error"), ("b", "ok"), ("c", "refused")]
-    turns = [Turn("", calls=[Call("python", status, arguments={"code": code})]) for code, status in calls]
-    folded = Turn("", calls=[Call(FOLD, "ok")])  # earns S_pref alone
-    got = graded(episode("1204", *turns, folded), "deepagent", well_formed=False)
-    assert (got.reward, got.components["success"], got.components["action"]) == (
-        3.0,
-        1.0,
-        2.0,
-    )  # a repeat earns nothing
+    turns = [Turn("", calls=[Call("python", "ok", arguments={"code": code})]) for code in "abcde"]
     labelled = DeepAgentRewards(lambda one: [0.0, 1.0, 1.0, 1.0, 0.0], call_weight=0.5)
+    got = graded(episode("1204", *turns), labelled, well_formed=False)
+    assert (got.reward, got.components["success"], got.components["action"]) == (2.5, 1.0, 1.5)
     assert graded(episode("3", *turns), labelled).reward == 1.5
-    assert graded(episode(None), "deepagent").reward == 0.0
+    assert graded(episode(None), labelled).reward == 1.5
+
+
+def searches(*queries: str, results: Sequence[str] = ()) -> list[Turn]:
+    return [
+        Turn("", calls=[Call("search", "ok", arguments={"query": query})], results=list(results[place : place + 1]))
+        for place, query in enumerate(queries)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("turns", "action"),
+    [
+        (searches(*(f"junk {number}" for number in range(20))), 1.0),  # no more than one call
+        (searches("capital France", *(" " * n + "France, CAPITAL" + "?" * n for n in range(19))), 1 / 20),
+        (searches("one", "two", "three", "four", results=["Nothing."] * 4), 1 / 4),
+        (
+            [Turn("", calls=[Call("python", s, arguments={"code": "a"})]) for s in ("ok", "error", "ok", "refused")],
+            1 / 4,
+        ),
+        ([Turn("", calls=[Call("python", "ok", arguments={"code": code})]) for code in ("x + 1", "x - 1")], 1.0),
+        ([*searches("one"), Turn("", calls=[Call(FOLD, "ok")])], 1.0),  # a fold earns S_pref alone
+        ([], 0.0),
+    ],
+    ids=["junk", "spellings", "same result", "failed", "code", "fold", "none"],
+)
+def test_calls_that_nobody_checked_earn_a_share_of_success_alone(turns: list[Turn], action: float) -> None:
+    assert graded(episode("1204", *turns), "deepagent").components["action"] == pytest.approx(action)
+    assert graded(episode("3", *turns), "deepagent").reward == 0.0
+    assert graded(episode(None, *turns), "deepagent").reward == 0.0
 
 
 def test_deepagents_reward_takes_its_settings_from_a_file() -> None:
     turn = Turn("", calls=[Call("python", "ok", arguments={"code": code}) for code in "12"])
-    own = {"accuracy": 1.0, "right_calls": (lambda one: 1.0, 0.0)}
-    for correct, action in (("executed", 2.0), ("gold", 1.0), (f"{__name__}:all_wrong", 0.0)):
+    own = {"accuracy": 1.0, "right_calls": (lambda one: 3.0, 0.0)}
+    for correct, action in (("executed", 1.0), ("gold", 3.0), (f"{__name__}:all_wrong", 0.0)):
         rewards = Rewards.of({"deepagent": {"correct": correct, "call_weight": 0.5, "fold_weight": 2}}, own)
         assert isinstance(rewards, DeepAgentRewards)
         assert (graded(episode("1204", turn), rewards).components["action"], rewards.fold_weight) == (action / 2, 2)
-    assert graded(episode("1204", turn), Rewards.of({"deepagent": None})).components["action"] == 2.0
+    for own_reward, action in ((own, 3.0), (None, 1.0)):  # gold calls where the tasks have them
+        assert graded(episode("1204", turn), Rewards.of({"deepagent": None}, own_reward)).components["action"] == action
 
 
 @pytest.mark.parametrize("reward", ["deepagent", {"deepagent": {"correct": "gold"}}])
@@ -111,7 +136,7 @@ def test_deepagents_success_is_that_of_the_calls_where_tasks_have_no_gold_answer
     own = {"accuracy": (lambda one: 1.0, 1.0), "right_calls": (lambda one: 2.0, 0.0)}
     rewards = Rewards.of(reward, own)
     parts = graded(episode("no gold answer"), rewards).components
-    assert (parts["accuracy"], parts["success"], parts["action"]) == (1.0, 1.0, 2.0 * (reward != "deepagent"))
+    assert (parts["accuracy"], parts["success"], parts["action"]) == (1.0, 1.0, 2.0)
     assert not rewards.counts_format
 
 

@@ -164,11 +164,15 @@ def ran(episode: Any) -> float:
     return float(len(episode.tools_used))
 
 
-@pytest.mark.parametrize("reward", [{"accuracy": 1.0, "right_calls": (ran, 0.0)}, "deepagent"], ids=["own", "named"])
+@pytest.mark.parametrize(
+    "reward",
+    [{"accuracy": 1.0, "right_calls": (ran, 0.0)}, {"deepagent": {"correct": lambda one: [ran(one)]}}],
+    ids=["own", "named"],
+)
 def test_the_row_trains_with_the_action_s_advantage_on_calls_and_nowhere_else(
     reward: Any, tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
-    named = reward == "deepagent"  # its sum is taken apart; success alone goes to all tokens
+    named = "deepagent" in reward  # its sum is taken apart; success alone goes to all tokens
     before = {name: value.clone() for name, value in tiny_model.state_dict().items()}
     trainer = Watched(
         tiny_model,
