@@ -9,9 +9,7 @@ The environments themselves come with their tools, protocol and reward; `arpo_tr
 from typing import TYPE_CHECKING
 
 from arpo_env.lazy_names import lazy_names
-from arpo_env.moved_modules import MOVED
 from arpo_env.registration import register, register_all
-from sandbox.moved_names import moved_modules
 
 if TYPE_CHECKING:
     from arpo_env.adapters.play import PlayedEpisode, aplay, play
@@ -115,5 +113,3 @@ __all__ = [
 register_all()
 
 __getattr__ = lazy_names("arpo_env", _HOMES)
-
-moved_modules({f"arpo_env.{old}": f"arpo_env.{new}" for old, new in MOVED.items()})

@@ -8,9 +8,7 @@ trainer.train()
 from typing import TYPE_CHECKING
 
 from arpo_env.lazy_names import lazy_names
-from arpo_trainer.moved_modules import MOVED
 from arpo_trainer.optional_dependencies import naming_extras
-from sandbox.moved_names import moved_modules
 
 if TYPE_CHECKING:
     from arpo_trainer.algorithms.advantages import group_advantages
@@ -74,5 +72,3 @@ _HOMES = {
 }
 
 __getattr__ = lazy_names("arpo_trainer", _HOMES, naming_extras)
-
-moved_modules({f"arpo_trainer.{old}": f"arpo_trainer.{new}" for old, new in MOVED.items()})

@@ -10,11 +10,9 @@ from envs_registry.datasets.data_set import DataSet, Play
 from envs_registry.datasets.hub import HubError
 from envs_registry.datasets.loading import DataSetSource, register_data_sets
 from envs_registry.module_ids import resolve_id
-from envs_registry.moved_modules import MOVED
 from envs_registry.sources import TaskSource, load_source, register_source
 from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register
 from envs_registry.task import Task
-from sandbox.moved_names import moved_modules
 
 __all__ = [
     "DataFileError",
@@ -36,5 +34,3 @@ __all__ = [
 ]
 
 del _catalogue
-
-moved_modules({f"envs_registry.{old}": f"envs_registry.{new}" for old, new in MOVED.items()})

@@ -24,8 +24,6 @@ from sandbox.execution import Execution, Status
 from sandbox.files.directory_listing import FileInfo
 from sandbox.images.build import build_image
 from sandbox.interpreter import Interpreter, SyncInterpreter
-from sandbox.moved_modules import MOVED
-from sandbox.moved_names import moved_modules
 from sandbox.sandbox import Sandbox, default_sandbox
 
 __all__ = [
@@ -47,5 +45,3 @@ __all__ = [
     "check_docker",
     "default_sandbox",
 ]
-
-moved_modules({f"sandbox.{old}": f"sandbox.{new}" for old, new in MOVED.items()})

@@ -80,7 +80,6 @@ FLOORS: dict[str, list[str]] = {
         "config server server.kernel errors sync_async",
     ],
 }
-OLD_NAMES = {"moved_names", "moved_modules"}  # keep old import paths alive; any module may use them
 
 
 def room_of(module: str) -> str:
@@ -97,7 +96,7 @@ def modules() -> Iterator[tuple[str, Path]]:
             parts = list(file.relative_to(ROOT).with_suffix("").parts)
             if parts[-1] == "__init__":
                 parts.pop()
-            if len(parts) > 1 and parts[1] not in OLD_NAMES:
+            if len(parts) > 1:
                 yield ".".join(parts), file
 
 
@@ -109,8 +108,7 @@ def imported(file: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {_module(node.module, alias.name) for alias in node.names}
-    own = {name for name in found if name.partition(".")[0] in FLOORS}
-    return {name for name in own if not OLD_NAMES & set(name.split("."))}
+    return {name for name in found if name.partition(".")[0] in FLOORS}
 
 
 def _module(package: str, name: str) -> str:

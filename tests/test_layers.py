@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("sandbox", "envs_registry", "arpo_env", "arpo_trainer")
 ALLOWED = {
     "sandbox": {"sandbox"},
-    "envs_registry": {"sandbox", "envs_registry"},  # of sandbox only `moved_names`
+    "envs_registry": {"envs_registry"},
     "arpo_env": {"sandbox", "envs_registry", "arpo_env"},
     "arpo_trainer": set(LAYERS),
 }

@@ -148,31 +148,12 @@ class Cache:
             return self.store.unpack(await self._call_always(asked, call, negative))
         found = self._look_up(asked)
         if found is None and self.mode == "replay":
-            found = self._find_without_server(asked, request)
+            if kind not in self._known:  # counted once, since it scans all records
+                self._known[kind] = _known(self.store.known(kind))
+            raise CacheMiss(self.path, kind, provider, asked.version, request, self._known[kind])
         if found is None:
             found = await self._flights.do(asked.key, lambda: self._call_once(asked, call, negative))
         return self.store.unpack(found)
-
-    def _find_without_server(self, asked: Record, request: Any) -> Record:
-        """Return a record of an earlier version, in which requests to models did not name their server.
-
-        Raises:
-            CacheMiss: there is no such record either.
-        """
-        if isinstance(request, Mapping) and SERVER in request:
-            rest = canonical({name: value for name, value in request.items() if name != SERVER})
-            found = self.store.get(dataclasses.replace(asked, request=rest).key)
-            if found is not None:
-                warnings.warn(
-                    f"{self.path} has records of an earlier version that do not name the server that answered; they "
-                    f"are replayed for any server of {asked.provider}, including {request[SERVER]}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-                return found
-        if asked.kind not in self._known:  # counted once, since it scans all records
-            self._known[asked.kind] = _known(self.store.known(asked.kind))
-        raise CacheMiss(self.path, asked.kind, asked.provider, asked.version, request, self._known[asked.kind])
 
     def _look_up(self, asked: Record) -> Record | None:
         found = self.store.get(asked.key)

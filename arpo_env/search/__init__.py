@@ -7,10 +7,9 @@ All backends share `Hit` and `SearchBackend`; `open_search` finds one by name or
 `arpo_env.SearchTool`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arpo_env.lazy_names import lazy_names
-from sandbox.moved_names import moved_members
 
 if TYPE_CHECKING:
     from arpo_env.search.backend_registry import backend_names, default_search, open_search, register_backend
@@ -47,9 +46,4 @@ _HOMES = {
     "register_backend": "backend_registry",
 }
 
-_lazy_name = lazy_names("arpo_env.search", _HOMES)
-_moved_name = moved_members("arpo_env.search", "arpo_env.tools.search_tool")
-
-
-def __getattr__(name: str) -> Any:
-    return _moved_name(name) if name == "SearchTool" else _lazy_name(name)
+__getattr__ = lazy_names("arpo_env.search", _HOMES)

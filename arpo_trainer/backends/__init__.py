@@ -1,10 +1,9 @@
 """Generation backends: the interface is `arpo_trainer.backends.base.Backend`; each implementation has a module."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arpo_env.lazy_names import lazy_names
 from arpo_trainer.optional_dependencies import naming_extras
-from sandbox.moved_names import moved_members
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.continuous import TransformersBackend
@@ -35,9 +34,4 @@ _HOMES = {
     "transformers_backend": "select_transformers",
 }
 
-_lazy_name = lazy_names("arpo_trainer.backends", _HOMES, naming_extras)
-_moved_name = moved_members("arpo_trainer.backends", "arpo_trainer.training.policy_backend")
-
-
-def __getattr__(name: str) -> Any:
-    return _moved_name(name) if name == "trainer_backend" else _lazy_name(name)
+__getattr__ = lazy_names("arpo_trainer.backends", _HOMES, naming_extras)

@@ -9,13 +9,12 @@ import argparse
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from arpo_trainer.cli.cache_command import add_cache_command
-from arpo_trainer.cli.command_options import add_command, settle_old_names
+from arpo_trainer.cli.command_options import add_command
 from arpo_trainer.cli.data_command import add_data_command
 from arpo_trainer.cli.dpo_command import add_dpo_command
 from arpo_trainer.cli.eval_command import add_eval_command
@@ -40,13 +39,10 @@ _DEFAULT_ACTIONS = {
     "eval": ("run", ("retry", "compare", "score", "merge", "export")),
     "view": ("run", ("timeline",)),
 }
-PACKAGES = ("arpo_trainer", "arpo_env", "envs_registry", "sandbox")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
-    if argv is None:  # run as a program: a caller in Python has its own filters for warnings
-        _show_deprecations()
     arguments = _parser().parse_args(_with_action(sys.argv[1:] if argv is None else list(argv)))
     # the launcher of several processes runs this same command line again in each of them
     arguments.argv = sys.argv[1:] if argv is None else list(argv)
@@ -56,7 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.INFO if _is_main_process() else logging.WARNING)
     try:
         with naming_extras():
-            settle_old_names(arguments)
             status: int = arguments.run(arguments)
     except KeyboardInterrupt:
         _say("interrupted")
@@ -81,22 +76,6 @@ def _with_action(argv: list[str]) -> list[str]:
     if not usual or not following or following[0] in (usual, *others, "-h", "--help"):
         return argv
     return [*argv[: place + 1], usual, *following]
-
-
-def _show_deprecations() -> None:
-    """Print the packages' deprecation warnings, each as one line; Python hides them by default."""
-    # deprecations inside other libraries stay hidden: the user of a command cannot do anything about them
-    module = rf"(__main__|{'|'.join(PACKAGES)})(\.|$)"
-    warnings.filterwarnings("default", category=DeprecationWarning, module=module)
-    ordinary = warnings.showwarning
-
-    def show(message: Warning | str, category: type[Warning], *where: Any, **kwargs: Any) -> None:
-        if not issubclass(category, DeprecationWarning):
-            ordinary(message, category, *where, **kwargs)
-        elif _is_main_process():
-            _say(f"warning: {message}")
-
-    warnings.showwarning = show
 
 
 def _is_main_process() -> bool:

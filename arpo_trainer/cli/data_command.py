@@ -23,14 +23,12 @@ from arpo_trainer.cli.command_options import (
     add_command_group,
     add_env_options,
     read_env_options,
-    warn_old_name,
 )
 from arpo_trainer.cli.text_table import write_table
 from envs_registry import DataSetSource, EnvSpec, Task, TaskSource, get_spec, load_source
 from envs_registry.named_sources import OF_ENDLESS, named_source
 
 EXAMPLES = 3
-_OLD_FLAGS = ("split", "data", "level")
 _WHERE = (
     "ENV, ENV:SPLIT or ENV:SPLIT=PATH of a local file or folder; ENV may name its module, as in my_envs:mine/Task-v0"
 )
@@ -44,8 +42,6 @@ def add_data_command(commands: Any) -> None:
     show = add_command(actions, "show", _show, purpose, usage="arpo data show ENV [options]")
     show.add_argument("env", metavar="ENV", help=ENV_HELP)
     add_env_options(show)
-    for name in _OLD_FLAGS:
-        show.add_argument(f"--{name}", help=argparse.SUPPRESS)
 
     _add_export(actions)
 
@@ -56,7 +52,7 @@ def add_data_command(commands: Any) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    options = _source_options(arguments)
+    options = read_env_options(arguments)
     spec = get_spec(arguments.env)
     source = load_source(spec.source, **options)
     tasks = [source.task(number) for number in range(source.size or OF_ENDLESS)]
@@ -68,18 +64,6 @@ def _show(arguments: argparse.Namespace) -> int:
     for task in tasks[:EXAMPLES]:
         sys.stdout.write(f"\n{task.id}\n{_short(task)}\n  answers: {'; '.join(task.answers)}\n")
     return 0
-
-
-def _source_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `--env-set`, and of the old flags for three of them."""
-    options = read_env_options(arguments)
-    for name in _OLD_FLAGS:
-        if value := getattr(arguments, name):
-            warn_old_name(f"--{name}", f"--env-set {name}={value}")
-            if name in options:
-                raise ValueError(f"--{name} is the old form of --env-set {name}={value}: give only --env-set")
-            options[name] = value
-    return options
 
 
 def _split(spec: EnvSpec, split: str | None) -> str:

@@ -15,9 +15,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option, read_settings_options
+from arpo_trainer.cli.command_options import add_command, add_set_option
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import check_name
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _plan(arguments: argparse.Namespace) -> GridPlan:
         given["envs"] or old.envs,
         parse_seeds(given["seeds"]) if given["seeds"] else old.seeds,
         budget,
-        read_settings_options(arguments.set) if arguments.set else old.settings,
+        parse_assignments(arguments.set, "--set") if arguments.set else old.settings,
     )
 
 

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option, read_settings_options
+from arpo_trainer.cli.command_options import add_command, add_set_option
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.run.recipes import parse_assignments
 
 _USUAL = ["grpo", "arpo", "aepo", "tree-grpo", "random"]
 _ERRORS = {  # of turns, in units of reward
@@ -52,7 +53,7 @@ def _estimators(arguments: argparse.Namespace) -> int:
     from arpo_trainer.lab.estimators import EstimatorStudy, judge_estimators
     from arpo_trainer.lab.grid_run import parse_algorithm
 
-    given = read_settings_options(arguments.set)
+    given = parse_assignments(arguments.set, "--set")
     knobs = {name.removeprefix("knobs."): value for name, value in given.items() if name.startswith("knobs.")}
     study = EstimatorStudy(
         arguments.level,

@@ -13,9 +13,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option, read_settings_options
+from arpo_trainer.cli.command_options import add_command, add_set_option
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import check_name
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _policy(arguments: argparse.Namespace) -> int:
     disable_progress_bar()  # of loading weights, which takes no time
     if arguments.output and arguments.output.exists():
         raise FileExistsError(f"--output {str(arguments.output)!r} exists; name a new folder")
-    settings = policy_settings(arguments.level, read_settings_options(arguments.set))
+    settings = policy_settings(arguments.level, parse_assignments(arguments.set, "--set"))
     folder = lab_policy(settings, again=arguments.again)
     if arguments.output:
         folder = Path(shutil.copytree(folder, arguments.output))

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_set_option, read_counts, read_settings_options
+from arpo_trainer.cli.command_options import add_set_option, read_counts
+from arpo_trainer.run.recipes import parse_assignments
 
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.eval_models import EvalModel
@@ -154,7 +155,7 @@ def read_rollout(arguments: argparse.Namespace) -> dict[str, Any]:
         ValueError: an option and a setting say the same.
     """
     flags = {name: value for name in _ROLLOUT if (value := getattr(arguments, name, None)) is not None}
-    more = read_settings_options(arguments.set)
+    more = parse_assignments(arguments.set, "--set")
     if both := sorted(set(flags) & set(more)):
         raise ValueError(f"--set {both[0]} and --{both[0].replace('_', '-')} set the same: give only one of them")
     return {**flags, **more}

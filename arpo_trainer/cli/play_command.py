@@ -29,7 +29,7 @@ def add_play_command(commands: Any) -> None:
     )
     play.add_argument("env", metavar="ENV", help=ENV_HELP)
     play.add_argument("--model", help="the model that plays: a folder, a hub id, or smollm2-135m-instruct")
-    add_env_options(play, "--option", action="append")
+    add_env_options(play)
     play.add_argument("--temperature", type=float, default=0.0, metavar="T", help="of sampling (default 0: greedy)")
     play.add_argument("--seed", type=int, default=0, metavar="N", help="chooses the task (default 0)")
 

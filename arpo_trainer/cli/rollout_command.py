@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.cli.command_options import (
     ENV_HELP,
-    OldName,
     add_command,
     add_env_options,
     add_set_option,
     read_counts,
     read_env_options,
-    read_settings_options,
 )
 from arpo_trainer.cli.rollout_summary import summary_table
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.make_env import make_env
+from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import nearest_names
 
 if TYPE_CHECKING:
@@ -53,10 +52,9 @@ def add_rollout_command(commands: Any) -> None:
     """Add the command to a parser."""
     purpose, usage = "play tasks as trees, record them, and print a summary", "arpo rollout ENV --model MODEL [options]"
     rollout = add_command(commands, "rollout", _rollout, purpose, usage)
-    rollout.add_argument("env", nargs="?", metavar="ENV", help=ENV_HELP)
-    rollout.add_argument("--env", action=OldName, new="ENV without --env", dest="env")
+    rollout.add_argument("env", metavar="ENV", help=ENV_HELP)
     _add_model_options(rollout)
-    add_env_options(rollout, "--env-kwargs", nargs="+", action="extend")
+    add_env_options(rollout)
     rollout.add_argument("--tasks", type=int, default=4, metavar="N", help="play the first N tasks (default 4)")
     rollout.add_argument("--output", type=Path, default=Path("rollout"), metavar="FOLDER", help="default: rollout")
     _add_settings_options(rollout)
@@ -85,7 +83,6 @@ def _add_settings_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default M / 2)")
     parser.add_argument("--temperature", type=float, metavar="T", help="of sampling; 0 is greedy (default 1)")
     parser.add_argument("--max-turn-length", type=int, metavar="TOKENS", help="of one turn (default 256)")
-    parser.add_argument("--max-turn-tokens", action=OldName, new="--max-turn-length", dest="max_turn_length", type=int)
     parser.add_argument(
         "--max-completion-length", type=int, metavar="TOKENS", help="after the prompt, with results (default 4096)"
     )
@@ -98,8 +95,6 @@ def _add_settings_options(parser: argparse.ArgumentParser) -> None:
 def _rollout(arguments: argparse.Namespace) -> int:
     from arpo_trainer.rollout.concurrency import check_limits
 
-    if arguments.env is None:
-        raise ValueError("name the environment, such as: arpo rollout arpo/MultiHop-v0 --model FOLDER")
     if bool(arguments.endpoint) != bool(arguments.endpoint_model):
         raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
     if (arguments.ray or arguments.rollout_workers) and not (arguments.vllm_server or arguments.endpoint):
@@ -134,7 +129,7 @@ def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: a setting is unknown, is given twice, or needs entropies from an endpoint.
     """
-    more, known = read_settings_options(arguments.set), (*_WITHOUT_FLAG, *_ENTROPIES, *_WITH_FLAG)
+    more, known = parse_assignments(arguments.set, "--set"), (*_WITHOUT_FLAG, *_ENTROPIES, *_WITH_FLAG)
     flags = {name: getattr(arguments, name) for name in _WITH_FLAG if getattr(arguments, name) is not None}
     for name in more:
         if name not in known:
@@ -245,7 +240,7 @@ def _facts(
         **{name: getattr(arguments, name) for name in names},
         "env_kwargs": shown,
         "limit": limits,
-        "set": read_settings_options(arguments.set),
+        "set": parse_assignments(arguments.set, "--set"),
         "endpoint": arguments.endpoint and strip_credentials(arguments.endpoint),
         "vllm_server": [strip_credentials(url) for url in arguments.vllm_server or []],
     }

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import OldName, add_command, add_command_group
+from arpo_trainer.cli.command_options import add_command, add_command_group
 from arpo_trainer.cli.text_table import write_table
 
 _PROFILES = ("minimal", "math", "data")
@@ -82,7 +82,6 @@ _TOKEN_HELP = (
 def _add_docker_host(parser: argparse.ArgumentParser) -> None:
     purpose = "a Docker engine, written as in DOCKER_HOST (default: that variable)"
     parser.add_argument("--docker-host", metavar="URL", help=purpose)
-    parser.add_argument("--host", action=OldName, new="--docker-host", dest="docker_host")
 
 
 def _add_pods(parser: argparse.ArgumentParser) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option, warn_old_name
+from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option
 from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch
@@ -72,8 +71,6 @@ def _train(arguments: argparse.Namespace) -> int:
 def _check_source(arguments: argparse.Namespace) -> None:
     if arguments.recipe:
         check_recipe(arguments.recipe)
-    elif arguments.config in recipe_names() and not Path(arguments.config).is_file():
-        warn_old_name(f"--config {arguments.config}", f"--recipe {arguments.config}")
 
 
 def _dry_run(settings: dict[str, Any], arguments: argparse.Namespace) -> int:

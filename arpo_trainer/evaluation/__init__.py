@@ -5,11 +5,10 @@ settings = EvalSettings(("arpo/GSM8K-v0",), tasks=100, samples=4)
 run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m-instruct")], "evals/gsm8k")
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arpo_env.lazy_names import lazy_names
 from arpo_trainer.optional_dependencies import naming_extras
-from sandbox.moved_names import moved_members
 
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.episode_store import load_eval_run
@@ -40,9 +39,4 @@ _HOMES = {
     "suite": "suites",
 }
 
-_lazy_name = lazy_names("arpo_trainer.evaluation", _HOMES, naming_extras)
-_moved_name = moved_members("arpo_trainer.evaluation", "arpo_trainer.training.evaluation")
-
-
-def __getattr__(name: str) -> Any:
-    return _lazy_name(name) if name in _HOMES else _moved_name(name)
+__getattr__ = lazy_names("arpo_trainer.evaluation", _HOMES, naming_extras)

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 from arpo_trainer.algorithms.budgets import split_budget
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm
 from arpo_trainer.backends.base import check_filters
 from arpo_trainer.validation import check_name, check_types
-
-T = TypeVar("T")
-RENAMED = {
-    "alpha": "branch_alpha",
-    "beta": "branch_beta",
-    "tau": "branch_threshold",
-    "max_turn_tokens": "max_turn_length",
-}
 
 _LOWEST = {
     "branch_width": 1,
@@ -34,55 +22,6 @@ _LOWEST = {
 }
 
 
-def accept_old_names(renamed: dict[str, str]) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator that lets old argument and attribute names work for one more version.
-
-    Each use gives a `DeprecationWarning` that names the new one.
-
-    Args:
-        renamed: old name -> new name.
-    """
-
-    def decorate(cls: type[T]) -> type[T]:
-        original = cls.__init__
-
-        def set_state(self: Any, state: dict[str, Any]) -> None:
-            # Pickles of earlier versions hold the old names, behind which the class's defaults would show.
-            self.__dict__.update({renamed.get(name, name): value for name, value in state.items()})
-
-        @functools.wraps(original)
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            for old in [name for name in kwargs if name in renamed]:
-                new = renamed[old]
-                if new in kwargs:
-                    # dataclasses.replace passes every field, so it reaches this with the old name alone, too
-                    raise ValueError(f"{cls.__name__}: {old} is the old name of {new}; give only {new}")
-                _warn_renamed(cls, old, new)
-                kwargs[new] = kwargs.pop(old)
-            original(self, *args, **kwargs)
-
-        def old_attribute(self: Any, name: str) -> Any:
-            if name not in renamed:
-                raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
-            _warn_renamed(cls, name, renamed[name])
-            return getattr(self, renamed[name])
-
-        cls.__init__ = init  # type: ignore[method-assign]
-        cls.__setstate__ = set_state  # type: ignore[attr-defined]
-        # Python calls it only for names that it does not find, so fields are read as fast as before
-        cls.__getattr__ = old_attribute  # type: ignore[attr-defined]
-        return cls
-
-    return decorate
-
-
-def _warn_renamed(cls: type, old: str, new: str) -> None:
-    message = f"{cls.__name__}.{old} is now {new}; the old name will be removed in the next version"
-    # level 3 is the line that uses the old name: above this function and the wrapper that calls it
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
-
-
-@accept_old_names(RENAMED)
 @dataclass(frozen=True)
 class RolloutSettings:
     """How trees are grown. The defaults are those of ARPO.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,9 +73,6 @@ def read_settings(
     options = parse_assignments(env_options, "--env-set")
     for path, value in given.items():
         name, dot, option = path.partition(".")
-        if name == "env_kwargs" and dot:
-            _refuse_both(option, options)
-            warnings.warn(f"--set {path}=... is deprecated: use --env-set {option}=...", DeprecationWarning, 2)
         settings = _merge(settings, {name: {option: value}}) if dot else {**settings, name: value}
     if options:
         settings = _merge(settings, {"env_kwargs": options})
@@ -105,7 +101,7 @@ def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, Any]:
     """Read `name=value` texts with values in YAML.
 
     Raises:
-        ValueError: a text has no "=", or its value is not YAML; the error names the flag.
+        ValueError: a text has no "=", or its value is not YAML or is Python's None; the error names the flag.
     """
     return dict(_parse_assignment(text, flag) for text in texts)
 
@@ -114,15 +110,12 @@ def _parse_assignment(text: str, flag: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise ValueError(f"{flag} {text!r}: write name=value, such as level=2")
+    if value.strip() == "None":  # in YAML a text, which nobody means
+        raise ValueError(f"{flag} {text!r}: write null, which is YAML for None")
     try:
         return name.strip(), _as_number(yaml.safe_load(value))
     except yaml.YAMLError as error:
         raise ValueError(f"{flag} {text!r}: the text after '=' is not valid YAML; put it in quotes") from error
-
-
-def _refuse_both(option: str, options: dict[str, Any]) -> None:
-    if option in options:
-        raise ValueError(f"--set env_kwargs.{option} and --env-set {option} set the same option: give only --env-set")
 
 
 def _read_file(config: str, above: tuple[Path, ...], command: str) -> dict[str, Any]:

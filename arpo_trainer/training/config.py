@@ -15,7 +15,7 @@ from arpo_trainer.algorithms.entropy import ESTIMATORS
 from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.packing.setting import packing_setting
-from arpo_trainer.rollout.settings import RENAMED, RolloutSettings
+from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config_checks import (
     check_group_sizes,
     check_overlap,
@@ -390,10 +390,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         Args:
             overrides: fields with values that replace those of this configuration.
         """
-        given = {RENAMED.get(name, name) for name in overrides}
-        # A field that is overridden under its old name is left out, so that only one of the two names is given.
-        names = [field.name for field in fields(RolloutSettings) if field.name not in given]
-        return RolloutSettings(**{name: getattr(self, name) for name in names}, **overrides)
+        given = {field.name: getattr(self, field.name) for field in fields(RolloutSettings)}
+        return RolloutSettings(**{**given, **overrides})
 
     def rollout_limits(self) -> dict[str, int]:
         """Return the limits on operations at once."""

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from arpo_trainer.packing.forward import packed_logps
-from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.packing.splitting import regroup
 from arpo_trainer.packing.support import why_not_packable, why_not_proven
 from arpo_trainer.training.forward_request import Forward
@@ -36,8 +35,6 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         Raises:
             ValueError: `packing=True`, and this model or this TRL does not allow it.
         """
-        # Arguments that were unpickled from an earlier version hold the words of that version.
-        self.args.packing = packing_setting(self.args.packing)
         if self.args.packing is False:
             return
         reason = self._why_not_packable()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
 from typing import Any
-
-from arpo_trainer.packing.setting import was_packed
-from arpo_trainer.training.config import ARPOConfig
 
 # sizes of a rollout, and of the steps and micro-batches that it is split into
 _SIZES = (
@@ -128,13 +124,7 @@ def _adapters(model: Any) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return the settings that have changed, such as "seed: 1 -> 2".
-
-    A setting that a checkpoint of an earlier version does not have was what is now its default, and its model this one.
-    """
-    usual = {each.name: each.default for each in dataclasses.fields(ARPOConfig)} | {"model": now.get("model")}
-    unknown = {name: usual[name] for name in now if name not in before and name in usual}
-    before = {**unknown, **before, "packing": was_packed(before.get("packing"))}
+    """Return the settings that have changed, such as "seed: 1 -> 2"."""
     return [f"{name}: {before.get(name)!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
 
 

@@ -155,15 +155,3 @@ def test_two_servers_with_one_model_name_share_no_verdict(tmp_path: Path) -> Non
     assert "capital of Peru" in str(caught.value)
     assert "'Lima city'" in str(caught.value)
     assert "hunter2" not in str(caught.value)
-
-
-def test_verdicts_from_before_servers_were_told_apart_are_replayed_and_not_recorded_upon(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "c.sqlite")
-    request = {"question": TASK.question, "golds": list(TASK.answers), "prediction": "Lima city"}
-    cache.store.put([cache.record("judge", "m", 1, request, "CORRECT")])
-    with pytest.warns(RuntimeWarning, match="records of an earlier version that do not name the server"):
-        assert verdicts(Cache(cache.path, mode="replay"), "http://any/v1") == [1.0]
-    with chat_server(saying('{"verdict": "INCORRECT"}')) as server:
-        assert verdicts(cache, server.address) == [0.0]
-        assert verdicts(Cache(cache.path, mode="replay"), server.address) == [0.0]
-        assert len(server.bodies) == 1

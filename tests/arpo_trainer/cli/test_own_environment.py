@@ -24,7 +24,7 @@ from tests.arpo_trainer.byte_policy import write_byte_policy
 
 ROOT = Path(__file__).resolve().parents[3]
 ID = "my_envs:mine/Capital-v0"
-CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli import main\nsys.exit(main())\n"
+CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli.arpo_command import main\nsys.exit(main())\n"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from transformers import HfArgumentParser
 from arpo_trainer import ARPOConfig
 from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.packing.support import why_not_proven
-from arpo_trainer.training.run_fingerprint import differences
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.packing.batches import tiny_model
 from tests.arpo_trainer.training.test_trl_options import made
@@ -29,12 +28,6 @@ from tests.arpo_trainer.training.test_trl_options import made
 def test_values(given: Any, meant: Any) -> None:
     assert packing_setting(given) == meant
     assert type(packing_setting(given)) is type(meant)
-
-
-@pytest.mark.parametrize(("given", "meant"), [("tree", True), ("flat", False)])
-def test_earlier_values_mean_what_they_meant(given: str, meant: bool) -> None:
-    with pytest.warns(DeprecationWarning, match=f"packing='{given}' is now packing={meant}"):
-        assert packing_setting(given) is meant
 
 
 @pytest.mark.parametrize("given", ["trees", 1, None, 0.5])
@@ -124,15 +117,3 @@ def test_dropout_is_not_proven() -> None:
     peft = pytest.importorskip("peft")
     settings = peft.LoraConfig(r=2, lora_dropout=0.1, target_modules="all-linear", task_type="CAUSAL_LM")
     assert "drops activations at random" in str(why_not_proven(peft.get_peft_model(tiny_model("qwen2"), settings)))
-
-
-@pytest.mark.parametrize(("recorded", "now"), [("tree", True), ("flat", False), (True, True), (False, False)])
-def test_checkpoints_of_earlier_versions_are_compared_by_what_they_did(recorded: Any, now: bool) -> None:
-    assert differences({"packing": recorded, "seed": 1}, {"packing": now, "seed": 1}) == []
-    assert differences({"packing": recorded}, {"packing": not now}) == [f"packing: {now} -> {not now}"]
-
-
-def test_a_setting_that_an_older_checkpoint_lacks_had_its_default() -> None:
-    assert differences({"packing": True}, {"packing": True, "branch_order": "rounds", "branch_distance": 0.1}) == []
-    changed = differences({"packing": True}, {"packing": True, "branch_order": "arrival"})
-    assert changed == ["branch_order: 'rounds' -> 'arrival'"]

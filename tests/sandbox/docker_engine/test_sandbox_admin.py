@@ -130,7 +130,7 @@ def test_check_from_the_terminal(capsys: pytest.CaptureFixture[str], sandbox: Sa
 
 
 def test_the_command_starts_without_the_training_stack() -> None:
-    code = "import sys\nfrom arpo_trainer.cli import main\n"
+    code = "import sys\nfrom arpo_trainer.cli.arpo_command import main\n"
     code += "try: main(['sandbox', 'ps'])\nfinally: print('torch' in sys.modules, 'trl' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
