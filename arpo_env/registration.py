@@ -19,23 +19,21 @@ import gymnasium
 from gymnasium.envs.registration import parse_env_id
 
 from arpo_env.env_factory import remember_home
-from arpo_env.same_definition import content_of, same_content
 from envs_registry import EnvSpec, register_source
 from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import has_source
-from envs_registry.spec import get_spec, has_spec, on_register
+from envs_registry.spec import on_register
 from envs_registry.spec import register as add_specs
 from envs_registry.user_tasks import Tasks, own_loader, own_splits
 
 _PARTS = tuple(field.name for field in dataclasses.fields(EnvSpec) if field.name != "id")
-_contents: dict[str, Any] = {}  # registered id -> comparable content
+_origins: dict[str, str] = {}  # registered id -> file of the module that registered it, or the module's name
 
 
 def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool = False, **parts: Any) -> EnvSpec:
     """Register an environment; `gymnasium.make`, `make_vec` and the `arpo` command then know its id.
 
-    Registering the same content again does nothing, so a module may be imported or reloaded any number of times.
-    Functions are compared by their code.
+    A module may register its own ids again, as a reload or a notebook cell that is run again does: the last one counts.
 
     Args:
         spec: an id, such as "mine/Task-v0", or a whole `EnvSpec`.
@@ -43,7 +41,7 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
             these and whose parameters become options of the environment (a parameter `seed` marks generated tasks); a
             data file, or a folder with one file per split; or a mapping from split to one of these, the default split
             first. None uses the tasks of `source`, the source of another environment.
-        overwrite: replace an environment that is registered with different content.
+        overwrite: replace an environment that another module has registered, such as a built-in one.
         parts: fields of `EnvSpec`: description, tools, protocol, reward, scorer, max_turns, max_tool_calls,
             tool_limits, tool_timeout, ...
 
@@ -51,18 +49,17 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
         The registered spec.
 
     Raises:
-        ValueError: Gymnasium does not accept the id, the id is registered with different content, a field is unknown,
-            or the tasks have none of these forms.
+        ValueError: Gymnasium does not accept the id, another module has registered the id, a field is unknown, or
+            the tasks have none of these forms.
     """
     made = _spec(spec, tasks, parts)
-    content = content_of((made, tasks))
-    if made.id in gymnasium.registry and not overwrite:
-        # Environments that were not registered here, such as the built-in ones, have no stored content.
-        known = _contents.get(made.id) or (content_of((get_spec(made.id), None)) if has_spec(made.id) else None)
-        if same_content(content, known):
-            return get_spec(made.id)
+    caller = sys._getframe(1).f_globals
+    module = caller.get("__name__", "__main__")
+    # by file, since a script is `__main__` and, where another process imports it, a module
+    origin = caller.get("__file__") or module
+    if made.id in gymnasium.registry and not overwrite and _origins.get(made.id) != origin:
         raise ValueError(
-            f"{made.id!r} is already registered with different content: register under another id, such as "
+            f"{made.id!r} is already registered, and not by this module: register under another id, such as "
             f"{_next_version(made.id)!r}, or give overwrite=True to replace it"
         )
     # Before anything is changed: if the tasks have a wrong form, the old environment stays.
@@ -72,8 +69,8 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
     add_specs([made])
     if loader is not None:
         register_source(made.source, loader)
-    _contents[made.id] = content
-    remember_home(made.id, sys._getframe(1).f_globals.get("__name__", "__main__"))
+    _origins[made.id] = origin
+    remember_home(made.id, module)
     return made
 
 

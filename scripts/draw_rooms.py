@@ -54,7 +54,7 @@ FLOORS: dict[str, list[str]] = {
         "net",
         "cache worker_pool registration event_loop budget",
         "env_factory task_checks option_checks",
-        "episode daemon_threads errors lazy_names same_definition text text_space",
+        "episode daemon_threads errors lazy_names text text_space",
     ],
     "envs_registry": [
         "catalogue user_tasks named_sources",

@@ -83,7 +83,7 @@ def own_names() -> Iterator[None]:
         gym.registry,
         spec._SPECS,
         sources._LOADERS,
-        registration._contents,
+        registration._origins,
         protocols._registered,
     ]
     before, path = [dict(table) for table in tables], list(sys.path)

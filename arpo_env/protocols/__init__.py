@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arpo_env.protocols.protocol import Protocol
-from arpo_env.same_definition import content_of, same_content
 from envs_registry.nearest_name import nearest_hint
 
 __all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
@@ -31,8 +30,8 @@ def register_protocol(name: str, make: Callable[[], Protocol], *, overwrite: boo
     Args:
         name: name of the protocol.
         make: its class, or a function that returns an instance. See `arpo_env.Protocol` for the required members.
-        overwrite: replace a protocol that is already registered. A class that is defined again, for example by a
-            reload, replaces itself without this.
+        overwrite: replace a protocol that is already registered. A class that is defined again, as by a reload or a
+            notebook cell that is run again, replaces itself without this.
 
     Raises:
         ValueError: the name is taken, or the protocol lacks a required member.
@@ -43,8 +42,8 @@ def register_protocol(name: str, make: Callable[[], Protocol], *, overwrite: boo
         )
     _check_members(make(), name)
     known = _registered.get(name)
-    # a notebook cell that is run again registers an equal class under the same name
-    same = known is None or same_content(content_of(known), content_of(make))
+    # of a script the module may differ: `__main__`, or its name where another process imports it
+    same = known is None or getattr(known, "__qualname__", known) == getattr(make, "__qualname__", make)
     if not overwrite and (name in PROTOCOLS or name in _ALIASES or not same):
         raise ValueError(f"protocol {name!r} exists already; choose another name, or set overwrite=True to replace it")
     _registered[name] = make

@@ -6,7 +6,6 @@ import functools
 import importlib
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,52 +152,20 @@ def test_what_the_tasks_do_not_have_is_refused(tasks: Any, options: dict[str, An
         ToolEnv("mine/Few-v0", **options)
 
 
-def test_the_same_may_be_registered_again_and_something_else_may_not() -> None:
-    def tell(text: str) -> Callable[[str], str]:
-        def told(name: str) -> str:
-            """Tell."""
-            return text + name
-
-        return told
-
-    for _ in range(2):
-        arpo_env.register("mine/Again-v0", [ONE], tools=[tell("a")], reward={"accuracy": 1.0})
-    for tasks, other in (([TWO], tell("a")), ([ONE], tell("b")), ([ONE], "python")):
-        with pytest.raises(ValueError, match="already registered with different content"):
-            arpo_env.register("mine/Again-v0", tasks, tools=[other], reward={"accuracy": 1.0})
-    arpo_env.register("mine/Again-v0", [TWO], tools=[], overwrite=True)
-    assert question("mine/Again-v0") == "What is 2?"
-    assert arpo_env.register(get_spec("arpo/GSM8K-v0")) == get_spec("arpo/GSM8K-v0")
-
-
-def test_sources_are_compared_by_what_they_hold_and_clients_are_not_looked_into() -> None:
-    class Client:
-        def __init__(self) -> None:
-            self.modules, self.itself = sys.modules, self
-
-    def asks(client: Client) -> Callable[[str], str]:
-        def ask(name: str) -> str:
-            """Ask."""
-            return f"{client}{name}"
-
-        return ask
-
-    for _ in range(2):
-        arpo_env.register("mine/Held-v0", Endless(3), tools=[asks(Client())])
-    with pytest.raises(ValueError, match="with different content"):
-        arpo_env.register("mine/Held-v0", Endless(4), tools=[asks(Client())])
-
-
-def test_a_module_may_be_reloaded_until_it_says_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_may_register_its_own_ids_again_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     module = importlib.import_module("own_shout")
-    write(tmp_path, text=f"# moved down by a line\n{MODULE}")
-    importlib.reload(module)
     path.write_text(MODULE.replace('"!"', '"?"'), encoding="utf-8")
-    with pytest.raises(ValueError, match="overwrite=True"):
-        importlib.reload(module)
+    importlib.reload(module)
+    exec(compile(path.read_text(), path, "exec"), {"__name__": "__main__", "__file__": str(path)})
+    name = "mine/Shout-v0"
+    for taken in (name, "arpo/GSM8K-v0"):
+        with pytest.raises(ValueError, match=r"already registered, and not by this module: .*overwrite=True"):
+            arpo_env.register(taken, [TWO])
+    arpo_env.register(name, [TWO], tools=[], overwrite=True)
+    assert question(name) == "What is 2?"
 
 
 def test_a_spec_in_the_table_is_known_to_gymnasium_whenever_it_was_added() -> None:
