@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from arpo_env.errors import GradingError
 from arpo_env.grading.answer_text.allowed_words import question_words
-from arpo_env.grading.answer_text.exact_numbers import BASES, Value, as_value, same_value
+from arpo_env.grading.answer_text.exact_numbers import Value, as_value, same_value
 from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options, without_options
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.option_letters import same_labels, split_option
@@ -25,10 +25,12 @@ from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock
 from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name, read_shape
+from arpo_env.grading.math_check.asked_for import asks_base, asks_formula, asks_order, asks_percent, in_asked_order
 from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_without_library
 from arpo_env.grading.math_check.complexity_guard import LONGEST, is_too_expensive
 from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, is_in_question
 from arpo_env.grading.math_check.measure_names import is_measure
+from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression, symbols
 from arpo_env.grading.math_check.read_gold import ABOUT, Gold, has_unknowns, read_gold, without_spaces
 from envs_registry import Task
 
@@ -39,15 +41,9 @@ _SAME = re.compile(r"(?:,\s*|\s+)(?:i\.e\.,?|or equivalently|equivalently|that i
 _THOUSANDS = re.compile(r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])")
 _WHERE = re.compile(r"(?P<main>.+?),?\s+(?:where|with)\s+(?P<bound>.+)")
 _BOUND = re.compile(r"\s*([A-Za-z])\s*=\s*(-?\d+(?:/\d+)?)\s*")
-_ASKS_ORDER = re.compile(
-    r"\bin\s+(?:\w+\s+)?order\b(?!\s+(?:to|that|for))|\border\s+from\b|^\s*(?:order|rank|sort|arrange)\b|\bfrom\s+\w+(?:est|st)\s+to\b|从小到大|从大到小|顺序",
-    re.IGNORECASE,
-)
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<name>[^=<>]+?)\s*\\in\s*\\\{(?P<value>[^,{}]+)\\\}")
-_ASKS = r"(?:find|what\s+is|what's|compute|calculate|determine|evaluate|values?\s+(?:of|for)|求|则|计算|的值)"
-_ASKS_PERCENT = re.compile(r"(?<!\d)(?<!\d )percent|百分比|百分率|百分数|百分之几", re.IGNORECASE)
 
 
 class MathGrader(Grader):
@@ -234,18 +230,19 @@ def _sides_to_check(chain: list[str], gold: Gold, question: str, known: frozense
     for side in chain[:-1]:
         name = is_measure(side) and not (question and _RATIO.match(side) and not is_in_question(side, question))
         name = name or without_spaces(side) == gold.measure or is_quantity(side, known)
-        name = name or _is_asked(side, question)
+        name = name or asks_formula(side, question)
         named = named or name
-        if side.startswith("(") or (not name and not (named and has_unknowns(side))):
+        if side.startswith("(") or not (name or (named and _is_rule(side, chain[0]))):
             yield re.sub(r"\\?\$", "", side)
 
 
-def _is_asked(side: str, question: str) -> bool:
-    r"""Return whether the question asks for a formula with letters: "\cos A" in "find \cos A"."""
-    if not question or not re.search("[A-Za-z]", re.sub(r"\\[a-z]+", "", side)):
+def _is_rule(side: str, name: str) -> bool:
+    r"""Return whether a side is a formula in other unknowns: "2y + 1", unlike "1 x" between two equations."""
+    try:
+        found = symbols(read_expression(side, fold=False))
+    except Unreadable:
         return False
-    spaced = r"\s*".join(map(re.escape, re.sub(r"\s", "", side)))
-    return re.search(rf"{_ASKS}\s*{spaced}(?!\s*[-+*/^=<>]|[\w(])", prepare(question), re.IGNORECASE) is not None
+    return bool(found) and without_spaces(name) not in found and not re.fullmatch(r".*[\w)}]\s+[A-Za-z]", side)
 
 
 def _equals(text: str, gold: Gold, number: Value, question: str, known: frozenset[str]) -> bool:
@@ -258,21 +255,15 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
         # a converted value is correct, unless it is a quantity of the question
         return converted is not None and converted == number.number and not is_in_question(text, question)
     # "1010 in base 2" may be written with or without its base if the question named it
-    if value.base is not None and number.base is None and _asks_base(value.base, question):
+    if value.base is not None and number.base is None and asks_base(value.base, question):
         value = replace(value, base=None)
     # "20%" equals 20 if the question asks for a percentage, else 0.2; a gold "20%" accepts both 20 and 0.2
     if value.percent == number.percent:
         return same_value(value, number)
     if value.percent:
-        asked = _ASKS_PERCENT.search(question) is not None
+        asked = asks_percent(question)
         return same_value(value if asked else replace(value, number=value.number / 100), number)
     return same_value(value, number) or same_value(value, replace(number, number=number.number / 100))
-
-
-def _asks_base(base: int, question: str) -> bool:
-    """Return whether the question asks for digits in a base."""
-    names = "|".join((str(base), *(name for name, number in BASES.items() if number == base)))
-    return re.search(rf"(?:in|to|into)\s+base[\s-]*\\?\$?(?:{names})(?!\w)", question, re.IGNORECASE) is not None
 
 
 def _as_answer(text: str, known: frozenset[str]) -> tuple[Value, str] | None:
@@ -305,18 +296,19 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
         value = rf"({value}) \cdot \frac{{\pi}}{{180}}"
     if (equation := equation_sides(gold.value)) and not is_name(equation[0]) and not has_unknowns(gold.value):
         return False  # an equation without unknowns only equals its own text, compared above
+    value, wanted = in_asked_order(value, gold.value, question)
     said = value
-    if (chain := equation_sides(value)) and not equation_sides(gold.value):
+    if (chain := equation_sides(value)) and not equation_sides(wanted):
         turned = len(chain) == 2 and is_name(chain[1]) and not is_name(chain[0])
         said = chain[0] if turned else chain[-1]
         value = said if turned else " = ".join([*_sides_to_check(chain, gold, question, known), said])
     # an ordered list is compared as a tuple, since lists are compared as sets
-    if _ASKS_ORDER.search(question) and read_shape(gold.value).kind == "list" and not equation_sides(value):
-        value, wanted = (f"({_AND.sub(',', text)})" for text in (value, gold.value))
+    if asks_order(question) and read_shape(wanted).kind == "list" and not equation_sides(value):
+        value, wanted = (f"({_AND.sub(',', text)})" for text in (value, wanted))
         return _is_checkable(value, gold) and Undecided(value, wanted)
-    if is_copied(said, gold.value, question):
+    if is_copied(said, wanted, question):
         return False
-    return _is_checkable(value, gold) and Undecided(value, gold.value)
+    return _is_checkable(value, gold) and Undecided(value, wanted)
 
 
 def _without_name(text: str) -> str:

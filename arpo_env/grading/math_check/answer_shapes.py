@@ -79,6 +79,7 @@ _FIGURE = (
 )
 _NAME = re.compile(rf"(?:{_ATOM})(?:\s*\+\s*{_ATOM})*|{_FIGURE}|(?:max|min|\\max|\\min)(?:_\S+)?(?:\s+{_ATOM})?")
 _NAMES = re.compile(rf"\\?[({{]\s*{_ATOM}(?:\s*,\s*{_ATOM})+\s*\\?[)}}]")
+NAME_LIST = re.compile(rf"(?<![A-Za-z\\]){_ATOM}(?:\s*,\s*{_ATOM})*\s*,?\s*(?:and|[,和与])\s*{_ATOM}(?![A-Za-z])")
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,26 @@ def is_name(text: str) -> bool:
     """Return whether a text names a quantity: "x", "f(2)", "AB", "m+n", "S_{20}"; neither "2x" nor "|x|"."""
     text = text.strip()
     return _NAME.fullmatch(text) is not None or _NAMES.fullmatch(text) is not None
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in "(r, \\theta)" or "p, q and r", without spaces."""
+    names = re.findall(_ATOM, re.sub(r"\band\b", ",", text))
+    return [re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"\s", "", name)) for name in names]
+
+
+def named_parts(text: str) -> dict[str, str]:
+    """Return the values of "x = 1, y = 2" and "(x, y) = (1, 2)" by name; {} for other texts, or if a name is repeated."""
+    sides = equation_sides(text)
+    if len(sides) == 2 and _NAMES.fullmatch(sides[0].strip()) and _encloses(sides[1]):
+        names, values = names_in(sides[0]), list(split_outside_brackets(sides[1][1:-1], re.compile("[,;]")))
+    else:
+        pairs = [equation_sides(part) for part in split_outside_brackets(text, _COMMA)]
+        if len(pairs) < 2 or not all(len(pair) == 2 and is_name(pair[0]) for pair in pairs):
+            return {}
+        names, values = ["".join(names_in(name)) for name, _ in pairs], [value for _, value in pairs]
+    found = dict(zip(names, values, strict=False))
+    return found if len(found) == len(names) == len(values) else {}
 
 
 def equation_sides(text: str) -> list[str]:

@@ -105,13 +105,9 @@ class _Comparison:
             or (answer.kind != gold.kind and "square" in (answer.kind, gold.kind) and len(wanted) == 2)
         ):
             return False
-        if (
-            answer.kind == "list"
-            and answer.marks != (",",)
-            and not all(item.kind == "relation" for item in answer.items)
-        ):
+        if answer.kind == "list" and answer.marks != (",",):
             return False
-        return self.each(_by_name(mine), wanted)
+        return self.each(mine, wanted)
 
     def each(self, answers: tuple[Shape, ...], golds: tuple[Shape, ...]) -> bool:
         """Compare items in order."""
@@ -178,9 +174,6 @@ class _Comparison:
         named = is_name(_text(first))
         if len(answer.items) == 2 and is_name(_text(last)) and not named:
             return self.same(first, gold)
-        if first.kind == last.kind == "tuple" and len(first.items) == len(last.items):  # (y, x) = (1, 2)
-            order = sorted(range(len(first.items)), key=lambda place: _text(first.items[place]))
-            last = Shape("tuple", tuple(last.items[place] for place in order))
         return self.same(last, gold) and all(
             is_name(_text(side)) or self.computed(side, gold) or (named and self.foreign(side, gold))
             for side in answer.items[:-1]
@@ -287,13 +280,6 @@ def _vector(shape: Shape) -> tuple[Shape, ...] | None:
             return tuple(row.items[0] for row in shape.items)
         return shape.items[0].items if len(shape.items) == 1 else None
     return shape.items if shape.kind in _ORDERED or shape.kind == "list" else None
-
-
-def _by_name(items: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    """Sort "y = 2, x = 1" by name and remove the names."""
-    if not all(item.kind == "relation" and item.marks == ("=",) and is_name(item.items[0].text) for item in items):
-        return items
-    return tuple(item.items[1] for item in sorted(items, key=lambda item: item.items[0].text))
 
 
 def _rest(relation: Shape) -> Shape:

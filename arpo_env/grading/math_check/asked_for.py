@@ -1,0 +1,67 @@
+r"""What a question asks for: the order of the names in "(m,b)", the unit in "how many miles", a percentage, a base."""
+
+from __future__ import annotations
+
+import re
+
+from arpo_env.grading.answer_text.exact_numbers import BASES
+from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.math_check.answer_shapes import NAME_LIST, named_parts, names_in, read_shape
+
+_ASKS_ORDER = re.compile(
+    r"\bin\s+(?:\w+\s+)?order\b(?!\s+(?:to|that|for))|\border\s+from\b|^\s*(?:order|rank|sort|arrange)\b|\bfrom\s+\w+(?:est|st)\s+to\b|从小到大|从大到小|顺序",
+    re.IGNORECASE,
+)
+_ASKS = r"(?:find|what\s+is|what's|compute|calculate|determine|evaluate|values?\s+(?:of|for)|求|则|计算|的值)"
+_ASKS_PERCENT = re.compile(r"(?<!\d)(?<!\d )percent|百分比|百分率|百分数|百分之几", re.IGNORECASE)
+
+
+def asks_order(question: str) -> bool:
+    """Return whether the items of the answer have an order: "from least to greatest"."""
+    return _ASKS_ORDER.search(question) is not None
+
+
+def asks_percent(question: str) -> bool:
+    """Return whether a question asks for a percentage."""
+    return _ASKS_PERCENT.search(question) is not None
+
+
+def asks_base(base: int, question: str) -> bool:
+    """Return whether the question asks for digits in a base."""
+    names = "|".join((str(base), *(name for name, number in BASES.items() if number == base)))
+    return re.search(rf"(?:in|to|into)\s+base[\s-]*\\?\$?(?:{names})(?!\w)", question, re.IGNORECASE) is not None
+
+
+def asks_formula(side: str, question: str) -> bool:
+    r"""Return whether the question asks for a formula with letters: "\cos A" in "find \cos A"."""
+    if not question or not re.search("[A-Za-z]", re.sub(r"\\[a-z]+", "", side)):
+        return False
+    spaced = r"\s*".join(map(re.escape, re.sub(r"\s", "", side)))
+    return re.search(rf"{_ASKS}\s*{spaced}(?!\s*[-+*/^=<>]|[\w(])", prepare(question), re.IGNORECASE) is not None
+
+
+def in_asked_order(answer: str, gold: str, question: str) -> tuple[str, str]:
+    """Write "b = -13, m = 3/2" and "(b,m) = (-13,3/2)" as "(3/2, -13)" if the question asks for "(m,b)".
+
+    Names of the gold answer count before those of the question. Without either, the names are in alphabetical order.
+    Answers without names are kept.
+    """
+    mine, wanted = named_parts(answer), named_parts(gold)
+    if wanted and (not mine or mine.keys() == wanted.keys()):
+        return (_tuple(mine, list(wanted)) if mine else answer), _tuple(wanted, list(wanted))
+    order = _asked_names(sorted(mine), question) if mine and not wanted else []
+    shape = read_shape(gold)
+    if not order and mine and shape.kind != "list" and not wanted:
+        order = sorted(mine, key=lambda name: name.lstrip("\\"))
+    return (_tuple(mine, order) if order else answer), gold
+
+
+def _tuple(parts: dict[str, str], order: list[str]) -> str:
+    return f"({', '.join(parts[name] for name in order)})"
+
+
+def _asked_names(names: list[str], question: str) -> list[str]:
+    """Return names in the order in which the question lists them last, in a tuple or else in a text; [] if it does not."""
+    lists = [names_in(match[0]) for match in NAME_LIST.finditer(prepare(question))]
+    same = [listed for listed in lists if sorted(listed) == names]
+    return same[-1] if same else []
