@@ -19,13 +19,21 @@ from arpo_env.grading.answer_text.multiple_choice import read_letter, read_optio
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.option_letters import same_labels, split_option
 from arpo_env.grading.answer_text.quantified_statements import matching_claims
-from arpo_env.grading.answer_text.same_words import same_words
+from arpo_env.grading.answer_text.same_words import is_words, same_words
 from arpo_env.grading.answer_text.strip_phrases import is_quantity, strip_phrases
 from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
 from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name, read_shape
-from arpo_env.grading.math_check.asked_for import asks_base, asks_formula, asks_order, asks_percent, in_asked_order
+from arpo_env.grading.math_check.asked_for import (
+    asked_unit,
+    asks_base,
+    asks_formula,
+    asks_order,
+    asks_percent,
+    contradicts_unit,
+    in_asked_order,
+)
 from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_without_library
 from arpo_env.grading.math_check.complexity_guard import LONGEST, is_too_expensive
 from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, is_in_question
@@ -41,6 +49,11 @@ _SAME = re.compile(r"(?:,\s*|\s+)(?:i\.e\.,?|or equivalently|equivalently|that i
 _THOUSANDS = re.compile(r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])")
 _WHERE = re.compile(r"(?P<main>.+?),?\s+(?:where|with)\s+(?P<bound>.+)")
 _BOUND = re.compile(r"\s*([A-Za-z])\s*=\s*(-?\d+(?:/\d+)?)\s*")
+# read only where the gold answer is a binomial, for C may also be a point
+_COMBINATION = re.compile(
+    r"(?<![A-Za-z])C\s*(?:=\s*)?\(\s*(\d+)\s*,\s*(\d+)\s*\)|(?<![\w.])(?:\{\})?\s*[_^]?\s*\{?(\d+)\}?\s*C\s*_?\s*\{?(\d+)\}?"
+    r"|(?<![A-Za-z])C\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?"
+)
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<name>[^=<>]+?)\s*\\in\s*\\\{(?P<value>[^,{}]+)\\\}")
@@ -104,7 +117,10 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
     # no correct answer is that much longer than the gold answer
     if len(answer) > _RAW + len(gold):
         return False
-    right, plain = read_gold(gold), prepare(answer)
+    right = read_gold(gold)
+    if "\\binom" in right.plain:
+        answer = _COMBINATION.sub(lambda match: "\\binom{{{}}}{{{}}}".format(*filter(None, match.groups())), answer)
+    plain = prepare(answer)
     if (
         without_spaces(plain) == without_spaces(right.plain)
         or same_words(plain, right.plain)
@@ -122,6 +138,8 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         if same_labels(letter, right.plain):
             return read_letter(text, question) == letter
         text = prepare(options[letter]) if read_letter(text, question) == letter and letter in options else text
+    elif not read_options(question) and (option := split_option(text)) is not None:
+        text = option[1]
     if isinstance(said := matching_claims(text, right.plain), tuple):
         return Undecided(*said)
     question = without_options(question)  # repeating an option is not copying the question
@@ -162,9 +180,13 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
         text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
         text = _substitute_bound(match) if (match := _WHERE.fullmatch(text)) else text
     text = ABOUT.sub("", text) if gold.about else text
-    # "x = 4 + 5 = 9": the last side is the answer; "9 = x" is turned around
+    # "x = 4 + 5 = 9": the last side is the answer; "9 = x" and "9 = 4 + 5" are turned around
     chain = equation_sides(text)
-    if len(chain) == 2 and (is_name(chain[1]) or is_quantity(chain[1], known)):
+    if len(chain) == 2 and (
+        is_name(chain[1])
+        or is_quantity(chain[1], known)
+        or (_as_answer(chain[1], known) is None and _as_answer(chain[0], known) is not None)
+    ):
         chain = chain[::-1]
     if not chain and (parts := _APPROXIMATE.split(text))[1:]:
         return _decide_approximation(parts, gold, number, question, known)
@@ -250,10 +272,13 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
     if mine is None or is_copied_number(mine[0], number, question):
         return False
     value, unit = mine
-    if unit and gold.unit and not same_unit(unit, gold.unit):
-        converted = convert(value.number, unit, gold.unit)
+    wanted = gold.unit or asked_unit(question)
+    if unit and wanted and not same_unit(unit, wanted):
+        converted = convert(value.number, unit, wanted)
         # a converted value is correct, unless it is a quantity of the question
         return converted is not None and converted == number.number and not is_in_question(text, question)
+    if unit and not wanted and contradicts_unit(unit, question):
+        return False
     # "1010 in base 2" may be written with or without its base if the question named it
     if value.base is not None and number.base is None and asks_base(value.base, question):
         value = replace(value, base=None)
@@ -283,13 +308,24 @@ def _as_answer(text: str, known: frozenset[str]) -> tuple[Value, str] | None:
         text = match[1]
     text = re.sub(r"^(?:第\s*|(?i:an?)\s+(?=[\d.]+\s*\\?%))", "", text)
     value, unit = split_unit(text, letters=True, known=known)
-    number = as_value(value)
+    number = as_value(value) or _in_thousands(value)
     return None if number is None else (number, unit)
+
+
+def _in_thousands(text: str) -> Value | None:
+    """Parse "12k" or "1.5M"; only an answer is read so, for in a gold answer they are unknowns."""
+    match = re.fullmatch(r"(-?[\d.,]+)\s?(k|K|M|B)", text)
+    number = as_value(match[1]) if match else None
+    if match is None or number is None:
+        return None
+    scale = {"k": 10**3, "M": 10**6, "B": 10**9}[match[2].replace("K", "k")]
+    return replace(number, number=number.number * scale, form="scaled")
 
 
 def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str]) -> bool | Undecided:
     value, unit = split_unit(text, letters=False, known=known)
-    if unit and gold.unit and not same_unit(unit, gold.unit):
+    asked = gold.unit or asked_unit(question)
+    if unit and asked and not same_unit(unit, asked) and "degree" not in (unit, asked):
         return False
     if unit == "degree" and not gold.unit:
         # a gold answer without a unit is in radians
@@ -299,6 +335,9 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     value, wanted = in_asked_order(value, gold.value, question)
     said = value
     if (chain := equation_sides(value)) and not equation_sides(wanted):
+        # "Day = Monday" names what was asked; "Tuesday = Monday" says something else
+        if is_words(wanted) and not all(is_quantity(side.lower(), frozenset()) for side in chain[:-1]):
+            return False
         turned = len(chain) == 2 and is_name(chain[1]) and not is_name(chain[0])
         said = chain[0] if turned else chain[-1]
         value = said if turned else " = ".join([*_sides_to_check(chain, gold, question, known), said])

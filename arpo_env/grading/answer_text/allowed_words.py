@@ -27,7 +27,7 @@ _CHANGING = """
     nobody noone nowhere suppose assume imagine is isn't are aren't was wasn't were be been does doesn't did do will
     would can cannot could should might may must has hasn't have had as us its his this thus exponent exponents logs
     logarithm logarithms radical radicals tens tenths odd something nothing everything zeros zeroes nought naught
-    bits octal decimal decimals base bases bakers
+    pair pairs couple couples bits octal decimal decimals base bases bakers
     """
 CHANGING = frozenset(_CHANGING.split())
 # Countable nouns of school problems, irregular plurals included; regular plurals are matched by _PLURAL.
@@ -42,7 +42,7 @@ _NOUNS = """
     round shot hit win vote seat shirt shoe dress hat bead toy doll kite fruit bread pizza cake pie cupcake muffin
     doughnut donut sandwich burger meal serving grain stone loaves leaves knives wolves shelves lives wives thieves
     calves teeth oxen dice indices matrices radii foci media criteria formulae money change profit sugar water milk
-    flour rice sand oil juice gold silver pair couple arrangement ordering triple pentagon hexagon heptagon octagon
+    flour rice sand oil juice gold silver arrangement ordering triple pentagon hexagon heptagon octagon
     square rhombus parallelogram trapezoid trapezium prism pyramid cone cylinder sphere tetrahedron cuboid
     permutation outcome event sample letter sequence series graph curve parabola ellipse hyperbola function
     polynomial remainder quotient year month week day hour minute second meter metre foot feet mile inch dollar cent
@@ -50,9 +50,14 @@ _NOUNS = """
     """
 # Words of the list above that may be counted ("squares") if the question contains them.
 _HARMLESS_CHANGING_LIST = """
-    square cube point quarters quarter zeros bits times more fewer least most
+    square cube point quarters quarter zeros bits times more fewer least most pair pairs couple couples dozen dozens
     """
 _HARMLESS_CHANGING = frozenset(_HARMLESS_CHANGING_LIST.split())
+# Words that multiply the number before them ("5 pairs" are 10), unless the question asks for "how many pairs".
+_GROUPS = frozenset(["pair", "pairs", "couple", "couples", "dozen", "dozens", "quarter", "quarters"])
+_ASKS_GROUPS = re.compile(
+    rf"(?:how\s+many|number\s+of|find|what)\s+(?:[\w-]+\s+){{0,3}}(?:{'|'.join(_GROUPS)})\b", re.IGNORECASE
+)
 NOUNS = frozenset(_NOUNS.split()) - CHANGING
 _MODIFIERS_LIST = """
     red blue green yellow black white orange purple pink brown grey gray small large big little long short tall
@@ -87,6 +92,8 @@ _MATHEMATICAL = frozenset(_MATHEMATICAL_LIST.split())
 def question_words(question: str) -> frozenset[str]:
     """Return the words of a question that may accompany an answer, with their singulars and plurals."""
     words = set(re.findall(r"[a-z]+(?:-[a-z]+)*", question.lower())) - _SMALL_WORDS
+    if not _ASKS_GROUPS.search(question):
+        words -= _GROUPS
     # Chinese has no spaces, so pairs of characters serve as words
     for run in re.findall(r"[\u4e00-\u9fff]+", question):
         words |= {pair for pair in map("".join, pairwise(run)) if not _HAN_CHANGING.search(pair)}
@@ -134,6 +141,7 @@ def names_what_is_counted(words: list[str], known: frozenset[str] = frozenset())
         if word in _CLAUSES and names_what_is_counted(words[:place], known):
             return not any(changes_number(each) or each in _MATHEMATICAL for each in words[place:])
     *modifiers, noun = words
-    if not (noun in known or (not changes_number(noun) and (noun in NOUNS or _PLURAL.fullmatch(noun)))):
+    counted = noun in known or ("ordered" in modifiers and noun in ("pair", "pairs"))
+    if not (counted or (not changes_number(noun) and (noun in NOUNS or _PLURAL.fullmatch(noun)))):
         return False
     return all(word in known or word in MODIFIERS or (word in NOUNS and not changes_number(word)) for word in modifiers)

@@ -53,6 +53,9 @@ _SYMBOLS = {
     "∠": "\\angle ",
     "△": "\\triangle ",
     "√": "\\sqrt ",
+    "∛": "\\sqrt[3] ",
+    "∜": "\\sqrt[4] ",
+    "∶": ":",
     "→": "\\to ",
     "⇒": "\\Rightarrow ",
     "∴": "\\therefore ",
@@ -125,6 +128,7 @@ _RAW = (
     (r"\\operatorname\*?\s*\{\s*(?:lcm|LCM)\s*\}", r"\\lcm"),
     (r"\\var(phi|epsilon|theta|rho|sigma|pi)(?![a-zA-Z])", r"\\\1"),
     (r"\\bigcirc(?![a-zA-Z])", r"\\circ"),
+    (r"\\colon(?![a-zA-Z])", ":"),
 )
 _PLAIN = (
     (r"\\frac\s*([0-9a-zA-Z])", r"\\frac{\1}"),
@@ -153,7 +157,10 @@ def prepare(text: str) -> str:
     for inline in _INLINE:
         text = inline.sub(r" \1 ", text)
     text = re.sub(r"\\mathbb\s*\{?\s*([RNZQC])\b\s*\}?", r"\\mathbb{\1}", text)
-    # thousands separators as typeset: {,} and \,
+    # thousands separators as typeset: {,} and \, and 1_000 and 1'000
+    text = re.sub(
+        r"(?<![\w.])\d{1,3}(?:(?:\\?_|')\d{3})+(?![\w'])", lambda match: re.sub(r"\\?_|'", ",", match[0]), text
+    )
     text = re.sub(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!)\s*(?=\d{3}(?!\d))", ",", text)
     text = re.sub(r"(?<=\d)\\[,;:](?=\d{3}(?!\d))", "", text)
     text = re.sub(r"(?<!\\)\\[!,:;> ]|~", " ", text)  # spacing commands
@@ -249,7 +256,7 @@ def _unfence(text: str) -> str:
 
 def _braced_roots(text: str) -> str:
     r"""Write \sqrt2 with braces."""
-    return re.sub(r"\\sqrt\s*(\d+|[a-zA-Z](?![a-zA-Z]))", r"\\sqrt{\1}", text)
+    return re.sub(r"\\sqrt\s*(\[\d+\])?\s*(\d+|[a-zA-Z](?![a-zA-Z]))", r"\\sqrt\1{\2}", text)
 
 
 def _rewrite_raw(text: str) -> str:

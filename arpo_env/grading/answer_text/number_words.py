@@ -78,6 +78,8 @@ def _read_fraction(text: str) -> Fraction | None:
     if bottom is None or len(words) < 2:
         return Fraction(1, 2) if words == ["half"] else None
     top = 1 if words[:-1] in (["a"], ["an"]) else _read_whole(" ".join(words[:-1]))
+    if len(words) == 2 and words[0].isdecimal() and (words[0] == "1") != words[1].endswith(("s", "ves")):
+        top = int(words[0])  # "2 thirds"
     return None if top is None else Fraction(top, bottom)
 
 

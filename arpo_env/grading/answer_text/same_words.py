@@ -61,6 +61,11 @@ _DATES = (
 )
 
 
+def is_words(text: str) -> bool:
+    """Return whether a gold answer is a name, a word or an option letter rather than a formula."""
+    return _WORDS.fullmatch(text) is not None and (len(text) > 4 or text[0].isupper() or text.casefold() in _ONE_NAME)
+
+
 def same_words(answer: str, gold: str) -> bool:
     """Compare words without case, articles and brackets, or two calendar dates."""
     date = _date(gold)

@@ -13,43 +13,49 @@ from fractions import Fraction
 from arpo_env.grading.answer_text.allowed_words import AFTER, names_what_is_counted
 from arpo_env.grading.answer_text.exact_numbers import as_value
 
-_MEASURES = {  # name: (dimension, factor to the first unit, other spellings)
-    "cent": ("money", 1, "cents ¢ 美分"),
-    "dollar": ("money", 100, "dollars usd bucks buck 美元"),
-    "millimeter": ("length", 1, "millimeters millimetre millimetres mm 毫米"),
-    "centimeter": ("length", 10, "centimeters centimetre centimetres cm 厘米"),
-    "meter": ("length", 1000, "meters metre metres m 米"),
-    "kilometer": ("length", 10**6, "kilometers kilometre kilometres km 千米 公里"),
-    "inch": ("imperial", 1, "inches in"),
-    "foot": ("imperial", 12, "feet ft"),
-    "yard": ("imperial", 36, "yards yd yds"),
-    "mile": ("imperial", 63360, "miles mi"),
-    "second": ("time", 1, "seconds sec secs s 秒 秒钟"),
-    "minute": ("time", 60, "minutes min mins 分钟"),
-    "hour": ("time", 3600, "hours hr hrs h 小时"),
-    "day": ("time", 86400, "days 天"),
-    "week": ("time", 604800, "weeks wk wks 周"),
-    "gram": ("mass", 1, "grams g 克"),
-    "kilogram": ("mass", 1000, "kilograms kg kgs 千克 公斤"),
-    "milliliter": ("volume", 1, "milliliters millilitre millilitres ml 毫升"),
-    "liter": ("volume", 1000, "liters litre litres l L 升"),
+_MEASURES = {  # name: (kind and system, factor to the first unit of the system, other spellings)
+    "cent": ("money us", 1, "cents ¢ 美分"),
+    "dollar": ("money us", 100, "dollars usd bucks buck 美元"),
+    "euro": ("money euro", 1, "euros eur € 欧元"),
+    "yen": ("money yen", 1, "¥ 日元"),
+    "yuan": ("money yuan", 1, "rmb cny 元 块"),
+    "rupee": ("money rupee", 1, "rupees rs inr"),
+    "peso": ("money peso", 1, "pesos"),
+    "millimeter": ("length metric", 1, "millimeters millimetre millimetres mm 毫米"),
+    "centimeter": ("length metric", 10, "centimeters centimetre centimetres cm 厘米"),
+    "decimeter": ("length metric", 100, "decimeters decimetre decimetres dm 分米"),
+    "meter": ("length metric", 1000, "meters metre metres m 米"),
+    "kilometer": ("length metric", 10**6, "kilometers kilometre kilometres km 千米 公里"),
+    "inch": ("length imperial", 1, "inches in"),
+    "foot": ("length imperial", 12, "feet ft"),
+    "yard": ("length imperial", 36, "yards yd yds"),
+    "mile": ("length imperial", 63360, "miles mi"),
+    "second": ("time clock", 1, "seconds sec secs s 秒 秒钟"),
+    "minute": ("time clock", 60, "minutes min mins 分钟"),
+    "hour": ("time clock", 3600, "hours hr hrs h 小时"),
+    "day": ("time clock", 86400, "days 天"),
+    "week": ("time clock", 604800, "weeks wk wks 周"),
+    "month": ("time calendar", 1, "months 月 个月"),
+    "year": ("time calendar", 12, "years yr yrs 年"),
+    "decade": ("time calendar", 120, "decades"),
+    "century": ("time calendar", 1200, "centuries"),
+    "milligram": ("mass metric", 1, "milligrams mg 毫克"),
+    "gram": ("mass metric", 1000, "grams g 克"),
+    "kilogram": ("mass metric", 10**6, "kilograms kg kgs 千克 公斤"),
+    "ounce": ("mass imperial", 1, "ounces oz"),
+    "pound": ("mass imperial", 16, "pounds lb lbs £ 英镑 磅"),
+    "milliliter": ("volume metric", 1, "milliliters millilitre millilitres ml 毫升"),
+    "liter": ("volume metric", 1000, "liters litre litres l L 升"),
+    "pint": ("volume imperial", 1, "pints"),
+    "quart": ("volume imperial", 2, "quarts qt"),
+    "gallon": ("volume imperial", 8, "gallons gal"),
 }
 _OTHERS = {
-    "euro": "euros eur € 欧元",
-    "pound": "pounds lb lbs £ 英镑 磅",
-    "yen": "¥ 日元",
-    "yuan": "rmb cny 元 块",
     "degree": "degrees deg 度",
     "radian": "radians rad 弧度",
     "ton": "tons tonne tonnes 吨",
-    "ounce": "ounces oz",
-    "gallon": "gallons gal",
     "unit": "units",
     "mph": "",
-    "month": "months 月 个月",
-    "year": "years yr yrs 年",
-    "century": "centuries",
-    "decade": "decades",
     "acre": "acres",
     "hectare": "hectares",
     "ampere": "amperes amp amps A",
@@ -67,10 +73,6 @@ _OTHERS = {
     "kph": "kmh",
     "fps": "",
     "calorie": "calories cal kcal",
-    "rupee": "rupees rs inr",
-    "peso": "pesos",
-    "quart": "quarts qt",
-    "pint": "pints",
     "tablespoon": "tablespoons tbsp",
     "teaspoon": "teaspoons tsp",
 }
@@ -167,6 +169,11 @@ def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
     return number * Fraction(size, wanted_size) ** int(power or 1) if kind == wanted_kind else None
 
 
+def kind_of_unit(unit: str) -> str:
+    """Return "length", "money", "time", "mass" or "volume"; "" for other units."""
+    return _MEASURES[unit][0].split()[0] if unit in _MEASURES else ""
+
+
 def _after_words(text: str) -> re.Match[str] | None:
     """Find the unit after a number in words: "five apples"."""
     for match in reversed(list(re.finditer(r"\s+(?=[a-z])", text[:100]))):
@@ -181,7 +188,7 @@ def _after_words(text: str) -> re.Match[str] | None:
 def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: frozenset[str]) -> str | None:
     """Return the canonical name of a unit, "" for counted things, None if the words are not a unit."""
     words = words.strip().rstrip(".")
-    while (match := AFTER.fullmatch(words)) and match[1] != words:
+    while not _all_known(words.lower().split()) and (match := AFTER.fullmatch(words)) and match[1] != words:
         words = match[1].strip()
     if not words:
         return "" if gap else None

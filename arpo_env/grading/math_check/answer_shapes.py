@@ -55,6 +55,7 @@ _SCALED = re.compile(
     r"(?P<factor>-|[^=<>,&]*?[\w})])\s*(?:\\cdot|\\times|\*)?\s*(?P<matrix>[(\[]?\s*\\begin\s*\{(?:[pbB]?matrix|smallmatrix|array)\}.*)",
     re.DOTALL,
 )
+_TRANSPOSED = re.compile(r"\^\s*\{?\s*(?:\\mathsf\s*|\\mathrm\s*)?(?:T|\\top|\\intercal)\s*\}?$")
 _CASES = re.compile(r"\\begin\s*\{(?:cases|aligned)\}(.*)\\end\s*\{(?:cases|aligned)\}", re.DOTALL)
 _BUILDER = re.compile(r"\\?\{\s*(?P<left>[^|:]+?)\s*(?:\\mid|\\vert|\\:|\||:)\s*(?P<right>.+?)\s*\\?\}")
 _FRENCH = re.compile(r"(?P<left>[\[\]])(?P<low>[^\[\],;]+)[,;](?P<high>[^\[\],;]+)(?P<right>[\[\]])")
@@ -114,13 +115,13 @@ def is_name(text: str) -> bool:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names in "(r, \\theta)" or "p, q and r", without spaces."""
+    r"""Return the names in "(r, \theta)" or "p, q and r", without spaces."""
     names = re.findall(_ATOM, re.sub(r"\band\b", ",", text))
     return [re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"\s", "", name)) for name in names]
 
 
 def named_parts(text: str) -> dict[str, str]:
-    """Return the values of "x = 1, y = 2" and "(x, y) = (1, 2)" by name; {} for other texts, or if a name is repeated."""
+    """Return the values of "x = 1, y = 2" and "(x, y) = (1, 2)" by name; {} for other texts and repeated names."""
     sides = equation_sides(text)
     if len(sides) == 2 and _NAMES.fullmatch(sides[0].strip()) and _encloses(sides[1]):
         names, values = names_in(sides[0]), list(split_outside_brackets(sides[1][1:-1], re.compile("[,;]")))
@@ -210,6 +211,12 @@ def _sets(text: str) -> Shape | None:
 
 
 def _group(text: str) -> Shape | None:
+    if match := _TRANSPOSED.search(text):
+        inner = _read_any(text[: match.start()])
+        rows = inner.items if inner.kind == "matrix" else (inner,)
+        if inner.kind in ("matrix", "tuple", "square") and len({len(row.items) for row in rows}) == 1:
+            columns = zip(*(row.items for row in rows), strict=True)
+            return Shape("matrix", tuple(Shape("row", column) for column in columns))
     if match := _PYTHON_INTERVAL.fullmatch(text):
         marks = {None: ("[", "]"), "open": ("(", ")"), "Lopen": ("(", "]"), "Ropen": ("[", ")")}[match["ends"]]
         return Shape("interval", (_read_any(match["low"]), _read_any(match["high"])), marks=marks)

@@ -3,9 +3,12 @@ r"""What a question asks for: the order of the names in "(m,b)", the unit in "ho
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
+from arpo_env.grading.answer_text.allowed_words import MODIFIERS
 from arpo_env.grading.answer_text.exact_numbers import BASES
 from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.answer_text.units import kind_of_unit, split_unit
 from arpo_env.grading.math_check.answer_shapes import NAME_LIST, named_parts, names_in, read_shape
 
 _ASKS_ORDER = re.compile(
@@ -14,6 +17,10 @@ _ASKS_ORDER = re.compile(
 )
 _ASKS = r"(?:find|what\s+is|what's|compute|calculate|determine|evaluate|values?\s+(?:of|for)|求|则|计算|的值)"
 _ASKS_PERCENT = re.compile(r"(?<!\d)(?<!\d )percent|百分比|百分率|百分数|百分之几", re.IGNORECASE)
+
+_ASKS_UNIT = re.compile(
+    r"(?:\bhow\s+many|\bnumber\s+of|\bin(?:\s+units\s+of)?)\s+((?:[a-z]+(?:[-/\s]+|\b)){1,6})", re.IGNORECASE
+)
 
 
 def asks_order(question: str) -> bool:
@@ -24,6 +31,38 @@ def asks_order(question: str) -> bool:
 def asks_percent(question: str) -> bool:
     """Return whether a question asks for a percentage."""
     return _ASKS_PERCENT.search(question) is not None
+
+
+@lru_cache(maxsize=512)
+def asked_unit(question: str) -> str:
+    """Return the only unit that the last question asks for ("how many miles", "in square feet"), or ""."""
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", question.strip())
+    last = next((sentence for sentence in reversed(sentences) if "?" in sentence), sentences[-1])
+    asked = set()
+    for match in _ASKS_UNIT.finditer(last):
+        words = re.split(r"[\s-]+", match[1].strip())
+        while words and words[0].lower() in MODIFIERS:
+            words = words[1:]
+        units = (split_unit("1 " + " ".join(words[:count]), letters=True)[1] for count in range(4, 0, -1))
+        asked.add(next(filter(None, units), ""))
+    asked.discard("")
+    return asked.pop() if len(asked) == 1 else ""
+
+
+def contradicts_unit(unit: str, question: str) -> bool:
+    """Return whether a question has units of the kind of a unit, but not the unit: feet in a question about miles."""
+    named = _units(question)
+    kinds = set(map(kind_of_unit, named)) - {""}
+    return any(name not in named and kind_of_unit(name) in kinds for name in re.split(r"[/^\d]+", unit) if name)
+
+
+@lru_cache(maxsize=512)
+def _units(question: str) -> frozenset[str]:
+    """Return the units of all words of a question; "$" before a number means dollars."""
+    words = re.findall(r"[a-z]{3,}|(?<=\d)\s*[A-Za-z]{1,2}(?![A-Za-z])|[¢€£¥₹]", question)
+    if re.search(r"\$\s?\d[\d,.]*(?![^$]*\$)|\\\$", question):
+        words.append("dollars")
+    return frozenset(split_unit(f"1 {word.strip()}", letters=True)[1] for word in words) - {""}
 
 
 def asks_base(base: int, question: str) -> bool:
@@ -61,7 +100,7 @@ def _tuple(parts: dict[str, str], order: list[str]) -> str:
 
 
 def _asked_names(names: list[str], question: str) -> list[str]:
-    """Return names in the order in which the question lists them last, in a tuple or else in a text; [] if it does not."""
+    """Return names in the order in which the question lists them last; [] if it does not."""
     lists = [names_in(match[0]) for match in NAME_LIST.finditer(prepare(question))]
     same = [listed for listed in lists if sorted(listed) == names]
     return same[-1] if same else []

@@ -88,7 +88,7 @@ def symbols(node: Node) -> set[str]:
 def leaves(node: Node) -> list[str]:
     """Return the numbers, unknowns and functions in a formula, in unspecified order."""
     own = {"number": str(node.value), "symbol": node.symbol}.get(
-        node.name, "" if node.name in "+*/^negative" else node.name
+        node.name, "" if node.name in ("+", "*", "/", "^", "negative") else node.name
     )
     return [leaf for leaf in (own, *(leaf for part in node.parts for leaf in leaves(part))) if leaf]
 
@@ -161,7 +161,7 @@ class _Reader:
             elif self.next in _OVER:
                 self.take()
                 node, bare = self.quotient(node)
-            elif self.starts_factor(bare):
+            elif self.starts_factor(bare) or (node.name == "i" and self.next[:1].isdigit()):
                 right, bare = self.factor()
                 node = _mixed(node, right) or Node("*", (node, right))
             else:

@@ -18,6 +18,7 @@ from arpo_env.grading.math_check.parse_expression import Unreadable, read_expres
 
 INFINITY = re.compile(r"\s*([-+]?)\s*(?:\\infty|oo|inf|infinity)\s*")
 _VARIABLE = re.compile(r"(?:[A-Za-z]|\\[a-z]+)(?:_\{?\w\}?)?")
+_DISTANCE = re.compile(r"\|\s*(?P<name>[A-Za-z])\s*(?:(?P<sign>[-+])\s*(?P<number>[^|A-Za-z]+))?\|")
 _DEFINITE = frozenset(("interval", "union", "minus", "builder", "reals", "empty"))
 
 
@@ -125,6 +126,16 @@ def _relation(shape: Shape) -> Region:
         return Region(region.points, region.at, region.between, name)
     if len({sign[0] for sign in shape.marks}) > 1 or (len(shape.marks) > 1 and shape.marks[0][0] not in "<>"):
         raise NoRegion("a chain in two directions")
+    if len(shape.marks) == 1 and (distance := _DISTANCE.fullmatch(shape.items[0].text)):
+        # |x - 2| < 3 is an interval around 2, |x - 2| > 3 the rest of the line
+        middle, gap = distance["number"] or "0", shape.items[1].text
+        middle = f"-({middle})" if distance["sign"] == "+" else middle
+        if as_float(_number(shape.items[1])) <= 0:
+            raise NoRegion("a distance that is not positive")
+        low, high = (_number(Shape("formula", text=f"({middle}) {side} ({gap})")) for side in "-+")
+        sign = shape.marks[0]
+        join = _and if sign[0] == "<" else _or
+        return _named(join(_compared(_TURNED.get(sign, sign), low), _compared(sign, high)), distance["name"])
     found = []
     for left, sign, right in zip(shape.items, shape.marks, shape.items[1:], strict=False):
         if _VARIABLE.fullmatch(left.text) and not _is_constant(left.text):

@@ -7,18 +7,20 @@ The whole answer is read and compared shape by shape (`answer_shapes`), and form
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 from arpo_env.grading.answer_text.exact_numbers import as_value, is_printed, same_value
 from arpo_env.grading.answer_text.units import split_unit
 from arpo_env.grading.math_check.answer_shapes import Shape, is_name, read_shape
 from arpo_env.grading.math_check.numeric_equality import NoValue, as_float, numerator, ratio, same_expression, value
-from arpo_env.grading.math_check.parse_expression import Node, Unreadable, read_expression, symbols
+from arpo_env.grading.math_check.parse_expression import Node, Unreadable, leaves, read_expression, symbols
 from arpo_env.grading.math_check.real_sets import INFINITY, NoRegion, is_region, same_region
 
 _ORDERED = frozenset(("tuple", "square"))
 _UNORDERED = frozenset(("list", "set"))
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_COLUMN = re.compile(r"\\[dt]?binom\s*\{([^{}]+)\}\s*\{([^{}]+)\}")
 _DECIMALS = 6  # digits after the point that a decimal number needs to stand for a root
 
 
@@ -58,6 +60,12 @@ class _Comparison:
             return self.relation(answer, gold)
         if answer.kind == "relation":
             return self.chain(answer, gold)
+        if answer.kind == "formula" and (match := _COLUMN.fullmatch(answer.text)) and gold.kind == "matrix":
+            answer = Shape("tuple", tuple(Shape("formula", text=part) for part in match.groups()))
+        if gold.kind == "formula" and answer.kind in ("tuple", "matrix"):
+            answer, gold = gold, answer
+        if answer.kind == "formula" and (items := _vector(gold)) and gold.kind != "list":
+            return self.of_units(answer, items)
         if gold.kind in ("formula", "reals", "empty") or answer.kind == "formula":
             return self.single(answer, gold)
         # a list without brackets may be meant in any order; a tuple may not
@@ -74,6 +82,18 @@ class _Comparison:
         if gold.kind == "set" and len(gold.items) == 1 and answer.kind == "formula":
             gold = gold.items[0]
         return answer.kind == gold.kind == "formula" and self.formulas(answer.text, gold.text)
+
+    def of_units(self, answer: Shape, items: tuple[Shape, ...]) -> bool:
+        r"""Compare "3\mathbf{i} - \mathbf{j}" with the items of a vector."""
+        letters = ("i", "j", "k")[: len(items)]
+        if any(item.kind != "formula" for item in items) or not re.search(
+            r"(?<![A-Za-z\\])[ij](?![A-Za-z])", answer.text
+        ):
+            return False
+        # other letters, for i is also the imaginary unit
+        text = re.sub(r"(?<![A-Za-z\\])([ijk])(?![A-Za-z])", lambda match: f"\\psi_{match[1]}", answer.text)
+        total = " + ".join(f"({item.text}) \\psi_{letter}" for item, letter in zip(items, letters, strict=False))
+        return len(letters) == len(items) and self.formulas(text, total)
 
     def unordered(self, answers: tuple[Shape, ...], golds: tuple[Shape, ...]) -> bool:
         """Match each item with an unused equal item."""
@@ -231,7 +251,13 @@ class _Comparison:
             mine_ = INFINITY.fullmatch(answer)
             return mine_ is not None and (mine_[1] == "-") == (infinite[1] == "-")
         number = as_value(split_unit(gold, letters=True)[0])
-        (answer, unit), (gold, wanted) = split_unit(answer, number is not None), split_unit(gold, number is not None)
+        if number is not None or "\\circ" not in answer + gold:  # degrees of a formula are converted to radians below
+            (answer, unit), (gold, wanted) = (
+                split_unit(answer, number is not None),
+                split_unit(gold, number is not None),
+            )
+        else:
+            unit = wanted = ""
         if unit and wanted and unit != wanted:
             return False
         mine = as_value(answer)
@@ -246,6 +272,9 @@ class _Comparison:
             left, right = read_expression(_plain_number(answer), self.fold), read_expression(gold, self.fold)
         except Unreadable:
             return False
+        # electrical engineers write j
+        if "i" in leaves(right) and "j" not in symbols(right):
+            left = _with_i(left)
         # an answer with additional unknowns is not a value of the gold formula
         if not symbols(left) <= symbols(right):
             return False
@@ -256,6 +285,11 @@ class _Comparison:
         if number is not None:
             return self.rounds(number.decimals, number.number, answer)
         return mine is not None and mine.decimals >= _DECIMALS and self.rounds(mine.decimals, mine.number, gold)
+
+
+def _with_i(node: Node) -> Node:
+    """Return a formula with the imaginary unit in place of the unknown j."""
+    return Node("i") if node.symbol == "j" else replace(node, parts=tuple(map(_with_i, node.parts)))
 
 
 def _rising(chain: Shape) -> Shape:

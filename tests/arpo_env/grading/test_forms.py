@@ -24,18 +24,22 @@ FRACTIONS = st.builds(Fraction, st.integers(-500, 500), st.integers(1, 60))
 QUICK = settings(max_examples=60, deadline=None)
 
 
-def table(name: str) -> Iterator[tuple[str, str]]:
+def table(name: str) -> Iterator[tuple[str, str, str]]:
     lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()[1:]
+    question = ""
     for line in lines:
+        if line.startswith("? "):
+            question = line[2:]
+            continue
         gold, _, answers = line.partition(" <- ")
-        yield from ((answer, gold) for answer in answers.split(" ¦ "))
+        yield from ((answer, gold, question) for answer in answers.split(" ¦ "))
 
 
-def verdicts(rows: list[tuple[str, str]]) -> list[bool]:
+def verdicts(rows: list[tuple[str, str, str]]) -> list[bool]:
     grader = MathGrader()
 
     async def every() -> list[bool]:
-        return await asyncio.gather(*(grader.equal(answer, gold) for answer, gold in rows))
+        return await asyncio.gather(*(grader.equal(*row) for row in rows))
 
     return asyncio.run(every())
 
