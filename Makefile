@@ -25,6 +25,9 @@ unexport PYTHONDONTWRITEBYTECODE
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 
+# a run begins in no folder that holds another: the recipe's own run of the demo is written to the first one that is free
+FRESH = $(if $(wildcard $(CONFIG)),,$(shell n=1; d=runs/$(CONFIG); while [ -e $$d/run.json ]; do n=$$((n + 1)); d=runs/$(CONFIG)-$$n; done; echo --set output_dir=$$d))
+
 .PHONY: help setup setup-vllm sandbox model demo test test-tools test-backends test-pythons test-vllm adapters check bench gpu docs site clean
 
 help:
@@ -45,7 +48,7 @@ model: setup
 
 demo: setup
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line sandbox model
-	@$(WITH_SANDBOX) TOKENIZERS_PARALLELISM=false $(VENV)/bin/arpo train $(if $(wildcard $(CONFIG)),--config,--recipe) $(CONFIG) $(foreach s,$(SET),--set $(s))
+	@$(WITH_SANDBOX) TOKENIZERS_PARALLELISM=false $(VENV)/bin/arpo train $(if $(wildcard $(CONFIG)),--config,--recipe) $(CONFIG) $(FRESH) $(foreach s,$(SET),--set $(s))
 
 test-tools:
 	@scripts/test_tools.sh

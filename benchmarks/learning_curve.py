@@ -27,8 +27,8 @@ from typing import Any
 if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
     sys.path.remove(str(Path(__file__).resolve().parent))
 from arpo_trainer.run.recipes import read_settings
-from arpo_trainer.run.recorder import versions
 from arpo_trainer.run.train import train
+from arpo_trainer.training.recorder import versions
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ALGORITHMS = ("grpo", "arpo", "aepo")

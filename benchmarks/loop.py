@@ -20,8 +20,8 @@ from typing import Any
 
 sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 from arpo_trainer.run.recipes import read_settings
-from arpo_trainer.run.recorder import versions
 from arpo_trainer.run.train import train
+from arpo_trainer.training.recorder import versions
 
 COLUMNS = ("seconds_step", "seconds_generate", "seconds_tools", "seconds_score", "seconds_update")
 COUNTS = ("tokens_unique", "tokens_copied", "branches", "tool_calls")

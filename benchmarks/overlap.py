@@ -32,7 +32,7 @@ import torch
 
 from arpo_trainer.lab.lab_policy import lab_policy, world_env
 from arpo_trainer.lab.training_run import RunSpec, run_config, training_run
-from arpo_trainer.run.recorder import versions
+from arpo_trainer.training.recorder import versions
 from arpo_trainer.training.trainer import ARPOTrainer
 
 RESULTS = Path(__file__).parent / "results" / "overlap.json"

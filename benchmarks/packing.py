@@ -29,7 +29,7 @@ if (here := str(Path(__file__).resolve().parent)) in sys.path:
 import torch
 
 from arpo_trainer.packing import packed_logps
-from arpo_trainer.run.recorder import versions
+from arpo_trainer.training.recorder import versions
 from arpo_trainer.tree import read_traces
 
 RESULTS = Path(__file__).parent / "results"

@@ -37,7 +37,7 @@ from arpo_env import ToolEnv
 from arpo_env.tools.python import PythonTool
 from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.run.recorder import versions
+from arpo_trainer.training.recorder import versions
 from arpo_trainer.tree import RolloutTree
 from benchmarks.barrier import BarrierEngine
 from benchmarks.rollout_script import Script, SimulatedBackend

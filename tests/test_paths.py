@@ -75,11 +75,11 @@ def test_a_run_is_written_read_and_shown(kind: type, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from arpo_trainer import read_traces, write_report, write_traces
     from arpo_trainer.report.timeline_page import write_timeline
-    from arpo_trainer.run.recorder import RunRecorder
+    from arpo_trainer.training.recorder import RunRecorder
     from tests.arpo_trainer.sample_timeline import sample_tree
 
     folder, tree = tmp_path / "run", sample_tree()
-    RunRecorder(kind(folder), {"name": "test"}, resume=kind(folder / "checkpoint-1"))
+    RunRecorder(kind(folder)).begin({"name": "test"}, kind(folder / "checkpoint-1"))
     write_traces(kind(folder / "traces.jsonl"), [tree])
     assert [one.prompt for one in read_traces(kind(folder / "traces.jsonl"))] == [tree.prompt]
     assert write_report(kind(folder)).is_file()

@@ -186,8 +186,8 @@ def _play(
     from arpo_env.event_loop import run
     from arpo_trainer.ray_rollouts import RayEngine
     from arpo_trainer.rollout.engine import Engine
-    from arpo_trainer.run.recorder import RunRecorder
     from arpo_trainer.training.evaluation import summarise
+    from arpo_trainer.training.recorder import RunRecorder
     from arpo_trainer.training.worker_settings import RolloutWorkerSettings, on_workers
 
     count = min(arguments.tasks, env.tasks.size or arguments.tasks)
@@ -200,8 +200,11 @@ def _play(
 
     def keep(tree: RolloutTree) -> None:
         nonlocal recorder
-        if recorder is None:  # not earlier: it replaces the files of an earlier rollout
-            recorder = RunRecorder(arguments.output, facts)
+        if recorder is None:  # not earlier: an earlier rollout is kept until there is something in its place
+            for name in _FILES:
+                (arguments.output / name).unlink(missing_ok=True)
+            recorder = RunRecorder(arguments.output)
+            recorder.begin(facts)
         recorder.on_rollout([tree])
 
     # each tree is written when it is complete, so an interrupted rollout keeps those before it
@@ -212,7 +215,7 @@ def _play(
             trees = run(engine.rollout([env.tasks.task(number) for number in range(count)]))
         # an evaluation has one answer per task, and `summarise` raises an error if none was scored
         if recorder and settings.num_generations == 1 and any(tree.trajectories[0].valid for tree in trees):
-            recorder.add_evaluation(summarise(trees, _KIND))
+            recorder.on_evaluation(summarise(trees, _KIND))
         status = "finished"
     except KeyboardInterrupt:
         status = "interrupted"

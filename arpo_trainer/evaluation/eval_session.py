@@ -41,7 +41,7 @@ from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
 from arpo_trainer.inference_tools.open_tools import open_inference_tools
 from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.engine import UNSEEN, Engine
-from arpo_trainer.run.recorder import versions
+from arpo_trainer.training.recorder import versions
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend

@@ -23,8 +23,8 @@ from arpo_trainer.lab.lab_worlds import LabWorld, lab_world
 from arpo_trainer.lab.tiny_model import parameters
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.run.recorder import versions
 from arpo_trainer.training.config import ARPOConfig
+from arpo_trainer.training.recorder import RunRecorder, versions
 from arpo_trainer.training.trainer import ARPOTrainer
 from arpo_trainer.tree import DISCARDED, RolloutTree
 
@@ -45,7 +45,6 @@ _PLUMBING: dict[str, Any] = {
     "save_strategy": "no",
     "logging_strategy": "no",
     "disable_tqdm": True,
-    "trace_every": 0,
 }
 _OWN = {
     "output_dir",
@@ -126,9 +125,9 @@ def training_run(spec: RunSpec, folder: Path) -> dict[str, Any]:
         lab_policy(spec.policy_settings),
         env,
         args=config,
-        on_rollout=costs.add,
         callbacks=[StopWhenSpent(costs)],
     )
+    trainer.remove_callback(RunRecorder)  # the record of the run is what this function returns
     costs.packed = trainer.packs  # known only now: "auto" may come to flat rows
     trainer.train()
     return {
@@ -265,10 +264,14 @@ def root_success(trees: Sequence[RolloutTree]) -> tuple[float, int]:
 
 
 class StopWhenSpent(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """Ends the training when the budget is spent."""
+    """Counts what is spent, and ends the training when it is the budget."""
 
     def __init__(self, costs: CostCounter) -> None:
         self.costs = costs
+
+    def on_rollout(self, trees: list[RolloutTree]) -> None:
+        """Count a rollout."""
+        self.costs.add(trees)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Stop if the budget is spent."""

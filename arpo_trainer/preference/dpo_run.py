@@ -30,10 +30,10 @@ from arpo_trainer.report.run_data import write_facts
 from arpo_trainer.rollout.distributed import this_rank
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config, save_adapters
-from arpo_trainer.run.recorder import versions
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.training.process_count import process_count
+from arpo_trainer.training.recorder import versions
 
 logger = logging.getLogger(__name__)
 FACTS, PAIRS = "dpo.json", "pairs.jsonl"

@@ -212,11 +212,9 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
             known_id(env_id)
     _warn_about_processes(run, values)
     if not torch.cuda.is_available():
-        # without it transformers refuses bf16, TRL's default, where there is no GPU
+        # without it transformers refuses the bf16 of settings that are written for a GPU
         values.setdefault("use_cpu", True)
     values.setdefault("report_to", [])
-    if "logging_steps" not in values:  # TRL's 10 leaves a short run without metrics; evaluations keep that interval
-        values |= {"logging_steps": 1, "eval_steps": values.get("eval_steps") or ARPOConfig.logging_steps}
     args = ARPOConfig(**values)
     check_model_folder(run.model)
     return run, args

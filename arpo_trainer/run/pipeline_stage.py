@@ -94,6 +94,8 @@ class Stage:
             return ["dpo", "--config", str(file), "--resume", *self.flags]
         checkpoint = any(broken(path) is None for path in self.folder.glob("checkpoint-*"))
         resume = ["--set", "resume_from_checkpoint=last"] if checkpoint else []
+        if self.kind == "train" and self.status == "begun" and not checkpoint:
+            self.put_aside()  # an interrupted run that cannot go on: no other begins in its folder
         return [self.kind, "--config", str(file), *resume, *self.flags]
 
     def _eval_command(self) -> list[str]:

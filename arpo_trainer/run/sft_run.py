@@ -28,7 +28,6 @@ from arpo_trainer.run.cold_start import demonstrated_traces
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config, save_adapters
 from arpo_trainer.run.make_env import make_env
-from arpo_trainer.run.recorder import versions
 from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.sft.plain_trace import Trace
@@ -37,6 +36,7 @@ from arpo_trainer.sft.to_protocol import as_messages
 from arpo_trainer.sft.tokenised_traces import Example
 from arpo_trainer.sft.trace_data import TraceData, examples_of, learnt_tokens, read_trace_files
 from arpo_trainer.training.checkpoints import broken
+from arpo_trainer.training.recorder import versions
 
 logger = logging.getLogger(__name__)
 FACTS = "sft.json"

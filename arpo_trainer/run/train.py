@@ -11,6 +11,7 @@ it alone records, reports and prints.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from pathlib import Path
@@ -23,20 +24,18 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_trainer.algorithms.published_code import as_published
-from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.ray_rollouts.ray_connection import check_address
-from arpo_trainer.report.html_report import write_report
 from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
 from arpo_trainer.run.arguments import RunArguments, configure
 from arpo_trainer.run.cold_start_cache import cold_started_model
 from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.dry_run import log_estimate
 from arpo_trainer.run.lora import lora_config, save_adapters
-from arpo_trainer.run.recorder import RunRecorder
 from arpo_trainer.run.run_environments import RunEnvironments
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.evaluation import Evaluation
+from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.trainer import ARPOTrainer
 from sandbox import default_sandbox
 
@@ -105,38 +104,22 @@ class TrainingRun:
             # rollout workers have the sandboxes then, and say themselves what is missing
             isolation = "of the rollout workers" if self.args.uses_workers else default_sandbox().isolation
         logger.info("sandbox: %s", isolation)
-        with only_writer(self.folder, this_rank() == 0):
-            self._run(isolation)
-        return self.folder
-
-    def _run(self, isolation: str) -> None:
-        recorder = self._make_recorder(isolation) if this_rank() == 0 else None
-        status = "failed"
-        try:
+        recorder, facts = None, {}
+        if this_rank() == 0:
+            recorder = RunRecorder(self.folder, self.args.trace_every)
+            facts = {
+                "name": self.args.run_name or self.folder.name,
+                "algorithm": self.args.algorithm,
+                "env": {"id": self.arguments.env, "kwargs": self.arguments.env_kwargs},
+                "model": self.arguments.model,
+                "seed": self.args.seed,
+                "settings": self.settings,
+                "isolation": isolation,
+                "estimate": log_estimate(self.arguments, self.args, self.environments),
+            }
+        with recorder.recording(facts, self.checkpoint) if recorder else contextlib.nullcontext():
             self._learn(recorder)
-            status = "finished"
-        except KeyboardInterrupt:
-            status = "interrupted"
-            raise
-        finally:
-            if recorder:
-                recorder.write_facts(status=status)
-                logger.info("training used %s", recorder.spent)
-                logger.info("report: %s", write_report(self.folder))
-
-    def _make_recorder(self, isolation: str) -> RunRecorder:
-        run = self.arguments
-        facts = {
-            "name": self.args.run_name or self.folder.name,
-            "algorithm": self.args.algorithm,
-            "env": {"id": run.env, "kwargs": run.env_kwargs},
-            "model": run.model,
-            "seed": self.args.seed,
-            "settings": self.settings,
-            "isolation": isolation,
-            "estimate": log_estimate(run, self.args, self.environments),
-        }
-        return RunRecorder(self.folder, facts, self.args.trace_every, self.checkpoint)
+        return self.folder
 
     def _learn(self, recorder: RunRecorder | None) -> None:
         trainer = self.make_trainer(recorder)
@@ -178,8 +161,6 @@ class TrainingRun:
             peft_config=lora_config(run),
             eval_env=self.environments.held_out,
             eval_tasks=run.eval_tasks or None,
-            on_rollout=recorder.on_rollout if recorder else None,
-            on_evaluation=recorder.add_evaluation if recorder else None,
             callbacks=[recorder, StepPrinter()] if recorder else [],
         )
         # StepPrinter prints one line per step instead of transformers' dictionaries

@@ -34,7 +34,6 @@ from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.engine import Engine, first_error
-from arpo_trainer.run.recorder import versions
 from arpo_trainer.synthesis.question_sets import QuestionSet, find_contaminated, open_question_sets
 from arpo_trainer.synthesis.selection import select
 from arpo_trainer.synthesis.stages import STAGES, TIR, stage_label
@@ -42,6 +41,7 @@ from arpo_trainer.synthesis.synth_report import SynthReport
 from arpo_trainer.synthesis.synth_settings import SynthSettings
 from arpo_trainer.synthesis.synth_units import SynthUnits, add_counts
 from arpo_trainer.synthesis.training_files import REPORT, write_files
+from arpo_trainer.training.recorder import versions
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import torch
+from transformers.utils import is_torch_bf16_gpu_available
 
 from arpo_trainer.algorithms.advantages import ADVANTAGES
 from arpo_trainer.algorithms.credit_assignment import CREDITS
@@ -262,6 +263,13 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "new weights."
         },
     )
+    logging_steps: float = field(
+        default=1,
+        metadata={
+            "help": "Steps between two logs, the rows of metrics.jsonl; with TRL's 10 a short run would have none. "
+            "Evaluations keep that interval unless `eval_steps` is given."
+        },
+    )
     trace_every: int = field(
         default=1,
         metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
@@ -276,6 +284,10 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
 
     def __post_init__(self) -> None:
         check_types(self, {**_READ, **ARPOConfig.__annotations__, "packing": ""})
+        if self.bf16 is None and not planned_processes():  # TRL's default fails without such a GPU
+            self.bf16 = not (self.fp16 or self.use_cpu) and is_torch_bf16_gpu_available()
+        if self.eval_steps is None and self.logging_steps == ARPOConfig.logging_steps:
+            self.eval_steps = GRPOConfig.logging_steps
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"):

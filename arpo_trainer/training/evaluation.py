@@ -189,13 +189,11 @@ class EvaluatesOnTasks:
         eval_env: the environment to evaluate on; None leaves evaluation to TRL.
         eval_tasks: the tasks to answer.
         evaluations: all results so far, in order.
-        on_evaluation: called with each result, on the main process only.
     """
 
     eval_env: ToolEnv | None
     eval_tasks: list[Task]
     evaluations: list[Evaluation]
-    on_evaluation: Callable[[Evaluation], None] | None = None
 
     def evaluate_tasks(self, name: str, on_task: Callable[[], object] | None = None) -> Evaluation:
         """Answer the evaluation tasks greedily with the present policy.
@@ -217,8 +215,7 @@ class EvaluatesOnTasks:
         engine = replace(engine, env=env, limits=limits)
         result = evaluate(engine, self.eval_tasks, name, trainer.state.global_step, on_task)
         self.evaluations.append(result)
-        if self.on_evaluation and trainer.accelerator.is_main_process:
-            self.on_evaluation(result)
+        trainer.tell("on_evaluation", result)
         return result
 
     def evaluate(

@@ -66,11 +66,6 @@ class ResumableTrainer(HookedGRPOTrainer):
                 return self._stay(checkpoint)
             for path in newer(checkpoint.parent, checkpoint_step(checkpoint)):
                 logger.warning("%s is newer than the checkpoint that the run resumes from; 'last' would take it", path)
-        else:
-            for path in newer(self.args.output_dir, 0)[-1:]:
-                logger.warning(
-                    "%s is of an earlier run, and this run starts from the beginning; 'last' would take it", path
-                )
         return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
     def _stay(self, checkpoint: Path) -> TrainOutput:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 # sizes of a rollout, and of the steps and micro-batches that it is split into
@@ -95,10 +96,39 @@ def deciding_settings(trainer: Any) -> dict[str, Any]:
     return as_json({**settings, "model": os.path.normpath(name) if name else "", "adapters": _adapters(model)})
 
 
+def run_facts(trainer: Any) -> dict[str, Any]:
+    """Return what run.json says of a trainer's run; its settings are those that differ from the defaults."""
+    args, env, model = trainer.args, trainer.env, trainer.accelerator.unwrap_model(trainer.model)
+    usual = {each.name: _default(each) for each in dataclasses.fields(args)}
+    shown = args.to_dict()  # without tokens
+    settings = as_json({name: shown[name] for name in usual if name in shown and getattr(args, name) != usual[name]})
+    return {
+        "name": args.run_name or Path(args.output_dir).name,
+        "algorithm": args.algorithm,
+        "env": {"id": env.env_spec.id, "kwargs": _options(env)},
+        "model": getattr(model, "name_or_path", "") or type(model).__name__,
+        "seed": args.seed,
+        "settings": settings,
+    }
+
+
 def as_json(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings as a checkpoint holds them, so that both compare equal: tuples become lists."""
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
+
+
+def _options(env: Any) -> dict[str, Any]:
+    try:
+        options: dict[str, Any] = env.factory.options
+    except TypeError:  # a subclass, which may take other arguments
+        return {}
+    return options
 
 
 def _environment(env: Any) -> dict[str, Any]:

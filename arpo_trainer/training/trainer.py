@@ -8,8 +8,9 @@ of them (see `rollout.distributed`); advantages and measurements are the same as
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,18 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import check_tokenizer
 from arpo_trainer.training.answer_scores import answer_format, score_answers, trainer_logps
+from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.config_checks import check_action_credit, check_vllm_length, needs_answers
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
-from arpo_trainer.training.evaluation import EvaluatesOnTasks, Evaluation, evaluation_tasks
+from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
 from arpo_trainer.training.folding_trainer import FoldingGRPOTrainer
 from arpo_trainer.training.overlap_trainer import OverlappingTrainer
 from arpo_trainer.training.policy_backend import rollout_tokenizer, trainer_backend
+from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.rewards import NoSignalWarning, RewardCheck, env_reward
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows, trim_padding
+from arpo_trainer.training.run_fingerprint import run_facts
 from arpo_trainer.training.trl_hooks import tokenizer_of
 from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
 from arpo_trainer.training.worker_settings import on_workers
@@ -58,10 +62,9 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         eval_env: the environment to evaluate on during training (`eval_strategy`, `eval_steps`), greedily. With
             `load_best_model_at_end` the checkpoint with the best accuracy is kept.
         eval_tasks: how many of its tasks to use, from the first one on; by default all.
-        on_rollout: called with the trees of each training rollout before they are scored: those of all processes, on
-            the main process only.
-        on_evaluation: called with the result of each evaluation on `eval_env`, on the main process only.
-        kwargs: other arguments of `GRPOTrainer`.
+        kwargs: other arguments of `GRPOTrainer`. The main process calls the methods `on_rollout` and `on_evaluation` of
+            those `callbacks` that have them: with the trees of a training rollout, of all processes, before they are
+            scored, and with the result of an evaluation on `eval_env`.
 
     Attributes:
         rollout_batch: the last rollout.
@@ -82,8 +85,6 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         train_dataset: Any = None,
         eval_env: ToolEnv | None = None,
         eval_tasks: int | None = None,
-        on_rollout: Callable[[list[RolloutTree]], None] | None = None,
-        on_evaluation: Callable[[Evaluation], None] | None = None,
         **kwargs: Any,
     ) -> None:
         _check_arguments(env, eval_env, kwargs)
@@ -97,8 +98,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards
-        self.env, self.on_rollout, self.rollout_batch = env, on_rollout, RolloutBatch()
-        self.on_evaluation, self.evaluations = on_evaluation, []
+        self.env, self.rollout_batch, self.evaluations = env, RolloutBatch(), []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
         if eval_env:
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
@@ -126,6 +126,23 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             self.backend, tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
         )
         self.engine = on_workers(self.engine, args)
+        if self.recorder is None and self.accelerator.is_main_process:
+            self.add_callback(RunRecorder(args.output_dir, args.trace_every))
+
+    @property
+    def recorder(self) -> RunRecorder | None:
+        """The callback that records the run; None if it was removed, and in all processes but the main one."""
+        return next((each for each in self.callback_handler.callbacks if isinstance(each, RunRecorder)), None)
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train, and leave the records of the run in `args.output_dir`. See `ResumableTrainer.train`.
+
+        Raises:
+            FileExistsError: the folder holds a run that this one does not continue.
+        """
+        checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
+        with self.recorder.recording(run_facts(self), checkpoint) if self.recorder else contextlib.nullcontext():
+            return super().train(checkpoint, *args, **kwargs)
 
     @property
     def trees(self) -> list[RolloutTree]:
@@ -146,8 +163,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         if training and self._answers:
             score_answers(taken.trees, tokenizer_of(self), self._answers, partial(trainer_logps, self))
         self.rollout_batch, self.rolled_out = RolloutBatch(**vars(taken)), True
-        if training and self.on_rollout and self.accelerator.is_main_process:
-            self.on_rollout(taken.trees)
+        if training:
+            self.tell("on_rollout", taken.trees)
         return self.rollout_batch.trl_rows(self._own_rows)
 
     def batch_made(self, seconds: float) -> None:

@@ -191,6 +191,12 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         """The name that TRL logs under now: "train" or "eval"."""
         return "train" if self.model.training else "eval"
 
+    def tell(self, event: str, news: Any) -> None:
+        """Call the method of this name of all callbacks that have it, on the main process."""
+        for callback in self.callback_handler.callbacks if self.accelerator.is_main_process else ():
+            if hear := getattr(callback, event, None):
+                hear(news)
+
     def add_metric(self, name: str, value: float) -> None:
         """Add a measurement to TRL's log, which shows the mean of all measurements since the last log."""
         self._metrics[self.mode][name].append(value)

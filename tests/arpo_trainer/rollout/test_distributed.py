@@ -30,7 +30,7 @@ from arpo_trainer.timeline import Stopwatch
 from tests import ready_processes
 from tests.arpo_trainer.cli.test_play_command import containers_of
 from tests.arpo_trainer.training import test_overlap as overlap
-from tests.arpo_trainer.training.test_trainer import config
+from tests.arpo_trainer.training.test_trainer import config, listener
 
 GROUP, GROUPS, MICRO = 4, 3, 2  # of two processes each has 6 rows, and half of the second group
 
@@ -104,8 +104,7 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
         length,
         args,
         processing_class=tokenizer,
-        on_rollout=recorded.append,
-        on_evaluation=heard.append,
+        callbacks=[listener(on_rollout=recorded.append, on_evaluation=heard.append)],
         eval_env=env,
         eval_tasks=3,
     )

@@ -144,6 +144,9 @@ def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path:
     first = Commands("train")
     with pytest.raises(StageError, match="stage train ended with exit status 1; run the same command again"):
         Pipeline.read(file).run(first)
+    with pytest.raises(StageError):  # without a checkpoint it begins anew, and what there was is kept
+        Pipeline.read(file).run(Commands("train"))
+    assert (tmp_path / "out" / "train.1").is_dir()
     checkpoint = tmp_path / "out" / "train" / "checkpoint-4"
     checkpoint.mkdir()
     (checkpoint / "trainer_state.json").write_text('{"global_step": 4}')

@@ -38,6 +38,7 @@ from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.rollout.test_engine import ScriptedPolicy
 from tests.arpo_trainer.training import test_trl_options
 from tests.arpo_trainer.training.test_fold_training import random_tree
+from tests.arpo_trainer.training.test_trainer import listener
 from tests.arpo_trainer.training.test_trl_options import made
 
 BOX = AnswerFormat("<answer>\\boxed{", "}</answer>")
@@ -186,7 +187,7 @@ def test_a_step_of_training(tmp_path: Path, algorithm: str) -> None:
     trainer, watching = made(tmp_path / "policy", tmp_path, env=world_env("short"), **settings)
     trainer.backend = trainer.engine.backend = Wanderer(tokenizer, (), ())
     kept: list[str] = []
-    trainer.on_rollout = lambda trees: kept.extend(tree.to_json() for tree in trees)
+    trainer.add_callback(listener(on_rollout=lambda trees: kept.extend(tree.to_json() for tree in trees)))
     trainer.train()
     trees = trainer.kept[0]["trees"]
     assert [RolloutTree.from_json(line) for line in kept] == trees

@@ -22,7 +22,7 @@ from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL, NoSignalWarning, RewardCheck
 from arpo_trainer.training.trainer import task_dataset
 from tests.arpo_trainer.rollout.test_engine import CALL, DONE, ScriptedPolicy, play
-from tests.arpo_trainer.training.test_trainer import GROUP, config
+from tests.arpo_trainer.training.test_trainer import GROUP, config, listener
 from tests.conftest import tiny_llama
 
 
@@ -209,7 +209,9 @@ def test_a_reward_that_is_no_number_is_named_and_the_rollout_is_kept(
     def politeness(completions: list[Any], **_: Any) -> list[float | None]:
         return [1.0, None, value, 0.0]
 
-    trainer, rows = scripted(tokenizer, tmp_path, [DONE], reward_funcs=politeness, on_rollout=kept.append)
+    trainer, rows = scripted(
+        tokenizer, tmp_path, [DONE], reward_funcs=politeness, callbacks=[listener(on_rollout=kept.append)]
+    )
     assert trainer.reward_func_names == ["politeness"]
     with pytest.raises(ValueError, match=rf"'politeness' gave {value} for row 2 .*Return None"):
         trainer._generate_and_score_completions(rows)

@@ -21,6 +21,7 @@ from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
 from arpo_trainer.training.rollout_plan import PlannedRollout, RolloutPlan, StepSizes
 from arpo_trainer.training.trainer import task_rows
 from arpo_trainer.tree import Trajectory
+from tests.arpo_trainer.training.test_trainer import listener
 
 GROUP = 4
 
@@ -62,7 +63,7 @@ def make(folder: Path, kind: type[ARPOTrainer] = ARPOTrainer, tasks: int = 3, **
 def played(trainer: Any, **more: Any) -> list[list[RolloutTree]]:
     """Train, and return the trees of each rollout."""
     found: list[list[RolloutTree]] = []
-    trainer.on_rollout = found.append
+    trainer.add_callback(listener(on_rollout=found.append))
     trainer.train(**more)
     return found
 

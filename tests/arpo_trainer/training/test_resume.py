@@ -17,11 +17,10 @@ from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
-from arpo_trainer.run.recorder import RunRecorder
 from arpo_trainer.training.checkpoints import find_checkpoint
+from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import ResumableTrainer
 from arpo_trainer.training.run_fingerprint import fingerprint
-from arpo_trainer.training.trl_hooks import HookedGRPOTrainer
 from tests import ready_processes
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.training.test_trainer import config
@@ -228,17 +227,6 @@ def test_a_checkpoint_is_not_complete_while_it_is_written_over(tmp_path: Path, m
     assert find_checkpoint("last", tmp_path) == kept
 
 
-def test_a_run_that_begins_anew_says_what_would_be_taken_for_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(HookedGRPOTrainer, "train", lambda *_: "trained")
-    assert bare_trainer(tmp_path).train() == "trained"
-    assert not caplog.text
-    checkpoint(tmp_path, 4)
-    assert bare_trainer(tmp_path).train() == "trained"
-    assert "checkpoint-4 is of an earlier run, and this run starts from the beginning" in caplog.text
-
-
 def bare_trainer(folder: Path, step: int = 0) -> Any:
     """A trainer without a model: what it does with folders needs none."""
     trainer: Any = object.__new__(ResumableTrainer)
@@ -265,7 +253,8 @@ def test_records_after_the_checkpoint_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
     (tmp_path / "traces.jsonl").write_text('{"meta": {"step": 2}}\n{"meta": {"step": 3}}\n')
     (tmp_path / "eval.jsonl").write_text('{"name": "before", "step": 0}\n{"name": "after", "step": 2}\n')
-    recorder = RunRecorder(tmp_path, {}, resume=made)
+    recorder = RunRecorder(tmp_path)
+    recorder.begin({}, made)
     assert recorder.has_evaluation("after")  # until it is known that the run can go on
     recorder.on_train_begin(None, SimpleNamespace(stateful_callbacks={}), None)
     assert [row["step"] for row in rows(tmp_path / "metrics.jsonl")] == [1, 2]
@@ -274,22 +263,38 @@ def test_records_after_the_checkpoint_are_left_out(tmp_path: Path) -> None:
     assert not recorder.has_evaluation("after")
 
 
-def test_records_of_another_run_are_not_kept(tmp_path: Path) -> None:
-    made = checkpoint(tmp_path / "one", 2)
-    (tmp_path / "two").mkdir()
-    (tmp_path / "two" / "metrics.jsonl").write_text('{"step": 1}\n')
-    RunRecorder(tmp_path / "two", {}, resume=made)
-    assert not (tmp_path / "two" / "metrics.jsonl").exists()
+@pytest.mark.parametrize("left", ["metrics.jsonl", "traces.jsonl", "eval.jsonl", "run.json", "checkpoint-1"])
+@pytest.mark.parametrize("resume", [None, "elsewhere"])
+def test_a_run_begins_in_no_folder_of_another(tmp_path: Path, left: str, resume: str | None) -> None:
+    """Nor does one that goes on from a checkpoint of another folder; what is there stays as it is."""
+    folder = tmp_path / "run"
+    made = checkpoint(tmp_path / resume, 2) if resume else None
+    if left.startswith("checkpoint"):
+        checkpoint(folder, 1)
+    else:
+        folder.mkdir()
+        (folder / left).write_text('{"step": 1, "kind": "evaluation"}\n')
+    cure = "continue it with resume_from_checkpoint='last', or " if left.startswith("checkpoint") else ""
+    before = {path: path.read_bytes() for path in folder.rglob("*.json*")}
+    with (
+        pytest.raises(
+            FileExistsError, match=rf"run' holds a run \({left}\): {cure}give .*output_dir, such as .*run-2'"
+        ),
+        RunRecorder(folder).recording({}, made),
+    ):
+        pass
+    assert {path: path.read_bytes() for path in folder.rglob("*.json*")} == before
 
 
 def test_rollouts_are_counted_on(tmp_path: Path) -> None:
     """Of every second rollout the trees are written, also after a resume; what they took is counted on, too."""
     state = SimpleNamespace(stateful_callbacks={})
-    recorder = RunRecorder(tmp_path, {}, trace_every=2)
+    recorder = RunRecorder(tmp_path, trace_every=2)
     recorder.on_train_begin(None, state, None)
     recorder.on_rollout([])
     recorder.on_step_end(None, state, None)
-    again = RunRecorder(tmp_path, {}, trace_every=2, resume=checkpoint(tmp_path, 1))
+    again = RunRecorder(tmp_path, trace_every=2)
+    again.begin({}, checkpoint(tmp_path, 1))
     again.on_train_begin(
         None, SimpleNamespace(stateful_callbacks=json.loads(json.dumps(state.stateful_callbacks))), None
     )

@@ -9,13 +9,13 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.advantages import group_advantages
 from arpo_trainer.algorithms.tree_values import span_advantages
 from arpo_trainer.rollout.metrics import completion_metrics
-from arpo_trainer.run.recorder import RunRecorder
 from arpo_trainer.training.trainer import task_dataset
 from sandbox import SessionLost
 
@@ -48,6 +48,13 @@ def config(folder: Path, **settings: Any) -> ARPOConfig:
     return ARPOConfig(**values)
 
 
+def listener(**hears: Any) -> TrainerCallback:
+    """A callback with these methods."""
+    one = TrainerCallback()
+    vars(one).update(hears)
+    return one
+
+
 class Watched(ARPOTrainer):
     """Keeps each rollout's trees together with what TRL made of them."""
 
@@ -72,17 +79,8 @@ def trained(
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
     model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    recorder = RunRecorder(folder, {"name": "test"})
-    trainer = Watched(
-        model,
-        env,
-        args=config(folder),
-        processing_class=tokenizer,
-        on_rollout=recorder.on_rollout,
-        callbacks=[recorder],
-    )
+    trainer = Watched(model, env, args=config(folder), processing_class=tokenizer)
     trainer.train()
-    recorder.write_facts(status="finished")
     return trainer, before, folder
 
 
@@ -219,6 +217,14 @@ def test_the_run_is_written_down_and_reads_back(trained: Any) -> None:
     facts = json.loads((folder / "run.json").read_text())
     assert facts["status"] == "finished"
     assert facts["versions"]["torch"]
+    assert facts["env"] == {"id": "arpo/Arithmetic-v0", "kwargs": {"level": 3}}
+    assert facts["settings"]["branch_alpha"] == 0.6  # what differs from the defaults
+    assert "branch_beta" not in facts["settings"]
+    assert "arpo/Arithmetic-v0" in (folder / "report.html").read_text()
+    kept = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FileExistsError, match="holds a run"):
+        trainer.train()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == kept
 
 
 def test_a_lost_sandbox_masks_its_sample(

@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
-from arpo_trainer.run.recorder import RunRecorder
 from arpo_trainer.training.evaluation import evaluation_tasks
 from tests.arpo_trainer.training.test_trainer import config
 
@@ -28,7 +27,6 @@ def trained(
 ) -> tuple[ARPOTrainer, Path]:
     """A run that evaluates and saves after each step, and loads the best at its end."""
     folder = tmp_path_factory.mktemp("evaluated")
-    recorder = RunRecorder(folder, {"name": "test"})
     args = config(
         folder,
         eval_strategy="steps",
@@ -49,8 +47,6 @@ def trained(
         processing_class=tokenizer,
         eval_env=held_out,
         eval_tasks=TASKS,
-        on_evaluation=recorder.add_evaluation,
-        callbacks=[recorder],
     )
     trainer.train()
     return trainer, folder

@@ -1,28 +1,37 @@
-"""Records a run in one folder while it goes on: run.json, metrics.jsonl, eval.jsonl and traces.jsonl."""
+"""Records a run in one folder while it goes on: run.json, metrics.jsonl, eval.jsonl and traces.jsonl; then a report.
+
+trainer.train()     # in args.output_dir; `arpo train` records its evaluations before and after it as well
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
+import itertools
 import json
+import logging
 import math
 import platform
 import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
-from arpo_trainer.report.run_data import lines_of, step_of, write_facts
+from arpo_trainer.folder_lock import only_writer
+from arpo_trainer.report.html_report import write_report
+from arpo_trainer.report.run_data import lines_of, read_facts, step_of, write_facts
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.training.checkpoints import checkpoint_step
+from arpo_trainer.training.checkpoints import checkpoint_step, newer
 from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.tree import RolloutTree, write_traces
 
+logger = logging.getLogger(__name__)
 PACKAGES = ("arpo-gym", "torch", "transformers", "trl", "gymnasium", "accelerate")
 _PREFIX = "arpo/"
 _CALLS = "tool_calls/"
@@ -35,46 +44,92 @@ _RECORDS: dict[str, Callable[[dict[str, Any]], int]] = {
 
 
 class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """A trainer callback that records a run; with several processes only the main one has it.
+    """A callback that records a run in a folder. `ARPOTrainer` has one; `remove_callback(RunRecorder)` turns it off.
 
     Args:
-        folder: the output folder; files of an earlier run in it are replaced.
-        facts: the contents of run.json: name, env, model, algorithm, seed, settings, isolation.
+        folder: the output folder.
         trace_every: the trees of every n-th rollout are written; 0 writes none.
-        resume: the checkpoint that the run continues from, if any. If it is in this folder, the records up to it are
-            kept, and later ones are removed because those steps are repeated.
 
     Attributes:
         spent: what training has used so far, including the steps before the checkpoint.
     """
 
-    def __init__(
-        self, folder: str | Path, facts: dict[str, Any], trace_every: int = 1, resume: str | Path | None = None
-    ) -> None:
+    def __init__(self, folder: str | Path, trace_every: int = 1) -> None:
         self.folder, self.trace_every = Path(folder), trace_every
-        self.folder.mkdir(parents=True, exist_ok=True)
-        checkpoint = Path(resume).resolve() if resume else None
-        # a checkpoint in another folder says nothing about the records in this one
-        self._resume = checkpoint if checkpoint and checkpoint.parent == self.folder.resolve() else None
-        if self._resume is None:
-            self._cut(None)
-        self._began = time.time()
         self._rollouts, self.spent = 0, UsageCounter()
-        self._step_began = 0.0
-        self._step_seconds = 0.0
+        self._facts: dict[str, Any] = {}
+        self._resume: Path | None = None
+        self._early: list[Evaluation] = []  # before the run has begun, it is not known whether there will be one
+        self._began = self._step_began = self._step_seconds = 0.0
+
+    @contextlib.contextmanager
+    def recording(self, facts: dict[str, Any], resume: str | Path | None = None) -> Iterator[None]:
+        """Record until the block ends, however it ends, and write the report then. A block within only adds facts.
+
+        Args:
+            facts: see `begin`; those of an outer block go first.
+            resume: see `begin`.
+
+        Raises:
+            BlockingIOError: another process trains in the folder.
+            FileExistsError: see `check_output`.
+        """
+        if self._facts.get("status") == "running":
+            self._facts = {**facts, **self._facts}
+            self.write_facts()
+            yield
+            return
+        with only_writer(self.folder):
+            self.begin(facts, resume)
+            status = "failed"
+            try:
+                yield
+                status = "finished"
+            except KeyboardInterrupt:
+                status = "interrupted"
+                raise
+            finally:
+                self.write_facts(status=status)
+                logger.info("training used %s", self.spent)
+                self._write_report()
+
+    def begin(self, facts: dict[str, Any], resume: str | Path | None = None) -> None:
+        """Begin the records of a run.
+
+        Args:
+            facts: the contents of run.json: name, env, model, algorithm, seed, settings, isolation.
+            resume: the checkpoint that the run continues from, if any. If it is in this folder, the records up to it
+                are kept, and later ones are removed because those steps are repeated.
+
+        Raises:
+            FileExistsError: see `check_output`.
+        """
+        check_output(self.folder, resume)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # a checkpoint in another folder says nothing about the records in this one
+        self._resume = Path(resume) if resume and _is_in(resume, self.folder) else None
+        self._began = time.time()
         self._facts = {**facts, "started": _now(), "versions": versions(), "status": "running"}
         if resume:
             self._facts["resumed_from"] = str(resume)
         self.write_facts()
+        early, self._early = self._early, []
+        for evaluation in early:
+            self.on_evaluation(evaluation)
 
     def write_facts(self, **more: Any) -> None:
         """Add facts to run.json."""
         self._facts.update(more, seconds=round(time.time() - self._began, 1), spent=self.spent.as_dict())
         write_facts(self.folder / "run.json", self._facts)
 
-    def add_evaluation(self, evaluation: Evaluation) -> None:
-        """Append an evaluation to eval.jsonl."""
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        """Append an evaluation to eval.jsonl; one before training is written when training begins."""
+        if not self._facts:
+            self._early.append(evaluation)
+            return
         self._append("eval.jsonl", evaluation.as_dict())
+        if self._facts["status"] != "running":
+            self._write_report()
 
     def has_evaluation(self, name: str) -> bool:
         """Return whether eval.jsonl has an evaluation of this name."""
@@ -85,7 +140,9 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Continue from the checkpoint: take its counts, and remove what was recorded after it."""
         if self._resume:
-            self._cut(checkpoint_step(self._resume))
+            last = checkpoint_step(self._resume)
+            for name, step in _RECORDS.items():
+                _keep(self.folder / name, step, last)
         kept = state.stateful_callbacks.get(_STATE, {})
         self._rollouts = kept.get("rollouts", 0)
         if "spent" in kept:
@@ -125,13 +182,45 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         row["seconds_update"] = max(0.0, self._step_seconds - spent)
         self._append("metrics.jsonl", row)
 
-    def _cut(self, last: int | None) -> None:
-        for name, step in _RECORDS.items():
-            _keep(self.folder / name, step, last)
-
     def _append(self, name: str, row: dict[str, Any]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def _write_report(self) -> None:
+        try:
+            logger.info("report: %s", write_report(self.folder))
+        except (OSError, ValueError) as error:  # what follows, such as saving the model, matters more
+            logger.warning("no report: %s", error)
+
+
+def check_output(folder: str | Path, resume: str | Path | None = None) -> None:
+    """Refuse a folder whose records a new run would mix with its own.
+
+    Args:
+        folder: the output folder.
+        resume: the checkpoint to continue from; one in the folder continues the run in it.
+
+    Raises:
+        FileExistsError: the folder holds a run, an evaluation or rollouts; says how to go on.
+    """
+    folder = Path(folder)
+    if resume and _is_in(resume, folder):
+        return
+    there = [name for name in _RECORDS if (folder / name).is_file() and (folder / name).stat().st_size]
+    checkpoints = [path.name for path in newer(folder, 0)]
+    if (folder / "run.json").is_file() and read_facts(folder / "run.json").get("kind"):
+        there.append("run.json")
+    if there or checkpoints:
+        other = next(name for n in itertools.count(2) if not (name := folder.with_name(f"{folder.name}-{n}")).exists())
+        cure = "continue it with resume_from_checkpoint='last', or " if checkpoints else ""
+        raise FileExistsError(
+            f"{str(folder)!r} holds a run ({', '.join(there + checkpoints[-1:])}): {cure}give another output_dir, such "
+            f"as {str(other)!r}"
+        )
+
+
+def _is_in(checkpoint: str | Path, folder: Path) -> bool:
+    return Path(checkpoint).resolve().parent == folder.resolve()
 
 
 class UsageCounter:
@@ -199,10 +288,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _keep(path: Path, step_of_row: Callable[[dict[str, Any]], int], last: int | None) -> None:
-    """Remove a file's rows of steps after `last`, and an incomplete row of a killed run; None removes the file."""
-    if last is None or not path.is_file():
-        path.unlink(missing_ok=True)
+def _keep(path: Path, step_of_row: Callable[[dict[str, Any]], int], last: int) -> None:
+    """Remove a file's rows of steps after `last`, and an incomplete row of a killed run."""
+    if not path.is_file():
         return
     scratch = path.with_suffix(".unfinished")
     with scratch.open("w", encoding="utf-8") as file:
