@@ -284,9 +284,9 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
 
     def __post_init__(self) -> None:
         check_types(self, {**_READ, **ARPOConfig.__annotations__, "packing": ""})
-        if self.bf16 is None and not planned_processes():  # TRL's default fails without such a GPU
+        if self.bf16 is None and not planned_processes():  # type: ignore[has-type]  # TRL's default fails without a GPU
             self.bf16 = not (self.fp16 or self.use_cpu) and is_torch_bf16_gpu_available()
-        if self.eval_steps is None and self.logging_steps == ARPOConfig.logging_steps:
+        if self.eval_steps is None and self.logging_steps == ARPOConfig.logging_steps:  # type: ignore[has-type]
             self.eval_steps = GRPOConfig.logging_steps
         if self.initial_rollouts is None:
             self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
