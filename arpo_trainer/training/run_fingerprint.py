@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -99,7 +100,10 @@ def deciding_settings(trainer: Any) -> dict[str, Any]:
 def run_facts(trainer: Any) -> dict[str, Any]:
     """Return what run.json says of a trainer's run; its settings are those that differ from the defaults."""
     args, env, model = trainer.args, trainer.env, trainer.accelerator.unwrap_model(trainer.model)
-    usual = {each.name: _default(each) for each in dataclasses.fields(args)}
+    usual = {
+        each.name: each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
+        for each in dataclasses.fields(args)
+    }
     shown = args.to_dict()  # without tokens
     settings = as_json({name: shown[name] for name in usual if name in shown and getattr(args, name) != usual[name]})
     return {
@@ -116,11 +120,6 @@ def as_json(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings as a checkpoint holds them, so that both compare equal: tuples become lists."""
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    made = field.default_factory
-    return field.default if made is dataclasses.MISSING else made()
 
 
 def _options(env: Any) -> dict[str, Any]:
