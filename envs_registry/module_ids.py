@@ -26,7 +26,7 @@ def resolve_id(env_id: str) -> str:
 
 
 def import_module(module: str) -> None:
-    """Import a module that registers environments; see `resolve_id`."""
+    """Import a module that registers environments or algorithms; see `resolve_id`."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # at the end, so that a local file never shadows an installed module
@@ -71,7 +71,7 @@ def _no_module(module: str, here: str) -> ModuleNotFoundError:
     wanted = module.removesuffix(".py").replace("/", ".").strip(".")
     hint = f" Write {wanted}:NAME, the name that Python imports." if wanted != module else ""
     return ModuleNotFoundError(
-        f"no module {module!r} that registers environments (searched Python's path and {here}).{hint} Run the "
+        f"no module {module!r} (searched Python's path and {here}).{hint} Run the "
         "command in the folder that holds it, install it, or put its folder into PYTHONPATH",
         name=module,
     )

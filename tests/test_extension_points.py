@@ -38,7 +38,7 @@ def centred(groups, lengths, starts):
 BRANCHES["own-everywhere"] = BranchMethod(everywhere)
 ADVANTAGES["own-centred"] = centred
 LOSSES["own-wide"] = Loss(high=0.5)
-ALGORITHMS["own"] = Algorithm("arpo", "own-everywhere", advantage="own-centred", loss="own-wide")
+ALGORITHMS["own"] = row = Algorithm("arpo", "own-everywhere", advantage="own-centred", loss="own-wide")
 '''
 
 TOOL = '''
@@ -169,13 +169,14 @@ def test_an_algorithm_is_one_file_with_a_row(user: User, byte_policy: Path, isol
 
     from arpo_env.event_loop import run
     from arpo_trainer import Engine, RolloutSettings, read_traces
+    from arpo_trainer.algorithms.registry import get_algorithm
     from arpo_trainer.cli.arpo_command import main
 
     user.writes("own_algorithm.py", ALGORITHM)
     settings = {
         "model": str(byte_policy),
-        "env": "own_algorithm:arpo/Arithmetic-v0",
-        "algorithm": "own",
+        "env": "arpo/Arithmetic-v0",
+        "algorithm": "own_algorithm:own",
         "max_steps": 1,
         "output_dir": "out",
         "eval_tasks": 0,
@@ -191,8 +192,13 @@ def test_an_algorithm_is_one_file_with_a_row(user: User, byte_policy: Path, isol
     }
     config = user.writes("own.yaml", json.dumps(settings))  # JSON is YAML
     assert main(["train", "--config", str(config)]) == 0
+    assert get_algorithm("own_algorithm:row") == get_algorithm("own")
+    with pytest.raises(ValueError, match=r"'own_algorithm:everywhere' is a function, not an .*Algorithm"):
+        get_algorithm("own_algorithm:everywhere")
+    with pytest.raises(ModuleNotFoundError, match=r"no module 'own_nowhere' .*searched"):
+        get_algorithm("own_nowhere:own")
     [trained] = read_traces(user.folder / "out" / "traces.jsonl")
-    assert trained.meta["algorithm"] == "own"
+    assert trained.meta["algorithm"] == "own_algorithm:own"
 
     tokenizer = AutoTokenizer.from_pretrained(byte_policy)
     backend = user.imports("own_backend", BACKEND).Scripted(tokenizer, TURNS)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
 from arpo_trainer.algorithms.budgets import BUDGETS, Budget
 from arpo_trainer.validation import check_name
+from envs_registry.module_ids import load_object, resolve_id
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,24 @@ ALGORITHMS: dict[str, Algorithm] = {
 def get_algorithm(name: str, budget: str | None = None, branch: str | None = None) -> Algorithm:
     """Return an algorithm, with its budget and branch method replaced by those that are given.
 
+    Args:
+        name: a row of `ALGORITHMS`, or "MODULE:NAME": a row that the module adds, or an `Algorithm` in it.
+        budget: a row of `BUDGETS`.
+        branch: a row of `BRANCHES`.
+
     Raises:
+        ModuleNotFoundError: there is no such module.
         ValueError: a name is unknown, or the budget keeps something for branches and there is no branch method, or the
             other way round.
     """
-    check_name("algorithm", name, list(ALGORITHMS))
-    row = ALGORITHMS[name]
+    known = resolve_id(name) if ":" in str(name) else name
+    if known == name or known in ALGORITHMS:
+        check_name("algorithm", known, list(ALGORITHMS))
+        row = ALGORITHMS[known]
+    elif not isinstance(row := load_object(name, "algorithm"), Algorithm):
+        raise ValueError(
+            f"algorithm {name!r} is a {type(row).__name__}, not an arpo_trainer.algorithms.registry.Algorithm"
+        )
     if budget is not None:
         check_name("budget", budget, list(BUDGETS))
     if branch is not None:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.algorithms.registry import ALGORITHMS
+from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.inference_tools.inference_settings import read_tools
 from arpo_trainer.run.pipeline_stage import WITH, Stage, words
 from arpo_trainer.run.recipes import read_section, read_settings
@@ -206,7 +206,7 @@ def _eval_stage(name: str, settings: dict[str, Any]) -> Stage:
     if "model" not in settings or not settings.get("environments"):
         raise ValueError("the section eval needs environments, and a model if no stage comes before it")
     if "algorithm" in settings:
-        check_name("algorithm", settings["algorithm"], ALGORITHMS)
+        get_algorithm(settings["algorithm"])
     if not read_tools(",".join(words(settings.get("with") or []))) and (given := set(WITH[1:]) & set(settings)):
         raise ValueError(f"the section eval has {', '.join(sorted(given))} and no tools: name them, with: [debugger]")
     return Stage(name, settings)

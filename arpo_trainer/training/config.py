@@ -80,7 +80,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
             "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference', "
             "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'treeadv', 'rtmc', 'vineppo', 'spo', 'latr', 'deep-grpo', "
-            "'appo', 'infotree', 'igpo', 'a2tgpo', 'toolpo'."
+            "'appo', 'infotree', 'igpo', 'a2tgpo', 'toolpo'; or 'MODULE:NAME', one of your own."
         },
     )
     budget: str | None = field(
