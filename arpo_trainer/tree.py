@@ -282,6 +282,16 @@ class RolloutTree:
         """Return the first span of each trajectory, which is the same for all that branched off one start."""
         return [self.path(number)[0].index for number in range(len(self.trajectories))]
 
+    def samples(self) -> list[int]:
+        """Return the trajectories that are independent samples of the policy: a mean over them is the policy's.
+
+        They are the planned roots. Where a tree forks, and how many starts it adds, depends on what was played before,
+        so a mean over all leaves counts some beginnings more often than the policy takes them. Where the first root
+        decided how many there are (AEPO), it alone was planned: how it went is known by their number.
+        """
+        roots = [number for number, trajectory in enumerate(self.trajectories) if trajectory.origin == "root"]
+        return roots[:1] if "root_entropy" in self.meta else roots
+
     def reorder(self, order: Sequence[int]) -> None:
         """Reorder the trajectories, and the spans by the order in which the trajectories reach them.
 

@@ -60,11 +60,11 @@ def _model_use(seen: Mapping[str, float]) -> str:
 
 
 def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
-    """Return reward and accuracy with 95 % intervals over tasks, since trajectories of one task are not independent."""
+    """Return reward and accuracy of the independent samples, with 95 % intervals over tasks."""
     from arpo_trainer.statistics.intervals import bootstrap_interval, wilson_interval
 
-    scored = [[t for t in tree.trajectories if t.valid] for tree in trees]
-    scored = [valid for valid in scored if valid]
+    samples = [[tree.trajectories[number] for number in tree.samples()] for tree in trees]
+    scored = [valid for each in samples if (valid := [t for t in each if t.valid])]
     if not scored:
         return []
     rewards = [_mean([t.reward or 0.0 for t in valid]) for valid in scored]
@@ -79,7 +79,8 @@ def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
         ("ACCURACY", _with_interval(_mean(shares), low, high, len(scored))),
     ]
     if not single:
-        rows.append(("SOLVED", f"{sum(any(of) for of in right)} of {len(scored)} tasks at least once"))
+        solved = sum(any(t.components.get("accuracy", 0.0) >= 1.0 for t in tree.trajectories) for tree in trees)
+        rows.append(("SOLVED", f"{solved} of {len(trees)} tasks at least once, branches included"))
     return rows
 
 

@@ -3,7 +3,8 @@
     episode_value(entry, "accuracy")          # 1.0 only for a right answer
     by_task = values_of(rows, "f1")           # task -> the values of its scored samples
 
-An episode that broke has no value and is in no mean.
+An episode that broke has no value and is in no mean. Neither are the branches and top-ups of a tree, which are no
+independent samples.
 """
 
 from __future__ import annotations
@@ -35,11 +36,10 @@ def episode_value(entry: EpisodeEntry, metric: str = ACCURACY) -> float | None:
 
 
 def scored_episodes(rows: Iterable[UnitRow]) -> dict[str, list[EpisodeEntry]]:
-    """Return task -> its episodes that have a reward, in the order of the rows; tasks without one are left out."""
+    """Return task -> its independent samples that have a reward, in the order of the rows; no task without any."""
     found: dict[str, list[EpisodeEntry]] = {}
     for row in rows:
-        scored = [entry for entry in row.episodes if entry.reward is not None]
-        if scored:
+        if scored := row.scored:
             found.setdefault(row.task, []).extend(scored)
     return found
 
@@ -112,10 +112,9 @@ class RunningScore:
 
     def add(self, row: UnitRow) -> None:
         """Count a unit."""
-        scored = [entry for entry in row.episodes if entry.reward is not None]
-        values = [value for entry in scored if (value := episode_value(entry, self.metric)) is not None]
+        values = [value for entry in row.scored if (value := episode_value(entry, self.metric)) is not None]
         self._values.setdefault((row.model, row.env, row.task), {})[row.key] = values
-        self._broken[row.key] = len(row.episodes) - len(scored)
+        self._broken[row.key] = sum(entry.reward is None for entry in row.episodes)
         self._fresh = False
 
     @property

@@ -87,7 +87,7 @@ def mean_seconds(rows: Iterable[UnitRow]) -> dict[tuple[str, str], float]:
     """Return (model, environment) -> mean seconds of a scored episode. Times differ between equal runs."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
-        found[row.model, row.env] += [entry.seconds for entry in row.episodes if entry.reward is not None]
+        found[row.model, row.env] += [entry.seconds for entry in row.scored]
     return {key: statistics.fmean(each) for key, each in found.items() if each}
 
 

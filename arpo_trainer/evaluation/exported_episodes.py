@@ -25,7 +25,7 @@ class ExportedEpisode:
     Attributes:
         row: its unit.
         number: of the trajectory in the unit.
-        sample: number of the sample of its task, from 1, whether samples are units or trajectories of a tree.
+        sample: number of the sample of its task, from 1, whether samples are units or roots of a tree.
         tree: the unit's tree.
     """
 
@@ -51,13 +51,14 @@ class ExportedEpisode:
 
 
 def exported_episodes(run: EvalRun, model: str, env: str) -> Iterator[ExportedEpisode]:
-    """Yield the episodes of a model in an environment; trees are read one at a time."""
+    """Yield the independent samples of a model in an environment; trees are read one at a time."""
     seen: dict[str, int] = {}
     for row in rows_of_set(run, model, env):
         tree = run.tree(row)
-        for number in range(len(row.episodes)):
-            seen[row.task] = seen.get(row.task, 0) + 1
-            yield ExportedEpisode(row, number, seen[row.task], tree)
+        for number, entry in enumerate(row.episodes):
+            if entry.counted:  # whoever reads an export takes means over it
+                seen[row.task] = seen.get(row.task, 0) + 1
+                yield ExportedEpisode(row, number, seen[row.task], tree)
 
 
 def rows_of_set(run: EvalRun, model: str, env: str) -> list[UnitRow]:

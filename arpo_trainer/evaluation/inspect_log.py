@@ -43,7 +43,7 @@ def inspect_logs(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
             "scorer": "arpo",
             "params": {},
             "scored_samples": score["scored"],
-            "unscored_samples": score["episodes"] - score["scored"],
+            "unscored_samples": len(samples) - score["scored"],
             "metrics": {metric: {"name": metric, "value": value} for metric, value in values.items()},
         }
         log = {
@@ -60,7 +60,7 @@ def inspect_logs(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
                 "config": {"epochs": max((each["epoch"] for each in samples), default=1)},
                 "metadata": {"arpo": {"environment": run.facts.get("environments", {}).get(env, {})}},
             },
-            "results": {"total_samples": score["episodes"], "completed_samples": score["scored"], "scores": [entry]},
+            "results": {"total_samples": len(samples), "completed_samples": score["scored"], "scores": [entry]},
             "stats": {"started_at": start_time(run), "completed_at": start_time(run), "model_usage": {}},
             "samples": samples,
         }

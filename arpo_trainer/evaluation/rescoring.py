@@ -185,8 +185,8 @@ def _summary(run: EvalRun, file: VerdictFile, rewards: bool) -> Rescored:
 
 def _score(found: _Found, pair: tuple[str, str], rewards: bool) -> dict[str, Any]:
     values: dict[str, list[float]] = {}
-    for verdict, _, _ in found:
-        if verdict.value is not None:
+    for verdict, entry, _ in found:
+        if verdict.value is not None and entry.counted:
             values.setdefault(verdict.task, []).append(verdict.value)
     right = {task: [float(value >= 1.0) for value in each] for task, each in values.items()}
     compared, _ = _compared(found, rewards)

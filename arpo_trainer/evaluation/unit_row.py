@@ -62,6 +62,8 @@ class EpisodeEntry:
         seconds: from its start to its end.
         inference: uses of tools at inference time by name, and failures of them, as in "debugger failed".
         helper: of the model that helps these tools: "requests", and tokens as "context", "cached" (of it) and "tokens".
+        counted: whether it is an independent sample (`RolloutTree.samples`). Branches and top-ups of a tree are in no
+            score and no mean.
     """
 
     reward: float | None
@@ -77,6 +79,7 @@ class EpisodeEntry:
     seconds: float = 0.0
     inference: dict[str, int] = field(default_factory=dict)
     helper: dict[str, int] = field(default_factory=dict)
+    counted: bool = True
 
     @property
     def cause(self) -> str:
@@ -124,6 +127,11 @@ class UnitRow:
     def broken(self) -> bool:
         """Whether an episode of the unit has no score."""
         return any(episode.reward is None for episode in self.episodes)
+
+    @property
+    def scored(self) -> list[EpisodeEntry]:
+        """Its independent samples that have a score: all that scores and means are of."""
+        return [episode for episode in self.episodes if episode.counted and episode.reward is not None]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -191,6 +199,7 @@ def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
         round(max((e.end for e in events), default=0.0) - min((e.start for e in events), default=0.0), 3),
         _interventions(path),
         _helper([event for event in events if event.kind == "helper"]),
+        number in tree.samples(),
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,7 @@ from arpo_trainer.lab.lab_policy import StartSettings, lab_policy
 from arpo_trainer.lab.lab_worlds import LabWorld, lab_world
 from arpo_trainer.lab.tiny_model import parameters
 from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.metrics import mean_of_samples
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.recorder import RunRecorder, versions
@@ -250,17 +250,16 @@ def tree_costs(tree: RolloutTree, packed: bool = True) -> dict[str, int]:
 
 
 def root_success(trees: Sequence[RolloutTree]) -> tuple[float, int]:
-    """Return the mean over groups of the mean reward of their planned roots, and the number of those roots.
+    """Return the mean reward of the independent samples, every prompt counting the same, and their number.
 
-    Top-ups are left out, although they begin at the prompt: how many a group gets depends on how its roots fared, and
-    groups with many of them would count more. So every prompt counts the same, however its tree has grown. Roots that
-    failed do not count.
+    Top-ups are none, although they begin at the prompt: how many a group gets depends on how its roots fared. Samples
+    that failed do not count.
     """
-    rewards = [
-        [one.reward for one in tree.trajectories if one.origin == "root" and one.reward is not None] for tree in trees
-    ]
-    means = [statistics.fmean(each) for each in rewards if each]
-    return (statistics.fmean(means) if means else 0.0), sum(map(len, rewards))
+    rewards = [[one.reward for one in tree.trajectories] for tree in trees]
+    count = sum(
+        group[number] is not None for tree, group in zip(trees, rewards, strict=True) for number in tree.samples()
+    )
+    return mean_of_samples(trees, rewards) or 0.0, count
 
 
 class StopWhenSpent(TrainerCallback):  # type: ignore[misc]  # transformers is untyped

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from arpo_env.episode import FOLD
 from arpo_trainer.algorithms.answer_credit import answer_gains
@@ -28,7 +28,10 @@ def rollout_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
 
         | name | meaning |
         |---|---|
-        | `reward`, `accuracy`, `tool_calls` | means over the trajectories that could be scored |
+        | `reward`, `accuracy`, `tool_calls` | the policy's: means over prompts, and in each over the independent \
+samples that could be scored, which are the planned roots (`RolloutTree.samples`). Absent if there was none |
+        | `reward_leaves`, `accuracy_leaves` | means over all trajectories that could be scored, which count a \
+beginning as often as it was branched; absent where none is a branch or top-up |
         | `entropy` | mean nats per token of the model, shared tokens once |
         | `entropy_first`, `entropy_after_tool` | the same over first turns and over turns after a result |
         | `delta_entropy` | mean rise of the entropy at decisions (`entropy.entropy_level`) |
@@ -69,7 +72,7 @@ behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and
     trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
     use = time_use(trees)
     return {
-        **_scores(trajectories),
+        **_scores(trees),
         **_tokens(trees),
         **_branching(trees, trajectories),
         **_invalid(trajectories),
@@ -121,13 +124,38 @@ def invalid_causes(trajectories: Iterable[Trajectory]) -> Counter[str]:
     return Counter(match[1] if (match := re.match(r"(\w{1,40}):", error)) else "unscored" for error in errors)
 
 
-def _scores(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    valid = [trajectory for trajectory in trajectories if trajectory.valid]
-    return {
-        "reward": _mean(trajectory.reward or 0.0 for trajectory in valid),
-        "accuracy": _mean(trajectory.components.get("accuracy", 0.0) for trajectory in valid),
-        "tool_calls": _mean(trajectory.tool_calls for trajectory in valid),
-    }
+def mean_of_samples(trees: Sequence[RolloutTree], values: Sequence[Sequence[float | None]]) -> float | None:
+    """Return the mean over trees, and in each over its independent samples, so that every prompt counts alike.
+
+    Args:
+        trees: the trees.
+        values: one for each trajectory of each tree; None is left out.
+
+    Returns:
+        None if no sample has a value.
+    """
+    chosen = [[group[number] for number in tree.samples()] for tree, group in zip(trees, values, strict=True)]
+    means = [statistics.fmean(known) for group in chosen if (known := [value for value in group if value is not None])]
+    return statistics.fmean(means) if means else None
+
+
+_SCORES: dict[str, Callable[[Trajectory], float]] = {
+    "reward": lambda trajectory: trajectory.reward or 0.0,
+    "accuracy": lambda trajectory: trajectory.components.get("accuracy", 0.0),
+    "tool_calls": lambda trajectory: trajectory.tool_calls,
+}
+
+
+def _scores(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    found, grown = {}, any(one.origin != "root" for tree in trees for one in tree.trajectories)
+    for name, of in _SCORES.items():
+        values = [[of(one) if one.valid else None for one in tree.trajectories] for tree in trees]
+        if (mean := mean_of_samples(trees, values)) is not None:
+            found[name] = mean
+        leaves = [value for group in values for value in group if value is not None]
+        if grown and leaves and name != "tool_calls":
+            found[f"{name}_leaves"] = statistics.fmean(leaves)
+    return found
 
 
 def _tokens(trees: Sequence[RolloutTree]) -> dict[str, float]:

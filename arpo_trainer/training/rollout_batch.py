@@ -15,7 +15,7 @@ import torch
 
 from arpo_trainer.algorithms.advantages import silent_groups
 from arpo_trainer.rollout.distributed import gather
-from arpo_trainer.rollout.metrics import rollout_metrics
+from arpo_trainer.rollout.metrics import mean_of_samples, rollout_metrics
 from arpo_trainer.tree import RolloutTree, Trajectory
 
 _PROMPT = ("prompt_ids", "prompt_mask")
@@ -42,6 +42,7 @@ class RolloutBatch:
         spent: seconds of this process by activity.
         overlap: what `RolloutAhead` measured; empty where nothing is played ahead.
         rewards: weighted reward of each trajectory, NaN where no function scored it; filled by `score`.
+        parts: for each reward function its rewards of the trajectories, before weights; filled by `score`.
     """
 
     trees: list[RolloutTree] = field(default_factory=list)
@@ -49,6 +50,7 @@ class RolloutBatch:
     spent: dict[str, float] = field(default_factory=dict)
     overlap: dict[str, float] = field(default_factory=dict)
     rewards: list[float] = field(default_factory=list)
+    parts: list[list[float]] = field(default_factory=list)
 
     def score(self, rewards: torch.Tensor, weights: torch.Tensor) -> None:
         """Keep the weighted rewards. Rewards of invalid trajectories become NaN in place, so that TRL ignores them.
@@ -62,10 +64,18 @@ class RolloutBatch:
         weighted = (rewards * weights.to(rewards.device)).nansum(dim=1)
         # nansum gives 0 for a row without any reward, which would pass for a reward of 0
         self.rewards = weighted.where(~rewards.isnan().all(dim=1), torch.nan).tolist()
+        self.parts = rewards.T.tolist()
 
     def group_rewards(self) -> list[list[float | None]]:
         """Return the rewards of each group's trajectories; None for those that could not be scored."""
-        rewards = iter(self.rewards)
+        return self._groups(self.rewards)
+
+    def mean_rewards(self) -> list[float | None]:
+        """Return the means over the independent samples: of the rewards, and of each reward function's."""
+        return [mean_of_samples(self.trees, self._groups(rewards)) for rewards in (self.rewards, *self.parts)]
+
+    def _groups(self, rewards_of_all: Sequence[float]) -> list[list[float | None]]:
+        rewards = iter(rewards_of_all)
         groups = [[(next(rewards), trajectory.valid) for trajectory in tree.trajectories] for tree in self.trees]
         # `value == value` is false for NaN
         return [[value if valid and value == value else None for value, valid in group] for group in groups]

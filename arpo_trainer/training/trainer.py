@@ -173,6 +173,11 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             self.add_metric(f"arpo/{name}", value)
         for name, value in completion_metrics(self.rollout_batch.trees).items():
             self.replace_metric(f"completions/{name}", value)
+        # TRL's are means over all rows, and rows that share a beginning would make a tree another policy than its own
+        names = ["reward", *(f"rewards/{name}/mean" for name in self.reward_func_names)]
+        for name, mean in zip(names, self.rollout_batch.mean_rewards(), strict=True):
+            if mean is not None:
+                self.replace_metric(name, mean)
 
     def rewards_seen(self, rewards: torch.Tensor) -> None:
         """Check the rewards of all trajectories and keep them; invalid trajectories have none, whatever was given."""

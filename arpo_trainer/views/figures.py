@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
-from arpo_trainer.evaluation.episode_values import interval_of
+from arpo_trainer.evaluation.episode_values import episode_value, interval_of
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.report.run_data import RunData, load_run, read_facts
 from arpo_trainer.views.run_page import unique_names
-from arpo_trainer.views.run_summary import ScoreLine, episode_score, metric_of, score_lines
+from arpo_trainer.views.run_summary import ScoreLine, metric_of, score_lines
 
 FORMATS = (".svg", ".pdf", ".png")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -196,8 +196,8 @@ def _calls(runs: Sequence[EvalRun], output: Path, width: float) -> Path:
 def _scores_by_calls(rows: Sequence[UnitRow], metric: str) -> dict[int, dict[str, list[float]]]:
     found: dict[int, dict[str, list[float]]] = {}
     for row in rows:
-        for entry in row.episodes:
-            score = episode_score(entry, metric)
+        for entry in row.scored:
+            score = episode_value(entry, metric)
             if score is not None:
                 calls = min(_MOST_CALLS, sum(entry.calls.values()))
                 found.setdefault(calls, {}).setdefault(row.task, []).append(score)

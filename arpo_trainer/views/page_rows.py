@@ -64,7 +64,7 @@ def _episode(entry: EpisodeEntry, metric: str, outcomes: _Table, tools: _Table) 
     calls = [[tools(name), count] for name, count in entry.calls.items()]
     scores = [episode_score(entry, metric), entry.reward, None if right is None else int(right)]
     told = [outcomes(entry.outcome), entry.error, entry.cause, entry.answer, calls]
-    return [*scores, *told, entry.turns, entry.tokens, entry.context, entry.cached, entry.seconds]
+    return [*scores, *told, entry.turns, entry.tokens, entry.context, entry.cached, entry.seconds, int(entry.counted)]
 
 
 def view_tree(tree: RolloutTree, widths: TokenWidths | None = None) -> dict[str, Any]:

@@ -146,10 +146,10 @@ def is_right(entry: EpisodeEntry) -> bool | None:
 
 
 def task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
-    """Return the scores of each task's samples; those that broke are left out."""
+    """Return the scores of each task's independent samples; those that broke are left out."""
     scores: dict[str, list[float]] = {}
     for row in rows:
-        found = [episode_score(entry, metric) for entry in row.episodes]
+        found = [episode_value(entry, metric) for entry in row.scored]
         scores.setdefault(row.task, []).extend(score for score in found if score is not None)
     return scores
 

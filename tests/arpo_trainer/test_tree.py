@@ -114,8 +114,9 @@ def test_bad_spans_are_refused() -> None:
 
 def test_metrics_of_a_rollout() -> None:
     metrics = rollout_metrics([small_tree()])
-    assert metrics["reward"] == 0.5  # the invalid one is left out
-    assert metrics["tool_calls"] == 1.5
+    # of the root; the branch shares its beginning, and the invalid one has no reward
+    assert (metrics["reward"], metrics["accuracy"], metrics["tool_calls"]) == (1.0, 1.0, 2.0)
+    assert (metrics["reward_leaves"], metrics["accuracy_leaves"]) == (0.5, 0.5)
     assert (metrics["roots"], metrics["branches"], metrics["top_ups"], metrics["invalid"]) == (1, 1, 1, 1)
     assert metrics["entropy"] == pytest.approx(0.5)
     assert metrics["delta_entropy"] == pytest.approx(0.1)

@@ -48,7 +48,7 @@ function sideBox(side, number) {
   const pick = (at) => { shown.at[number] = at; drawDetail(); };
   const picker = side.episodes.length > 1 ? h("div", { class: "picker", role: "group", "aria-label": "Samples" }, side.episodes.map((one, at) => {
     const [mark, word] = SIGNS[one.right === null ? "void" : one.right ? "right" : "wrong"];
-    return h("button", { type: "button", "data-hold": `pick-${number}-${at}`, class: one.right === null ? "void" : one.right ? "right" : "wrong", "aria-pressed": String(at === shown.at[number]), "aria-label": `Sample ${at + 1}: ${word}`, onclick: () => pick(at) }, `${at + 1} `, h("span", { class: "sign" }, mark));
+    return h("button", { type: "button", "data-hold": `pick-${number}-${at}`, class: one.right === null ? "void" : one.right ? "right" : "wrong", "aria-pressed": String(at === shown.at[number]), "aria-label": `Sample ${at + 1}: ${word}${one.counted ? "" : ", in no score"}`, onclick: () => pick(at) }, `${at + 1} `, h("span", { class: "sign" }, mark));
   })) : null;
   const [mark, word] = SIGNS[episode.right === null ? "void" : episode.right ? "right" : "wrong"];
   return h("div", { class: "column" },

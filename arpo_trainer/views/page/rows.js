@@ -20,9 +20,9 @@ async function loadRows(run) {
   const tasks = packed.tasks.map(([env, id, question, answers, level, index]) => ({ env: packed.envs[env], id, question, answers, level, index }));
   unitsOf[run] = packed.units.map(([model, task, sample, attempt, generated, tree, episodes], number) => ({
     run, number, model: packed.models[model], task: tasks[task], sample, attempt, generated, tree,
-    episodes: episodes.map(([score, reward, right, outcome, error, cause, answer, calls, turns, tokens, context, cached, seconds]) => ({
+    episodes: episodes.map(([score, reward, right, outcome, error, cause, answer, calls, turns, tokens, context, cached, seconds, counted]) => ({
       score, reward, right, outcome: packed.outcomes[outcome], error, cause, answer,
-      calls: calls.map(([tool, count]) => [packed.tools[tool], count]), turns, tokens, context, cached, seconds })),
+      calls: calls.map(([tool, count]) => [packed.tools[tool], count]), turns, tokens, context, cached, seconds, counted })),
   }));
 }
 
@@ -49,13 +49,13 @@ async function loadTree(unit) {
 function item(units) {
   const [{ task, model, run }] = units, episodes = units.flatMap((unit) => unit.episodes.map((episode) => ({ ...episode, unit })));
   unitNumbers(units, episodes);
-  const scored = episodes.filter((episode) => episode.right !== null), right = scored.filter((episode) => episode.right).length;
+  const scored = episodes.filter((episode) => episode.right !== null && episode.counted), right = scored.filter((episode) => episode.right).length;
   const calls = new Map();
   episodes.forEach((episode) => episode.calls.forEach(([tool, count]) => calls.set(tool, (calls.get(tool) || 0) + count)));
   const average = (name) => episodes.length ? mean(episodes.map((episode) => episode[name] || 0)) : null;
   const scores = scored.map((episode) => episode.score).filter(known);
   return {
-    units, task, model, run, episodes, right, scored: scored.length, broken: episodes.length - scored.length,
+    units, task, model, run, episodes, right, scored: scored.length, broken: episodes.filter((episode) => episode.right === null).length,
     score: scores.length ? mean(scores) : null, calls, turns: average("turns"), tokens: average("tokens"), seconds: average("seconds"),
     called: episodes.length ? [...calls.values()].reduce((sum, count) => sum + count, 0) / episodes.length : 0,
     text: [task.id, task.question, ...task.answers, ...episodes.map((episode) => episode.answer ?? ""), ...episodes.map((episode) => episode.error ?? "")].join("\n").toLowerCase(),

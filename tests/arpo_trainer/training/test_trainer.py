@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,16 @@ def test_there_are_branches_after_tool_results(trained: Any) -> None:
     trainer, _, _ = trained
     branches = [t for trees, _ in trainer.kept for tree in trees for t in tree.trajectories if t.origin == "branch"]
     assert branches
+
+
+def test_the_reward_that_is_logged_is_the_policy_s(trained: Any) -> None:
+    trainer, _, _ = trained
+    rows = [row for row in trainer.state.log_history if "arpo/reward" in row]
+    for (trees, _), row in zip(trainer.kept, rows, strict=True):
+        roots = [t.reward for tree in trees for t in tree.trajectories if t.origin == "root"]
+        assert any(t.origin != "root" for tree in trees for t in tree.trajectories)
+        assert row["rewards/env_reward/mean"] == row["reward"] == pytest.approx(statistics.fmean(roots))
+    assert any(row["arpo/reward_leaves"] != row["reward"] for row in rows)
 
 
 def test_siblings_share_their_prefix_token_by_token(trained: Any) -> None:
